@@ -1,0 +1,34 @@
+# Two commands for users: `make demo` and `make test`. Each makes what it needs; a second call installs nothing.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+
+.PHONY: demo test lint bench clean
+
+demo: $(VENV)/.runs
+	$(BIN)/fedaccord demo
+
+test: $(VENV)/.tests lint
+	$(BIN)/python -m pytest
+
+lint: $(VENV)/.tests
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+bench: $(VENV)/.tests
+	$(BIN)/python benchmarks/engine.py
+
+$(BIN)/python:
+	$(PYTHON) -c 'import sys; sys.exit("FedAccord needs Python 3.11 or newer; this is " + sys.version.split()[0] + ". Try: make PYTHON=python3.11") if sys.version_info < (3, 11) else None'
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.runs: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	@touch $@
+
+$(VENV)/.tests: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@ $(VENV)/.runs
+
+clean:
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis

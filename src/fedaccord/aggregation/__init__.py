@@ -1,0 +1,1 @@
+"""Many replies become one model."""

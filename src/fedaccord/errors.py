@@ -1,0 +1,77 @@
+"""What can go wrong, and how it is said.
+
+    FedAccordError
+    ├── UserError (ValueError)       a mistake in what we were given; one sentence, exit code 2
+    │   ├── ConfigError              the experiment file: unknown key, wrong value, parts that do not fit
+    │   ├── DataError                a file or data set: missing, unreadable, empty, of the wrong form
+    │   │   └── AnnotationError      single annotations that mean nothing in the label space
+    │   └── PartitionError           a split into sites that cannot be made
+    ├── MessageError (ValueError)    a message that is not one: undecodable, or of a forbidden content
+    ├── EngineError (RuntimeError)   the place where sites run broke down
+    └── RunFolderError (OSError)     a run folder that cannot be written or read; exit code 3
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class FedAccordError(Exception):
+    """Root of everything FedAccord raises on purpose."""
+
+    exit_code = 1
+
+
+class UserError(FedAccordError, ValueError):
+    """A mistake in what the user gave; its text is one sentence that says what, where and what to do."""
+
+    exit_code = 2
+
+
+class ConfigError(UserError):
+    """The experiment file is wrong."""
+
+
+class DataError(UserError):
+    """A file or data set cannot be used."""
+
+
+class PartitionError(UserError):
+    """The asked split into sites cannot be made from these samples."""
+
+
+class AnnotationError(DataError):
+    """Some annotations cannot be read; `problems` holds one line for each of them."""
+
+    SHOWN = 10
+
+    def __init__(self, what: str, problems: list[str]) -> None:
+        self.problems = problems
+        shown = "; ".join(problems[: self.SHOWN])
+        more = len(problems) - self.SHOWN
+        super().__init__(f"{what}: {shown}" + (f"; and {more} more" if more > 0 else ""))
+
+
+class MessageError(FedAccordError, ValueError):
+    """A message cannot be encoded or decoded."""
+
+
+class EngineError(FedAccordError, RuntimeError):
+    """The engine itself failed, not a site."""
+
+
+class RunFolderError(FedAccordError, OSError):
+    """A run folder cannot be written or read."""
+
+    exit_code = 3
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Say the closest known word, or list what is known: the tail of every 'unknown name' message."""
+    names = [str(name) for name in known]
+    close = difflib.get_close_matches(str(word), names, n=1, cutoff=0.6)
+    if close:
+        return f"did you mean '{close[0]}'?"
+    shown = ", ".join(names[:12]) + (f", … ({len(names)} in all)" if len(names) > 12 else "")
+    return f"known: {shown}" if names else "none is known"

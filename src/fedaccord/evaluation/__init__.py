@@ -1,0 +1,1 @@
+"""How well a model does: on the server's data, per site and per class."""

@@ -1,0 +1,1 @@
+"""The round and its seven beats; server and site state; sharing."""

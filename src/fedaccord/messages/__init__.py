@@ -1,0 +1,1 @@
+"""What crosses the boundary between server and site, and the checks on it."""

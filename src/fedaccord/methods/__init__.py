@@ -1,0 +1,1 @@
+"""Recipes: which parts a method fills the beats with."""

@@ -1,0 +1,1 @@
+"""Networks that know their encoder and their head."""

@@ -1,0 +1,1 @@
+"""The site's own work: objectives, solvers and the one local loop."""
