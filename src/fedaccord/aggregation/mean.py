@@ -1,0 +1,70 @@
+"""Averages: of whole models, and of head rows over the sites that inform them."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from fedaccord.aggregation.replies import Aggregator, Replies, normalised
+from fedaccord.models.layout import Layout
+
+
+def weighted_mean(matrix: Tensor, weights: Tensor) -> Tensor:
+    """Return `sum_k w_k x_k` over the rows of a matrix, with the weights normalised to sum to one."""
+    return normalised(weights).to(matrix.dtype) @ matrix
+
+
+def per_label_mean(matrix: Tensor, weights: Tensor, informs: Tensor, rows: Tensor, previous: Tensor) -> Tensor:
+    """Average the encoder over all sites, and each label's head row over the sites that inform it.
+
+    `rows` (labels x k) says where each label's row stands in the flat vector. A label that no site informs keeps its
+    previous row.
+    """
+    result = weighted_mean(matrix, weights)
+    shares = informs.T.to(weights.dtype) * weights  # labels x sites
+    totals = shares.sum(1, keepdim=True)
+    shares = (shares / totals.clamp(min=torch.finfo(weights.dtype).tiny)).to(matrix.dtype)
+    head = torch.einsum("ls,slk->lk", shares, matrix[:, rows])
+    result[rows] = torch.where(totals > 0, head, previous[rows])
+    return result
+
+
+def pooled_variance(means: Tensor, variances: Tensor, weights: Tensor) -> Tensor:
+    """Return the variance of the pooled samples: the mean of the variances plus the spread of the means."""
+    mean = weighted_mean(means, weights)
+    return weighted_mean(variances + means.square(), weights) - mean.square()
+
+
+def mean(replies: Replies) -> Tensor:
+    """Average every parameter by sample count (FedAvg)."""
+    return weighted_mean(replies.matrix, replies.weights)
+
+
+def per_label(replies: Replies) -> Tensor:
+    """Average the encoder over all sites, head rows over the sites that inform them."""
+    rows = replies.layout.head_rows()
+    return per_label_mean(replies.matrix, replies.weights, replies.informs, rows, replies.previous)
+
+
+def with_pooled_batch_norm(aggregator: Aggregator) -> Aggregator:
+    """Let running variances account for the spread of the running means, which averaging ignores."""
+
+    def combine(replies: Replies) -> Tensor:
+        result = aggregator(replies)
+        for mean_at, variance_at in _batch_norm_slices(replies.layout):
+            result[variance_at] = pooled_variance(
+                replies.matrix[:, mean_at], replies.matrix[:, variance_at], replies.weights
+            )
+        return result
+
+    return combine
+
+
+def _batch_norm_slices(layout: Layout) -> list[tuple[slice, slice]]:
+    at = {slot.name: slice(slot.start, slot.stop) for slot in layout.slots}
+    pairs = []
+    for name, variance_at in at.items():
+        prefix, _, last = name.rpartition("running_var")
+        if not last and name.endswith("running_var"):
+            pairs.append((at[f"{prefix}running_mean"], variance_at))
+    return pairs

@@ -1,0 +1,50 @@
+"""A round's admitted replies as one matrix."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from fedaccord.messages.message import Message, SiteId
+from fedaccord.models.layout import Layout
+
+
+@dataclass(frozen=True)
+class Replies:
+    """What the sites sent, in the order of their names: parameters, weights and which labels each one informs."""
+
+    sites: tuple[SiteId, ...]
+    messages: tuple[Message, ...]
+    matrix: Tensor  # sites x parameters; what a site did not send stands at the server's previous value
+    weights: Tensor  # float64, (sites,): sample counts
+    informs: Tensor  # bool, sites x labels
+    previous: Tensor  # the model that was sent out, (parameters,)
+    layout: Layout
+
+    def __len__(self) -> int:
+        return len(self.sites)
+
+    def keep(self, mask: Tensor) -> Replies:
+        """Return only the replies where the mask is true, as a defence asks for."""
+        rows = mask.nonzero().flatten()
+        picked = rows.tolist()
+        return replace(
+            self,
+            sites=tuple(self.sites[i] for i in picked),
+            messages=tuple(self.messages[i] for i in picked),
+            matrix=self.matrix[rows],
+            weights=self.weights[rows],
+            informs=self.informs[rows],
+        )
+
+
+Aggregator = Callable[[Replies], Tensor]
+"""The `aggregator` slot: replies in, the next model's flat vector out."""
+
+
+def normalised(weights: Tensor) -> Tensor:
+    """Return weights that sum to one."""
+    return weights / torch.clamp(weights.sum(), min=torch.finfo(weights.dtype).tiny)

@@ -1,0 +1,166 @@
+"""The command line: thin, quick to start, and never a traceback for a user's mistake.
+
+Exit codes: 0 done; 1 something broke; 2 a mistake in what was given; 3 the run folder cannot be written;
+130 interrupted.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from fedaccord import __version__
+from fedaccord.config import Experiment, load_experiment, parse_experiment
+from fedaccord.data.registry import DATA_VARIABLE, DATASETS
+from fedaccord.errors import FedAccordError
+from fedaccord.methods.registry import METHODS
+from fedaccord.models.registry import MODELS
+
+if TYPE_CHECKING:
+    from fedaccord.runs.folder import RunFolder
+
+app = typer.Typer(
+    name="fedaccord",
+    help="Federated learning when the sites' labels do not agree.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+console = Console()
+
+Out = Annotated[Path | None, typer.Option("--out", help="Folder for the run; by default runs/NAME.")]
+Workers = Annotated[
+    int | None, typer.Option("--workers", min=0, help="Worker processes; 0 runs in this process. Default: all cores.")
+]
+Seed = Annotated[int | None, typer.Option("--seed", min=0, help="Seed of every random stream of the run.")]
+
+
+def main() -> None:
+    """Run the command line and turn every known error into a sentence and an exit code."""
+    try:
+        app()
+    except FedAccordError as error:
+        Console(stderr=True).print(f"[bold red]error:[/] {_plain(str(error))}", highlight=False, soft_wrap=True)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        Console(stderr=True).print("interrupted; what was written stays in the run folder", highlight=False)
+        sys.exit(130)
+
+
+@app.callback(invoke_without_command=True)
+def _version(version: Annotated[bool, typer.Option("--version", help="Print the version and stop.")] = False) -> None:
+    if version:
+        console.print(f"fedaccord {__version__}", highlight=False)
+        raise typer.Exit()
+
+
+@app.command()
+def run(
+    config: Annotated[Path, typer.Argument(help="The experiment file (TOML).")],
+    change: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="Change a key of the file, e.g. --set method.rounds=50. May be repeated."),
+    ] = None,
+    out: Out = None,
+    workers: Workers = None,
+    seed: Seed = None,
+) -> None:
+    """Train a federation as an experiment file describes it, and write its run folder with a report."""
+    experiment, base = load_experiment(config, _changes(change, workers, seed))
+    folder = _carry_out(experiment, base, out)
+    console.print(f"report: {folder.path / 'report.html'}", highlight=False, soft_wrap=True)
+
+
+@app.command()
+def demo(out: Out = None, workers: Workers = None, seed: Seed = None) -> None:
+    """Train the bundled federation of five disagreeing sites, and compare it with every site training alone."""
+    text = resources.files("fedaccord").joinpath("demo.toml").read_text(encoding="utf-8")
+    changes = _changes(None, workers, seed)
+    together = parse_experiment(text, changes, "demo")
+    alone = parse_experiment(text, [*changes, 'name="demo-alone"', 'method.name="local"'], "demo")
+    console.print("First every site trains alone, then all train one model together.\n", highlight=False)
+    alone_folder = _carry_out(alone, Path.cwd(), out / "alone" if out else None)
+    folder = _carry_out(together, Path.cwd(), out / "together" if out else None, alone_folder.path)
+    _compare(alone_folder.path, folder.path)
+    console.print(f"\nreport: {folder.path / 'report.html'}", highlight=False, soft_wrap=True)
+
+
+@app.command()
+def methods() -> None:
+    """List the methods."""
+    _list("method", {entry.name: entry.summary for entry in METHODS.values()})
+
+
+@app.command()
+def models() -> None:
+    """List the networks."""
+    _list("model", {entry.name: entry.summary for entry in MODELS.values()})
+
+
+@app.command()
+def datasets() -> None:
+    """List the data sets that an experiment can name."""
+    _list("data set", {entry.name: entry.summary for entry in DATASETS.values()})
+    console.print(
+        f"\nAll but digits are read from the folder named by {DATA_VARIABLE}. "
+        "Any .npz file can be named by its path instead.",
+        highlight=False,
+    )
+
+
+def _changes(change: list[str] | None, workers: int | None, seed: int | None) -> list[str]:
+    changes = list(change or [])
+    if workers is not None:
+        changes.append(f"run.workers={workers}")
+    if seed is not None:
+        changes.append(f"seed={seed}")
+    return changes
+
+
+def _carry_out(experiment: Experiment, base: Path, out: Path | None, alone: Path | None = None) -> RunFolder:
+    # Imported here: torch takes seconds to load, and --help or a wrong file should not wait for it.
+    from fedaccord.display import Display
+    from fedaccord.experiment import run_experiment
+    from fedaccord.runs.folder import RunFolder, free_folder
+
+    folder = RunFolder(out or free_folder(Path("runs"), experiment.name))
+    with Display(experiment, console) as display:
+        run_experiment(experiment, base, folder, display.watcher(), alone)
+    return folder
+
+
+def _compare(alone: Path, together: Path) -> None:
+    import json
+
+    def read(folder: Path) -> dict[str, Any]:
+        summary: dict[str, Any] = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+        each: dict[str, Any] = summary["final"]["sites"]["each"]
+        return each
+
+    before, after = read(alone), read(together)
+    table = Table("site", "alone", "together", "gain", title="What federation brought each site (own task, accuracy)")
+    for column in table.columns[1:]:
+        column.justify = "right"
+    for site in after:
+        if "accuracy" in after[site] and "accuracy" in before.get(site, {}):
+            old, new = before[site]["accuracy"], after[site]["accuracy"]
+            table.add_row(_plain(site), f"{old:.1%}", f"{new:.1%}", f"{100 * (new - old):+.1f}")
+    console.print(table)
+
+
+def _list(what: str, entries: dict[str, str]) -> None:
+    table = Table(what, "", box=None, pad_edge=False)
+    for name, summary in entries.items():
+        table.add_row(f"[bold]{_plain(name)}[/]", _plain(summary))
+    console.print(table)
+
+
+def _plain(text: str) -> str:
+    """Keep rich from reading brackets in a user's words as markup."""
+    return text.replace("[", r"\[")

@@ -1,0 +1,204 @@
+"""The experiment file: one TOML file describes a federation and what to do with it. Importable without torch."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from fedaccord.config_errors import sentence
+from fedaccord.data.declarations import Count, Partition, Section
+from fedaccord.errors import ConfigError, UserError
+from fedaccord.labels.declarations import ViewConfig, exact_view
+from fedaccord.methods.registry import method_entry
+from fedaccord.models.registry import check_model
+from fedaccord.training.settings import TrainingSettings
+
+
+class Labels(Section):
+    """`[labels]`: the federation's classes or tags, by name."""
+
+    classes: list[str] | None = Field(None, min_length=1, description="names; left out: taken from the data")
+
+
+class Data(Section):
+    """`[data]`: one data set, split into sites."""
+
+    dataset: str = Field(description="a name of `fedaccord datasets`, or an .npz file")
+    partition: Partition = Field(description="how the samples are dealt to sites")
+    view: ViewConfig = Field(default_factory=exact_view, description="how every site observes labels")
+    views: dict[str, ViewConfig] = Field(default_factory=dict, description="other views, by site name")
+    names: list[str] | None = Field(None, description="names of the sites, in the partition's order")
+    test: float = Field(0.2, ge=0, lt=1, description="each site's own test share")
+    samples: Count | None = Field(None, description="use only that many training samples, drawn by the seed")
+    test_samples: Count | None = Field(None, description="use only that many of the published test samples")
+    standardise: Literal["auto", "site", "none"] = Field(
+        "auto", description="scale features by each site's own training part; auto: tables yes, images no"
+    )
+
+
+class Site(Section):
+    """`[[sites]]`: a site that brings its own file."""
+
+    name: str = Field(min_length=1, description="the site's name")
+    data: str = Field(description="path of its .npz file, from the experiment file's folder")
+    view: ViewConfig = Field(default_factory=exact_view, description="how this site observes labels")
+    test: float = Field(0.2, ge=0, lt=1, description="its own test share")
+
+
+class ServerSection(Section):
+    """`[server]`: what the server holds."""
+
+    test: str | None = Field(None, description="an .npz file of test data with true classes")
+
+
+class Model(BaseModel):
+    """`[model]`: the network; further keys are the model's own settings."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    name: str = Field("mlp", description='a name, or "package.module:factory"')
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The model's own settings."""
+        return dict(self.model_extra or {})
+
+
+class Run(Section):
+    """`[run]`: how the run is carried out; nothing here changes the model."""
+
+    workers: int | None = Field(None, ge=0, description="worker processes; 0: in this process; left out: all cores")
+    device: str = Field("cpu", description='"cpu", or "cuda" (then workers = 0)')
+    deadline: float | None = Field(None, gt=0, description="seconds a round waits for its sites")
+    evaluate_every: int = Field(1, ge=0, description="rounds between evaluations; 0: never")
+    checkpoint_every: int = Field(10, ge=0, description="rounds between checkpoints; 0: only the last")
+
+
+class Experiment(Section):
+    """A whole experiment, validated, with defaults filled in."""
+
+    name: str = Field("federation", pattern=r"^[\w.-]+$", description="names the run folder")
+    seed: int = Field(0, ge=0, description="every random stream of the run is derived from it")
+    labels: Labels = Field(default_factory=Labels)
+    data: Data | None = None
+    sites: list[Site] | None = Field(None, min_length=1)
+    server: ServerSection = Field(default_factory=ServerSection)
+    model: Model = Field(default_factory=Model)
+    method: dict[str, Any] = Field(default_factory=dict)
+    run: Run = Field(default_factory=Run)
+
+    @model_validator(mode="after")
+    def _one_source_of_sites(self) -> Experiment:
+        if (self.data is None) == (self.sites is None):
+            both = "both [data] and [[sites]] are given" if self.data else "neither [data] nor [[sites]] is given"
+            raise ValueError(f"{both}; use [data] to split one data set, or [[sites]] for sites with their own files")
+        names = [site.name for site in self.sites or []] or (self.data.names if self.data else None) or []
+        for name in names:
+            if names.count(name) > 1:
+                raise ValueError(f"two sites are named '{name}'")
+        return self
+
+    @property
+    def method_name(self) -> str:
+        """The method's name."""
+        return str(self.method.get("name", "accord"))
+
+    @property
+    def settings(self) -> TrainingSettings:
+        """The method's settings, checked."""
+        given = {key: value for key, value in self.method.items() if key != "name"}
+        return method_entry(self.method_name).settings(**given)
+
+
+def load_experiment(path: Path, overrides: Sequence[str] = ()) -> tuple[Experiment, Path]:
+    """Read and check an experiment file; returns it with the folder that relative paths start from."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise ConfigError(f"there is no file '{path}'") from None
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
+        raise ConfigError(f"'{path}' cannot be read: {reason}") from None
+    return parse_experiment(text, overrides, str(path)), path.resolve().parent
+
+
+def parse_experiment(text: str, overrides: Sequence[str] = (), where: str = "experiment") -> Experiment:
+    """Check the text of an experiment file."""
+    try:
+        table = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{where} is not valid TOML: {error}") from None
+    for override in overrides:
+        _override(table, override)
+    return check_experiment(table, where)
+
+
+def check_experiment(table: Mapping[str, Any], where: str = "experiment") -> Experiment:
+    """Check a table as an experiment; the first mistakes are told in a sentence each."""
+    try:
+        experiment = Experiment(**table)
+    except ValidationError as error:
+        raise ConfigError(f"{where}: {sentence(error, Experiment)}") from None
+    try:
+        check_model(experiment.model.name, experiment.model.settings)
+    except UserError as error:
+        raise ConfigError(f"{where}: model: {error}") from None
+    try:
+        entry = method_entry(experiment.method_name)
+    except UserError as error:
+        raise ConfigError(f"{where}: {error}") from None
+    try:
+        settings = experiment.settings
+    except ValidationError as error:
+        raise ConfigError(f"{where}: {sentence(error, entry.settings, ('method',))}") from None
+    # What is written down is complete: every default of the method stands in the file.
+    complete = {"name": entry.name} | settings.model_dump(mode="json", exclude_none=True)
+    return experiment.model_copy(update={"method": complete})
+
+
+def _override(table: dict[str, Any], override: str) -> None:
+    """Apply one `--set section.key=value` to a table."""
+    key, equals, text = override.partition("=")
+    path = key.strip().split(".")
+    if not equals or not all(path):
+        raise ConfigError(f"--set takes section.key=value, not '{override}'")
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = text.strip()  # a bare word is a string
+    for part in path[:-1]:
+        table = table.setdefault(part, {})
+        if not isinstance(table, dict):
+            raise ConfigError(f"--set {key}: '{part}' is not a table")
+    table[path[-1]] = value
+
+
+def to_toml(experiment: Experiment) -> str:
+    """Write a complete experiment back as TOML."""
+    table = experiment.model_dump(mode="json", exclude_none=True)
+    sites = table.pop("sites", [])
+    lines = [f"{key} = {_value(table.pop(key))}" for key in ("name", "seed")]
+    for name, section in table.items():
+        lines += ["", f"[{name}]", *(f"{_key(key)} = {_value(value)}" for key, value in section.items())]
+    for site in sites:
+        lines += ["", "[[sites]]", *(f"{_key(key)} = {_value(value)}" for key, value in site.items())]
+    return "\n".join(lines) + "\n"
+
+
+def _key(key: str) -> str:
+    return key if key.replace("_", "").replace("-", "").isalnum() and key.isascii() else json.dumps(key)
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{_key(k)} = {_value(v)}" for k, v in value.items()) + " }" if value else "{}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_value, value)) + "]"
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False)
+    return json.dumps(value)

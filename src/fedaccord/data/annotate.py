@@ -1,0 +1,132 @@
+"""What a site sees of its samples' labels: made from true classes in a study, or read from the site's own file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedaccord.data.dataset import Array, Rows
+from fedaccord.errors import ConfigError, DataError, did_you_mean
+from fedaccord.labels import corruption
+from fedaccord.labels.declarations import AnyView, CandidatesView, CoarseView, ExactView, TagsView
+from fedaccord.labels.space import LabelSpace
+from fedaccord.labels.views import NOT_ANNOTATED, Candidates, Coarse, Exact, Tags, Unlabelled, View
+
+Groupings = Mapping[str, Mapping[str, Sequence[str]]]
+
+
+@dataclass(frozen=True)
+class Annotated:
+    """Samples as a site sees them."""
+
+    view: View
+    x: Array
+    target: Tensor
+    truth: Tensor | None  # the true class where it is known; for evaluation only
+    left_out: int = 0  # samples of classes the site does not know
+
+
+def declared_view(declared: AnyView, space: LabelSpace, groupings: Groupings, where: str) -> View:
+    """Build the view that a declaration asks for."""
+    try:
+        if isinstance(declared, CoarseView):
+            groups = declared.correspondence
+            if isinstance(groups, str):
+                if groups not in groupings:
+                    hint = did_you_mean(groups, groupings)
+                    raise ConfigError(f"the data set names no grouping '{groups}'; {hint}")
+                groups = {name: list(members) for name, members in groupings[groups].items()}
+            return Coarse(space, groups)
+        if isinstance(declared, ExactView | CandidatesView | TagsView):
+            kind = {"exact": Exact, "candidates": Candidates, "tags": Tags}[declared.kind]
+            return kind(space, declared.known)
+    except ConfigError as error:
+        raise ConfigError(f"{where}: {error}") from None
+    return Unlabelled(space)
+
+
+def observe(
+    rows: Rows, declared: AnyView, space: LabelSpace, groupings: Groupings, chances: Array | None,
+    rng: np.random.Generator, where: str,
+) -> Annotated:  # fmt: skip
+    """Let a site observe samples whose true classes a study knows; `chances` are a clean classifier's predictions."""
+    view = declared_view(declared, space, groupings, where)
+    if isinstance(view, Tags):
+        if rows.tags is None:
+            raise DataError(f"{where}: a view of tags needs data with an array 'Y' of tags")
+        known = torch.from_numpy(rows.tags).masked_fill(~view.informs(), NOT_ANNOTATED)
+        return Annotated(view, rows.x, known, None)
+    if rows.y is None:
+        if isinstance(view, Unlabelled):
+            return Annotated(view, rows.x, torch.full((len(rows),), NOT_ANNOTATED), None)
+        if not (isinstance(view, Candidates) and rows.candidates is not None):
+            raise DataError(f"{where}: a view of kind '{view.kind}' needs data with true classes, an array 'y'")
+    else:
+        keep = np.flatnonzero(view.informs().numpy()[rows.y] | isinstance(view, Unlabelled))
+        left_out = len(rows) - len(keep)
+        rows, chances = rows.take(keep), None if chances is None else chances[keep]
+    truth = None if rows.y is None else torch.from_numpy(rows.y)
+    target = _target(view, declared, rows, chances, rng, where)
+    return Annotated(view, rows.x, target, truth, left_out if truth is not None else 0)
+
+
+def _target(
+    view: View, declared: AnyView, rows: Rows, chances: Array | None, rng: np.random.Generator, where: str
+) -> Tensor:
+    if isinstance(view, Candidates):
+        sets = rows.candidates if rows.candidates is not None else np.zeros((0, 0), bool)
+        if isinstance(declared, CandidatesView) and declared.generate is not None:
+            sets = _generate(declared, rows, len(view.space), chances, rng)
+        elif rows.candidates is None:
+            raise DataError(f"{where}: the data has no candidate sets; give view.generate to make them")
+        return torch.from_numpy(sets & view.informs().numpy())
+    assert rows.y is not None
+    if isinstance(view, Coarse):
+        return torch.from_numpy(corruption.coarse_annotations(rows.y, view.matrix.numpy(), rng))
+    if isinstance(view, Unlabelled):
+        return torch.full((len(rows),), NOT_ANNOTATED)
+    return torch.from_numpy(rows.y.copy())
+
+
+def _generate(
+    declared: CandidatesView, rows: Rows, classes: int, chances: Array | None, rng: np.random.Generator
+) -> Array:
+    y, options = rows.y, {"min_size": declared.min_size, "drop_full": declared.drop_full}
+    assert y is not None
+    if declared.generate == "uniform":
+        return corruption.uniform_candidates(y, classes, declared.q, rng, **options)
+    if declared.generate == "superset":
+        return corruption.superset_candidates(y, classes, rng)
+    if declared.generate == "class":
+        flips = corruption.cyclic_flips(classes, declared.following, declared.other)
+        return corruption.class_dependent_candidates(y, flips, rng, **options)
+    assert chances is not None
+    return corruption.instance_candidates(chances, y, declared.rho, rng, declared.normalise, **options)
+
+
+def read_annotations(rows: Rows, names: Sequence[str], declared: AnyView, space: LabelSpace, where: str) -> Annotated:
+    """Read the annotations in a site's own arrays through its view; `names` are the file's own label names."""
+    view = declared_view(declared, space, {}, where)
+    if isinstance(view, Tags):
+        if rows.tags is None:
+            raise DataError(f"{where}: a view of tags needs an array 'Y'")
+        target = torch.full((len(rows), len(space)), NOT_ANNOTATED, dtype=torch.int8)
+        for column, name in enumerate(names):
+            target[:, space.column(name, where)] = torch.from_numpy(rows.tags[:, column])
+        return Annotated(view, rows.x, target.masked_fill(~view.informs(), NOT_ANNOTATED), None)
+    if isinstance(view, Unlabelled):
+        return Annotated(view, rows.x, torch.full((len(rows),), NOT_ANNOTATED), None)
+    if isinstance(view, Candidates):
+        if rows.candidates is None:
+            raise DataError(f"{where}: a view of candidates needs an array 'candidates'")
+        sets = [[names[c] for c in np.flatnonzero(row)] for row in rows.candidates]
+        truth = None if rows.y is None else Exact(space).encode([names[c] for c in rows.y], where)
+        return Annotated(view, rows.x, view.encode(sets, where), truth)
+    if rows.y is None:
+        raise DataError(f"{where}: a view of kind '{view.kind}' needs an array 'y'")
+    target = view.encode([names[c] if c >= 0 else None for c in rows.y], where)
+    return Annotated(view, rows.x, target, target if isinstance(view, Exact) else None)

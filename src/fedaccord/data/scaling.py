@@ -1,0 +1,46 @@
+"""Standardised features: moments are fitted on training rows only."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedaccord.data.dataset import Array
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Number of rows, mean and variance of each feature; missing values are not counted."""
+
+    n: Array
+    mean: Array
+    variance: Array
+
+
+def fit_moments(x: Array) -> Moments:
+    """Return the moments of training rows; a feature that is missing everywhere has mean 0 and variance 0."""
+    seen = np.isfinite(x)
+    n = seen.sum(0)
+    filled = np.where(seen, x, 0).astype(np.float64)
+    mean = filled.sum(0) / np.maximum(n, 1)
+    variance = (np.where(seen, filled - mean, 0) ** 2).sum(0) / np.maximum(n, 1)
+    return Moments(n, mean, variance)
+
+
+def pool_moments(parts: Sequence[Moments]) -> Moments:
+    """Return the moments of all sites' rows together, from their moments alone."""
+    n = np.sum([p.n for p in parts], axis=0)
+    total = np.maximum(n, 1)
+    mean = np.sum([p.n * p.mean for p in parts], axis=0) / total
+    second = np.sum([p.n * (p.variance + p.mean**2) for p in parts], axis=0) / total
+    return Moments(n, mean, np.maximum(second - mean**2, 0))
+
+
+def apply_moments(x: Array, moments: Moments | None) -> Array:
+    """Standardise rows; a constant feature becomes 0, and so does a missing value: the mean."""
+    if moments is not None:
+        spread = np.sqrt(moments.variance)
+        x = (x - moments.mean) / np.where(spread > 1e-12, spread, 1.0)
+    return np.nan_to_num(x, posinf=0.0, neginf=0.0).astype(np.float32)

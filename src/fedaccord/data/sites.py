@@ -1,0 +1,232 @@
+"""From one data set, or from the sites' own files, to a federation of sites."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedaccord.data.annotate import Annotated, observe, read_annotations
+from fedaccord.data.dataset import Array, Dataset, Rows, from_arrays, read_npz
+from fedaccord.data.partition import Partition, split
+from fedaccord.data.registry import existing
+from fedaccord.data.scaling import Moments, apply_moments, fit_moments, pool_moments
+from fedaccord.data.site_data import Samples, SiteData
+from fedaccord.errors import ConfigError, DataError, did_you_mean
+from fedaccord.labels.declarations import AnyView, ExactView
+from fedaccord.labels.pooling import Pooled, pooled_target
+from fedaccord.labels.space import LabelSpace
+from fedaccord.labels.views import Exact, Tags, View
+from fedaccord.seeds import derive
+
+SMALLEST_WITH_TEST = 5  # a site of fewer samples keeps them all for training
+CleanPredictions = Callable[[Dataset], Array]
+
+
+@dataclass
+class FederationData:
+    """All sites of a run, what the server is judged on, and a plain account of what was used."""
+
+    space: LabelSpace
+    sites: dict[str, SiteData]
+    input_shape: tuple[int, ...]
+    test: tuple[Tensor, Tensor] | None = None
+    test_source: str = "the server has no test data, so there are no global figures"
+    notes: list[str] = field(default_factory=list)
+    histogram: dict[str, dict[str, int]] | None = None
+    partition: dict[str, Any] | None = None
+
+
+def split_dataset(
+    dataset: Dataset, partition: Mapping[str, Any], view: AnyView, views: Mapping[str, AnyView],
+    names: Sequence[str] | None, classes: Sequence[str] | None, seed: int, test: float = 0.2,
+    samples: int | None = None, test_samples: int | None = None, standardise: str = "auto",
+    clean: CleanPredictions | None = None,
+) -> FederationData:  # fmt: skip
+    """Split one data set into sites and let each observe it through its view."""
+    space = _space(dataset, classes)
+    rows = _draw(dataset.train, samples, derive(seed, "samples"))
+    parts = _parts(dataset, rows, partition, seed)
+    site_names = _site_names(parts, names)
+    for name in views:
+        if name not in site_names:
+            raise ConfigError(f"data.views: there is no site '{name}'; {did_you_mean(name, site_names)}")
+    scaled = standardise == "site" or (standardise == "auto" and not dataset.images)
+    wanted = [views.get(name, view) for name in site_names]
+    uses_clean = any(getattr(v, "generate", None) == "instance" for v in wanted)
+    predictions = clean(replace(dataset, train=rows)) if uses_clean and clean else None
+
+    result = FederationData(space, {}, dataset.shape, notes=list(parts.notes))
+    moments: list[Moments] = []
+    for number, (name, declared) in enumerate(zip(site_names, wanted, strict=True)):
+        if isinstance(declared, ExactView) and declared.known == "own":
+            own = parts.labels[number] if parts.labels else np.unique(_classes(rows, dataset)[parts.parts[number]])
+            declared = declared.model_copy(update={"known": [space.names[c] for c in own]})
+        part = rows.take(parts.parts[number])
+        chances = None if predictions is None else predictions[parts.parts[number]]
+        rng = np.random.default_rng(derive(seed, "annotations", name))
+        seen = observe(part, declared, space, dataset.groupings, chances, rng, f"site '{name}'")
+        if seen.left_out:
+            result.notes.append(f"site '{name}' leaves out {seen.left_out} samples of classes it does not know")
+        result.sites[name] = _site(name, seen, test, derive(seed, "test", name), scaled, moments)
+    result.partition = {"asked": dict(partition), "used": parts.report(_classes(rows, dataset), space.names)}
+    result.histogram = _histogram(result.sites, space)
+    result.test, result.test_source = _server_test(dataset, result.sites, test_samples, seed, scaled, moments)
+    return result
+
+
+def read_sites(
+    files: Mapping[str, tuple[Path, AnyView, float]], classes: Sequence[str] | None, test_file: Path | None, seed: int
+) -> FederationData:
+    """Read sites that bring their own .npz files; each is scaled by its own training part."""
+    data = {name: from_arrays(read_npz(existing(path)), str(path)) for name, (path, _, _) in files.items()}
+    shapes = {dataset.shape for dataset in data.values()}
+    if len(shapes) > 1:
+        listed = ", ".join(f"{name}: {dataset.shape}" for name, dataset in data.items())
+        raise DataError(f"the sites' samples differ in shape ({listed})")
+    if classes is None:
+        exact = [d.labels for n, d in data.items() if files[n][1].kind in ("exact", "tags", "candidates")]
+        classes = list(dict.fromkeys(label for labels in exact for label in labels))
+    space = LabelSpace(classes)
+    result = FederationData(space, {}, shapes.pop())
+    moments: list[Moments] = []
+    for name, (path, declared, test) in files.items():
+        file = data[name]
+        seen = read_annotations(file.train, file.labels, declared, space, f"site '{name}', {path.name}")
+        scaled = not file.images
+        result.sites[name] = _site(name, seen, test, derive(seed, "test", name), scaled, moments)
+    if test_file is not None:
+        held = from_arrays(read_npz(existing(test_file)), str(test_file))
+        where = f"server.test, {test_file.name}"
+        truth = read_annotations(held.train, held.labels, ExactView(kind="exact"), space, where)
+        x = apply_moments(truth.x, pool_moments(moments) if moments else None)
+        result.test = (torch.from_numpy(x), truth.target)
+        result.test_source = f"the server's own test file, {test_file.name}"
+    return result
+
+
+def pool_sites(name: str, sites: Mapping[str, SiteData], space: LabelSpace, labels: str) -> SiteData:
+    """Put all sites' training samples in one place, with their true classes or through their own views."""
+    kinds = {site.view.kind for site in sites.values()}
+    x = torch.cat([site.train.x for site in sites.values()])
+    view: View
+    if labels == "truth":
+        truths = [site.train.truth for site in sites.values() if site.train.truth is not None]
+        if len(truths) < len(sites):
+            raise ConfigError('method.labels = "truth" needs every site\'s true classes; use labels = "views"')
+        view, target = Exact(space), torch.cat(truths)
+    elif kinds == {"tags"}:
+        view, target = Tags(space), torch.cat([site.train.target for site in sites.values()])
+    elif "tags" in kinds:
+        raise ConfigError("samples with tags and samples with one label each cannot be pooled")
+    else:
+        view = Pooled(space)
+        target = torch.cat([pooled_target(site.view, site.train.target) for site in sites.values()])
+    return SiteData(name, view, Samples(x, target), Samples(x[:0], target[:0]))
+
+
+def _site(
+    name: str, seen: Annotated, test: float, seed: int, scaled: bool, moments: list[Moments]
+) -> SiteData:
+    n = len(seen.x)
+    if n == 0:
+        raise DataError(f"site '{name}' has no samples")
+    order = np.random.default_rng(seed).permutation(n)
+    held = int(test * n) if n >= SMALLEST_WITH_TEST else 0
+    test_rows, train_rows = np.sort(order[:held]), np.sort(order[held:])
+    fitted = fit_moments(seen.x[train_rows]) if scaled else None
+    if fitted is not None:
+        moments.append(fitted)
+    x = apply_moments(seen.x, fitted)
+
+    def part(rows: Array) -> Samples:
+        index = torch.from_numpy(rows)
+        truth = None if seen.truth is None else seen.truth[index]
+        return Samples(torch.from_numpy(x[rows]), seen.target[index], truth)
+
+    return SiteData(name, seen.view, part(train_rows), part(test_rows))
+
+
+def _parts(dataset: Dataset, rows: Rows, partition: Mapping[str, Any], seed: int) -> Partition:
+    ids = None
+    if partition["kind"] == "natural":
+        by = partition["by"]
+        if by not in rows.columns:
+            hint = did_you_mean(by, rows.columns)
+            raise ConfigError(f"data.partition.by: '{dataset.name}' has no column '{by}'; {hint}")
+        ids = rows.columns[by]
+    groups = None
+    if "coarse" in dataset.groupings:
+        names = list(dataset.labels)
+        groups = np.zeros(len(names), dtype=np.int64)
+        for number, members in enumerate(dataset.groupings["coarse"].values()):
+            groups[[names.index(m) for m in members]] = number
+    rng = np.random.default_rng(derive(seed, "partition"))
+    return split(_classes(rows, dataset), partition, rng, ids, groups)
+
+
+def _classes(rows: Rows, dataset: Dataset) -> Array:
+    """Return the true class of each row; data of tags only has none, and is split without looking at labels."""
+    return np.zeros(len(rows), dtype=np.int64) if rows.y is None else rows.y
+
+
+def _space(dataset: Dataset, classes: Sequence[str] | None) -> LabelSpace:
+    if classes is None:
+        return LabelSpace(dataset.labels)
+    unnamed = dataset.labels == tuple(str(n) for n in range(len(dataset.labels)))
+    if len(classes) != len(dataset.labels) or not (unnamed or set(classes) == set(dataset.labels)):
+        raise ConfigError(
+            f"labels.classes has {len(classes)} names, but '{dataset.name}' has {len(dataset.labels)} labels: "
+            + ", ".join(dataset.labels[:12])
+        )
+    return LabelSpace(classes if unnamed else dataset.labels)
+
+
+def _draw(rows: Rows, samples: int | None, seed: int) -> Rows:
+    if samples is None or samples >= len(rows):
+        return rows
+    return rows.take(np.sort(np.random.default_rng(seed).permutation(len(rows))[:samples]))
+
+
+def _site_names(parts: Partition, names: Sequence[str] | None) -> list[str]:
+    number = len(parts.parts)
+    if names is not None:
+        if len(names) != number:
+            raise ConfigError(f"data.names has {len(names)} names, but the partition makes {number} sites")
+        return list(names)
+    if parts.names is not None:
+        return list(parts.names)
+    width = len(str(number - 1))
+    return [f"site-{i:0{width}d}" for i in range(number)]
+
+
+def _server_test(
+    dataset: Dataset, sites: Mapping[str, SiteData], most: int | None, seed: int, scaled: bool,
+    moments: Sequence[Moments],
+) -> tuple[tuple[Tensor, Tensor] | None, str]:  # fmt: skip
+    if dataset.test is not None and dataset.test.y is not None:
+        rows = _draw(dataset.test, most, derive(seed, "test samples"))
+        x = apply_moments(rows.x, pool_moments(moments) if scaled else None)
+        assert rows.y is not None
+        return (torch.from_numpy(x), torch.from_numpy(rows.y)), f"the published test part of {dataset.name}"
+    known = [site.test for site in sites.values() if site.test.truth is not None and len(site.test)]
+    if not known:
+        return None, "no true classes are known for a test, so there are no global figures"
+    pooled = torch.cat([part.x for part in known]), torch.cat([part.truth for part in known if part.truth is not None])
+    return pooled, "the pool of the sites' own test parts, which only a study can see together"
+
+
+def _histogram(sites: Mapping[str, SiteData], space: LabelSpace) -> dict[str, dict[str, int]] | None:
+    counts = {}
+    for name, site in sites.items():
+        truth = site.train.truth if site.train.truth is not None else None
+        if truth is None:
+            return None
+        by_class = torch.bincount(truth[truth >= 0], minlength=len(space)).tolist()
+        counts[name] = dict(zip(space.names, by_class, strict=True))
+    return counts

@@ -1,0 +1,90 @@
+"""What a person sees while a run goes: a live line in a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import time
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+
+from fedaccord.config import Experiment
+from fedaccord.data.sites import FederationData
+from fedaccord.experiment import Watcher
+from fedaccord.federation.round import Evaluation, RoundRecord
+
+SECONDS_BETWEEN_LINES = 5.0
+
+
+class Display:
+    """Shows rounds, the time left and the main figures."""
+
+    def __init__(self, experiment: Experiment, console: Console) -> None:
+        self.experiment, self.console = experiment, console
+        self.rounds = experiment.settings.rounds
+        self.figures = ""
+        self._told = 0.0
+        self._progress: Progress | None = None
+        self._task: TaskID | None = None
+        if console.is_terminal:
+            self._progress = Progress(
+                TextColumn("[bold]{task.description}[/]"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(),
+                TextColumn("{task.fields[figures]}"), console=console,
+            )  # fmt: skip
+
+    def __enter__(self) -> Self:
+        if self._progress is not None:
+            self._progress.start()
+            self._task = self._progress.add_task(self._title(), total=self.rounds, figures="getting ready")
+        else:
+            self._say(f"{self._title()}: getting ready")
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._progress is not None:
+            self._progress.stop()
+
+    def watcher(self) -> Watcher:
+        """Return what the run should call."""
+        return Watcher(self.started, self.round)
+
+    def started(self, data: FederationData) -> None:
+        """Tell what kind of federation this is."""
+        sizes = [len(site.train) for site in data.sites.values()]
+        self._say(
+            f"{self._title()}: {len(sizes)} sites, {sum(sizes):,} training samples, {len(data.space)} labels, "
+            f"{self.rounds} rounds"
+        )
+
+    def round(self, record: RoundRecord) -> None:
+        """Show a finished round."""
+        if record.evaluation is not None:
+            self.figures = _figures(record.evaluation)
+        for drop in record.dropped:
+            what = f"{drop.tensor} {drop.reason}".strip()
+            self._say(f"  round {record.round}: site '{drop.site}' dropped from {drop.task}: {what}")
+        if self._progress is not None and self._task is not None:
+            self._progress.update(self._task, completed=record.round, figures=self.figures)
+        elif record.round == self.rounds or time.monotonic() - self._told > SECONDS_BETWEEN_LINES:
+            self._told = time.monotonic()
+            self._say(f"{self._title()}: round {record.round}/{self.rounds}  {self.figures}")
+
+    def _title(self) -> str:
+        return f"{self.experiment.name} ({self.experiment.method_name})"
+
+    def _say(self, text: str) -> None:
+        self.console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+
+def _figures(figures: Evaluation) -> str:
+    parts = []
+    if "accuracy" in figures.global_:
+        parts.append(f"global {figures.global_['accuracy']:.1%}")
+    if figures.sites:
+        spread = figures.over_sites()
+        if "accuracy" in spread["mean"]:
+            parts.append(f"sites {spread['mean']['accuracy']:.1%} ± {100 * spread['std']['accuracy']:.1f}")
+    return ", ".join(parts)

@@ -1,0 +1,292 @@
+"""Sites on this machine: in this process, or dealt out to worker processes.
+
+    brief --pack--> brief block --> worker: host.handle --> its reply block --copy--> reply
+                    (one, shared)                           (one per worker)
+
+Any worker may be given any site: the sites' data is in a block that all of them see, and a site's memory is kept here
+and travels with the job. A worker that dies costs the reply of the site it was busy with, and nothing else.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import selectors
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+from fedaccord.engines import shared_block as wire
+from fedaccord.engines.engine import Host, HostSpec, build_host
+from fedaccord.engines.worker import BEGUN, COPIED, WorkerProcess
+from fedaccord.errors import EngineError, did_you_mean
+from fedaccord.messages.message import Failure, Message, SiteId
+
+_AHEAD = 2  # sites a worker is given at a time: when it is done with one, the next is there already
+_START_TRIES = 3
+_WATCH = 1.0  # seconds between looks at workers whose sockets are silent
+_GRACE = 1.0  # seconds a worker has to end by itself
+
+
+class EmbeddedEngine:
+    """Runs sites here (`workers=0`, where a site's exception surfaces as it is) or in worker processes.
+
+    Replies are the same, bit for bit, for any number of workers. `tensors` holds the site data as views of the
+    engine's own block, so that the caller can let go of the originals; nobody may write to them.
+    """
+
+    def __init__(self, host: HostSpec, sites: Sequence[SiteId], workers: int) -> None:
+        if workers < 0:
+            raise ValueError(f"the number of workers is 0 or more, not {workers}")
+        if len(set(sites)) < len(sites):
+            raise ValueError("two sites have the same name; every site needs its own")
+        self._sites = sorted(sites)
+        self._workers = workers
+        self._memories: dict[SiteId, Message] = {}
+        self._data, self._briefs = wire.SharedBlock(), wire.SharedBlock()
+        header = self._data.write(host.tensors)
+        self.tensors: dict[str, Tensor] = self._data.read(header)
+        described = {"entry": host.entry, "spec": host.spec, "tensors": header}
+        self._described_at = self._data.write_bytes(wire.to_json(described))
+        self._host: Host | None = None
+        self._crew: list[WorkerProcess] = []
+        self._selector = selectors.DefaultSelector()
+        self._stillborn = 0
+        self._jobs = 0
+        self._release = weakref.finalize(
+            self, _release, os.getpid(), self._crew, self._selector, (self._data, self._briefs)
+        )
+
+    def __enter__(self) -> EmbeddedEngine:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def sites(self) -> list[SiteId]:
+        """Return the names of all sites, sorted."""
+        return list(self._sites)
+
+    def start(self) -> None:
+        """Build the host, or start all workers and wait for them; without it the first `ask` pays for that."""
+        with self._no_workers_left_on_error():
+            self._make_ready(all)
+
+    def ask(
+        self, task: str, briefs: Mapping[SiteId, Message], deadline: float | None = None
+    ) -> dict[SiteId, Message | Failure]:
+        """Have every site with a brief do `task`; one entry per brief, in the order of site names.
+
+        Starting workers does not count against `deadline`. With a deadline no site waits behind another, so that a slow
+        one holds up nobody but itself; workers still busy by then are killed and replaced.
+        """
+        self._check_sites("brief", briefs)
+        with self._no_workers_left_on_error():
+            self._make_ready(any)
+            ask = _Ask(task, {site: briefs[site] for site in sorted(briefs)}, deadline)
+            if self._workers == 0:
+                self._ask_here(ask)
+            else:
+                self._ask_workers(ask)
+        self._memories.update(ask.kept)
+        return {site: ask.replies[site] for site in ask.briefs}
+
+    def memories(self) -> dict[SiteId, Message]:
+        """Return what the sites keep between rounds, not to be altered; a site that keeps nothing is left out."""
+        return {site: memory for site, memory in sorted(self._memories.items()) if not memory.is_empty()}
+
+    def restore(self, memories: Mapping[SiteId, Message]) -> None:
+        """Put back what `memories` returned; a site that is left out keeps nothing from now on."""
+        self._check_sites("memory", memories)
+        self._memories = {site: self._over_the_wire(memory) for site, memory in memories.items()}
+
+    def close(self) -> None:
+        """End the workers and give back their memory; may be called more than once."""
+        self._host = None
+        self._release()
+
+    def _check_sites(self, what: str, given: Mapping[SiteId, Message]) -> None:
+        for site in sorted(given.keys() - set(self._sites)):
+            raise ValueError(f"there is no site '{site}' for this {what}; {did_you_mean(site, self._sites)}")
+
+    def _make_ready(self, enough: Callable[[Iterable[bool]], bool]) -> None:
+        if not self._release.alive:
+            raise EngineError("the engine is closed")
+        if self._workers:
+            self._hire()
+            while not enough(worker.ready for worker in self._crew):
+                self._listen(_Ask("start", {}, None), _WATCH)
+        elif self._host is None:
+            described = json.loads(self._data.read_bytes(*self._described_at))
+            with _as_in_a_worker():
+                self._host = build_host(described["entry"], described["spec"], dict(self.tensors))
+
+    # Sites in this process
+
+    def _ask_here(self, ask: _Ask) -> None:
+        host = cast(Host, self._host)
+        for site, brief in ask.briefs.items():
+            if ask.seconds_left() > 0:
+                memory = self._over_the_wire(self._memories.get(site, Message()))
+                brief = self._over_the_wire(brief)
+                with _as_in_a_worker():
+                    reply, kept = host.handle(ask.task, site, brief, memory)
+                reply, kept = self._over_the_wire(reply), self._over_the_wire(kept)
+            if ask.seconds_left() > 0:
+                ask.replies[site], ask.kept[site] = reply, kept
+        ask.give_up()
+
+    def _over_the_wire(self, message: Message) -> Message:
+        # The way to a worker, so that a host here gets and gives what it would there, and no tensor is shared.
+        self._briefs.reset()
+        return wire.unpack(self._briefs, json.loads(wire.to_json(wire.pack(self._briefs, message))))
+
+    # Sites in worker processes
+
+    def _ask_workers(self, ask: _Ask) -> None:
+        self._briefs.reset()
+        while ask.is_open():
+            self._deal(ask)
+            self._listen(ask, max(0.0, min(_WATCH, ask.seconds_left())))
+            if ask.seconds_left() <= 0:
+                self._listen(ask, 0.0)  # replies that were there in time
+                ask.give_up()
+                for worker in [worker for worker in self._crew if worker.jobs]:
+                    self._dismiss(worker)
+                self._hire()
+
+    def _deal(self, ask: _Ask) -> None:
+        ready = [worker for worker in self._crew if worker.ready]
+        open_jobs = len(ask.pending) + sum(len(worker.jobs) for worker in ready)
+        # At the end of an ask nobody is given more than an even share.
+        share = min(_AHEAD if ask.deadline is None else 1, -(-open_jobs // max(1, len(ready))))
+        for worker in ready:
+            chunk = []
+            while ask.pending and len(worker.jobs) < share:
+                site = ask.pending.popleft()
+                self._jobs += 1
+                worker.jobs.append((self._jobs, site))
+                memory = self._memories.get(site, Message())
+                kept = None if memory.is_empty() else wire.pack(self._briefs, memory, ask.written)
+                chunk.append([self._jobs, site, wire.pack(self._briefs, ask.briefs[site], ask.written), kept])
+            if chunk:
+                worker.send(self._briefs.write_bytes(wire.to_json({"task": ask.task, "jobs": chunk})))
+
+    def _listen(self, ask: _Ask, timeout: float) -> None:
+        events = self._selector.select(timeout)
+        for key, _ in events:
+            worker: WorkerProcess = key.data
+            frames, is_open = worker.receive()
+            for frame in frames:
+                self._take(worker, frame, ask)
+            if not is_open:
+                self._replace(worker, ask)
+        if not events:  # a process that a host started may hold a dead worker's socket open
+            for worker in [worker for worker in self._crew if worker.process.poll() is not None]:
+                self._replace(worker, ask)
+
+    def _take(self, worker: WorkerProcess, frame: dict[str, Any], ask: _Ask) -> None:
+        if "ready" in frame:
+            worker.ready, self._stillborn = True, 0
+        elif "broken" in frame:
+            error = EngineError(f"a worker process could not build its host: {frame['broken']}")
+            error.add_note(frame["trace"])
+            raise error
+        else:
+            number, site = worker.jobs.popleft()
+            if "reason" in frame:
+                ask.fail(site, frame["reason"], frame["trace"])
+                return
+            ask.replies[site] = wire.unpack(worker.replies, frame["reply"])
+            ask.kept[site] = wire.unpack(worker.replies, frame["memory"]) if frame["memory"] else Message()
+            worker.replies.mark(COPIED, number)
+
+    def _replace(self, worker: WorkerProcess, ask: _Ask) -> None:
+        begun = worker.replies.marked(BEGUN)
+        end = self._dismiss(worker, _GRACE)
+        if worker.jobs and worker.jobs[0][0] == begun:
+            ask.fail(worker.jobs.popleft()[1], f"its worker process {end}")
+        ask.pending.extendleft(site for _, site in reversed(worker.jobs))
+        if not worker.ready:
+            self._stillborn += 1
+            if self._stillborn == _START_TRIES:
+                raise EngineError(f"a worker process {end} before it was ready, {_START_TRIES} times in a row")
+        self._hire()
+
+    def _hire(self) -> None:
+        while len(self._crew) < self._workers:
+            worker = WorkerProcess(self._data, self._described_at, self._briefs)
+            self._crew.append(worker)
+            self._selector.register(worker.control, selectors.EVENT_READ, worker)
+
+    def _dismiss(self, worker: WorkerProcess, grace: float = 0.0) -> str:
+        self._crew.remove(worker)
+        self._selector.unregister(worker.control)
+        return worker.end(grace)
+
+    @contextmanager
+    def _no_workers_left_on_error(self) -> Iterator[None]:
+        try:
+            yield
+        except BaseException:  # KeyboardInterrupt too: what is half done must not reach the next ask
+            for worker in list(self._crew):
+                self._dismiss(worker)
+            self._stillborn = 0
+            raise
+
+
+class _Ask:
+    """One ask on its way: what is still to be dealt, what has come back."""
+
+    def __init__(self, task: str, briefs: dict[SiteId, Message], deadline: float | None) -> None:
+        self.task, self.briefs, self.deadline = task, briefs, deadline
+        self.pending = deque(briefs)
+        self.written: wire.Written = {}
+        self.replies: dict[SiteId, Message | Failure] = {}
+        self.kept: dict[SiteId, Message] = {}
+        self._began = time.monotonic()
+
+    def seconds_left(self) -> float:
+        return float("inf") if self.deadline is None else self._began + self.deadline - time.monotonic()
+
+    def is_open(self) -> bool:
+        return len(self.replies) < len(self.briefs)
+
+    def fail(self, site: SiteId, reason: str, trace: str = "") -> None:
+        self.replies[site] = Failure(site, self.task, reason, trace)
+
+    def give_up(self) -> None:
+        for site in self.briefs.keys() - self.replies.keys():
+            self.fail(site, f"no reply within {self.deadline:g} s")
+
+
+def _release(
+    owner: int, crew: list[WorkerProcess], selector: selectors.BaseSelector, blocks: tuple[wire.SharedBlock, ...]
+) -> None:
+    if os.getpid() != owner:  # a forked copy of the engine's process must not end its workers
+        return
+    for worker in crew:
+        worker.process.terminate()
+    for worker in crew:
+        worker.end(_GRACE)
+    crew.clear()
+    selector.close()
+    for block in blocks:
+        block.close()
+
+
+@contextmanager
+def _as_in_a_worker() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with torch.inference_mode(False), torch.enable_grad():
+            yield
+    finally:
+        torch.set_num_threads(threads)

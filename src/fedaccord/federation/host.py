@@ -1,0 +1,140 @@
+"""The sites' side of the house: runs one task of one site, on one model that all sites of a process share."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from fedaccord.data.site_data import SiteData
+from fedaccord.errors import FedAccordError
+from fedaccord.evaluation.metrics import site_metrics
+from fedaccord.evaluation.predict import predict_logits
+from fedaccord.federation.recipe import Recipe, SiteTask
+from fedaccord.federation.sharing import MODEL
+from fedaccord.labels.prior import site_offset
+from fedaccord.labels.views import Exact, View
+from fedaccord.messages.message import Message, SiteId
+from fedaccord.models.layout import Layout
+from fedaccord.models.network import Network
+from fedaccord.training.local import train_locally
+from fedaccord.training.work import LocalWork
+
+PERSONAL = "personal"  # prefix of the tensors a site keeps of the model
+PRIOR = "prior"
+
+
+class SiteHost:
+    """Serves sites from their data and their memory; nothing of one site is visible to another."""
+
+    def __init__(self, sites: Mapping[SiteId, SiteData], network: Network, recipe: Recipe, seed: int) -> None:
+        self.sites, self.network, self.recipe, self.seed = sites, network, recipe, seed
+        self.layout = Layout.of(network)
+        self.device = next(iter(network.parameters())).device
+        # Convolutions on a CPU are faster this way, and names and values are the same.
+        self.network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self._tensors = dict(network.named_parameters()) | dict(network.named_buffers())
+        self._initial = {name: t.detach().clone() for name, t in self._tensors.items()}
+        self._parameters: list[Tensor] = [p for p in network.parameters() if p.requires_grad]
+        self._shared = recipe.sharing.names(self.layout)
+        self._kept = tuple(name for name in self._tensors if name not in set(self._shared))
+        self._tasks: dict[str, SiteTask] = {"train": self._train, "evaluate": self._evaluate, **recipe.tasks}
+
+    def handle(self, task: str, site: SiteId, brief: Message, memory: Message) -> tuple[Message, Message]:
+        """Run one task; returns the reply and what the site keeps."""
+        if task == "join":
+            return self._addressed(self._join(self.sites[site]), brief), memory
+        if task not in self._tasks:
+            raise FedAccordError(f"site '{site}' knows no task '{task}'")
+        work = self._work(site, brief, memory)
+        return self._addressed(self._tasks[task](work), brief), work.memory
+
+    def _work(self, site: SiteId, brief: Message, memory: Message) -> LocalWork:
+        data = self.sites[site]
+        self._load(brief, memory)
+        settings = self.recipe.settings
+        round_ = int(brief.numbers["round"])
+        kept = Message(dict(memory.tensors), dict(memory.numbers), dict(memory.words))
+        view = data.view.widened() if settings.softmax == "full" else data.view
+        if PRIOR in memory.tensors:
+            view = view.with_offset(memory.tensors[PRIOR])
+        return LocalWork(
+            site=data, view=view, model=self.network, brief=brief, memory=kept, round=round_,
+            lr=settings.lr_at(round_), parameters=self._parameters,
+            received=[p.detach().clone() for p in self._parameters], seed=self.seed,
+        )  # fmt: skip
+
+    @torch.no_grad()
+    def _load(self, brief: Message, memory: Message) -> None:
+        """Put together the site's model: what it was sent, what it keeps, and at first what everyone starts from."""
+        values = dict(self._initial)
+        values.update(memory.select(PERSONAL))
+        values.update(brief.select(MODEL))
+        names = list(values)
+        torch._foreach_copy_([self._tensors[n] for n in names], [values[n].to(self.device) for n in names])
+
+    def _join(self, data: SiteData) -> Message:
+        view = data.view.widened() if self.recipe.settings.softmax == "full" else data.view
+        return Message({"informs": view.informs()}, {"samples": len(data.train)}, {"view": view.kind})
+
+    def _train(self, work: LocalWork) -> Message:
+        self._refresh_prior(work)
+        recipe = self.recipe
+        loss = train_locally(work, recipe.objective, recipe.site_solver, recipe.settings)
+        reply = Message(numbers={"samples": len(work.site.train), "loss": loss})
+        recipe.objective.finish(work, reply)
+        reply.put(MODEL, {name: self._tensors[name].detach() for name in self._shared})
+        work.memory.put(PERSONAL, {name: self._tensors[name].detach().clone() for name in self._kept})
+        return reply
+
+    def _evaluate(self, work: LocalWork) -> Message:
+        test = work.site.test
+        if PRIOR not in work.memory.tensors:
+            self._refresh_prior(work)
+        logits = predict_logits(work.model, test.x).cpu()
+        if not len(test):
+            return Message(numbers={"samples": 0})
+        truth = None if test.truth is None else test.truth.cpu()
+        metrics, counts = site_metrics(work.view, logits, test.target.cpu(), truth)
+        finite = {name: value for name, value in metrics.items() if math.isfinite(value)}
+        return Message({"confusion": counts}, {**finite, "samples": len(test)})
+
+    def _refresh_prior(self, work: LocalWork) -> None:
+        settings = self.recipe.settings
+        if not uses_prior(settings.prior, work.site.view):
+            return
+        data = work.site.train
+        if isinstance(work.view, Exact):
+            seen = data.target >= 0
+            confidences = torch.nn.functional.one_hot(data.target[seen], len(work.view.space)).float()
+        else:
+            confidences = work.view.posterior(predict_logits(work.model, data.x), data.target)
+        # Unknown labels stay unknown whatever is counted, so the view's own support is used, not the last prior's.
+        base = work.site.view.widened() if settings.softmax == "full" else work.site.view
+        offset = site_offset(base, confidences.cpu(), settings.prior_count)
+        work.memory.tensors[PRIOR] = offset
+        work.view = base.with_offset(offset)
+
+    def _addressed(self, reply: Message, brief: Message) -> Message:
+        reply.words["run"] = brief.words["run"]
+        reply.numbers["round"] = brief.numbers["round"]
+        return reply
+
+
+def uses_prior(setting: str, view: View) -> bool:
+    """Say whether a site of this view adds its own label frequencies to the logits."""
+    return setting == "all" or (setting == "exact-sites" and isinstance(view, Exact))
+
+
+def site_tensors(sites: Mapping[SiteId, SiteData]) -> dict[str, Tensor]:
+    """Return all sites' data as named tensors, the form in which an engine hands them to its workers."""
+    tensors = {}
+    for name, data in sites.items():
+        for part, samples in (("train", data.train), ("test", data.test)):
+            tensors[f"{name}/{part}/x"] = samples.x
+            tensors[f"{name}/{part}/target"] = samples.target
+            if samples.truth is not None:
+                tensors[f"{name}/{part}/truth"] = samples.truth
+    return tensors

@@ -1,0 +1,47 @@
+"""A method is a recipe: which parts fill the beats of a round."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from fedaccord.aggregation.replies import Aggregator, Replies
+from fedaccord.federation.sharing import SHARE_ALL, Sharing
+from fedaccord.messages.checks import TensorSpec
+from fedaccord.messages.message import Message
+from fedaccord.training.objectives import Objective, ViewLikelihood
+from fedaccord.training.settings import TrainingSettings
+from fedaccord.training.solvers import SGD, Solver
+from fedaccord.training.work import LocalWork
+
+if TYPE_CHECKING:
+    from fedaccord.federation.server import Server, SiteCard
+
+ServerStep = Callable[["Server"], None]
+SiteTask = Callable[[LocalWork], Message]
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """The slots of a method. What is not named is the plain choice: view likelihood, SGD, everything shared."""
+
+    settings: TrainingSettings
+    aggregator: Aggregator | None  # None: nothing is combined, every site trains alone
+    objective: Objective = field(default_factory=ViewLikelihood)
+    solver: Solver | None = None
+    sharing: Sharing = SHARE_ALL
+    prepare: tuple[ServerStep, ...] = ()
+    brief: Callable[[Server, SiteCard], Message] | None = None  # what one site is told beside the shared model
+    extras: Callable[[Server, SiteCard], Mapping[str, TensorSpec]] | None = None  # what it must send beside it
+    defence: Callable[[Server, Replies], Replies] | None = None
+    refine: tuple[ServerStep, ...] = ()
+    tasks: Mapping[str, SiteTask] = field(default_factory=dict)  # further questions a step may ask the sites
+    personal_layer: bool = False
+    trains: str = "sites"  # or "pool": one place that holds all sites' samples, for studies
+
+    @property
+    def site_solver(self) -> Solver:
+        """The solver slot, or SGD as the settings describe it."""
+        s = self.settings
+        return self.solver or SGD(s.momentum, s.weight_decay, s.clip)

@@ -1,0 +1,107 @@
+"""The one loop: seven beats make a round.
+
+    prepare -> brief -> train -> admit -> combine -> refine -> evaluate
+    server     server   site     server   server     server    both
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from torch import Tensor
+
+from fedaccord.evaluation.metrics import Metrics, class_metrics, summarise_sites
+from fedaccord.evaluation.predict import predict_logits
+from fedaccord.federation.server import POOL, Dropped, Server
+from fedaccord.messages.message import Message, SiteId
+
+
+@dataclass
+class Evaluation:
+    """Figures of one round: the global model's on the server's data, each site's on the site's own."""
+
+    global_: Metrics = field(default_factory=dict)
+    confusion: Tensor | None = None
+    sites: dict[SiteId, Metrics] = field(default_factory=dict)
+    site_confusions: dict[SiteId, Tensor] = field(default_factory=dict)
+
+    def over_sites(self) -> dict[str, Metrics]:
+        """Return mean, spread and range over the sites."""
+        return summarise_sites(self.sites)
+
+
+@dataclass
+class RoundRecord:
+    """What happened in a round."""
+
+    round: int
+    asked: list[SiteId] = field(default_factory=list)
+    replied: int = 0
+    loss: float | None = None
+    dropped: list[Dropped] = field(default_factory=list)
+    seconds: dict[str, float] = field(default_factory=dict)
+    evaluation: Evaluation | None = None
+
+
+def play_round(server: Server, evaluated: bool = True) -> RoundRecord:
+    """Play one round; afterwards the server's state is that of the finished round."""
+    record = RoundRecord(server.state.round + 1)
+    before = len(server.dropped)
+    recipe = server.recipe
+    with _beat(record, "prepare"):
+        for step in recipe.prepare:
+            step(server)
+    with _beat(record, "brief"):
+        record.asked = server.draw()
+        tensors = server.tensors
+        briefs = {site: server.brief(site, tensors) for site in record.asked}
+    with _beat(record, "train"):
+        answers = server.ask("train", briefs)
+    with _beat(record, "admit"):
+        replies = server.admit(answers)
+    with _beat(record, "combine"):
+        server.combine(replies)
+    with _beat(record, "refine"):
+        for step in recipe.refine:
+            step(server)
+    if replies is not None:
+        record.replied = len(replies)
+        losses = [(m.numbers["loss"], m.numbers["samples"]) for m in replies.messages if "loss" in m.numbers]
+        record.loss = sum(v * n for v, n in losses) / sum(n for _, n in losses) if losses else None
+    if evaluated:
+        with _beat(record, "evaluate"):
+            record.evaluation = evaluate(server)
+    server.state.round += 1
+    record.dropped = server.dropped[before:]
+    return record
+
+
+def evaluate(server: Server) -> Evaluation:
+    """Judge the current model: at the server where it has test data, and at every site on the site's own."""
+    result = Evaluation()
+    if server.test is not None and server.recipe.aggregator is not None:
+        x, truth = server.test
+        result.global_, result.confusion = class_metrics(predict_logits(server.load_network(), x), truth)
+    tensors = server.tensors
+    briefs = {site: server.brief(site, tensors) for site in server.cards if site != POOL}
+    for site, answer in server.ask("evaluate", briefs).items():
+        if answer.numbers.get("samples"):
+            result.sites[site] = site_figures(answer)
+            if "confusion" in answer.tensors:
+                result.site_confusions[site] = answer.tensors["confusion"]
+    return result
+
+
+def site_figures(answer: Message) -> Metrics:
+    """Return the figures in a site's answer."""
+    return {name: float(value) for name, value in answer.numbers.items() if name != "round"}
+
+
+@contextmanager
+def _beat(record: RoundRecord, name: str) -> Iterator[None]:
+    start = time.perf_counter()
+    yield
+    record.seconds[name] = time.perf_counter() - start

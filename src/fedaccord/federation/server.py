@@ -1,0 +1,200 @@
+"""The server: what it knows of the sites, the model it holds, and what it does in a round's beats."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedaccord.aggregation.replies import Replies
+from fedaccord.engines.engine import Engine
+from fedaccord.errors import ConfigError, EngineError, did_you_mean
+from fedaccord.federation.recipe import Recipe
+from fedaccord.federation.state import RunState
+from fedaccord.labels.space import LabelSpace
+from fedaccord.messages.checks import MOST_SAMPLES, find_problem
+from fedaccord.messages.message import Failure, Message, SiteId
+from fedaccord.models.layout import Layout
+from fedaccord.models.network import Network
+from fedaccord.seeds import derive
+
+
+@dataclass(frozen=True)
+class SiteCard:
+    """What the server knows of a site: sizes, kind of view, and which labels its annotations inform."""
+
+    name: SiteId
+    samples: int
+    view: str
+    informs: Tensor  # bool (labels,)
+
+
+@dataclass(frozen=True)
+class Dropped:
+    """A reply that did not reach the model, and why."""
+
+    round: int
+    site: SiteId
+    task: str
+    tensor: str
+    reason: str
+    trace: str = ""
+
+
+@dataclass
+class Server:
+    """The server of one run."""
+
+    run: str
+    seed: int
+    space: LabelSpace
+    recipe: Recipe
+    network: Network  # for the server's own computations; its values are those last loaded
+    state: RunState
+    engine: Engine
+    test: tuple[Tensor, Tensor] | None = None  # inputs and true classes the server may be judged on
+    deadline: float | None = None
+    cards: dict[SiteId, SiteCard] = field(default_factory=dict)
+    dropped: list[Dropped] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.layout = Layout.of(self.network)
+
+    @property
+    def tensors(self) -> dict[str, Tensor]:
+        """The current model by tensor names: views of the flat vector, and the counters."""
+        return self.layout.named(self.state.model) | self.state.counters
+
+    def load_network(self) -> Network:
+        """Put the current model into the server's network and return it."""
+        self.layout.load(self.network, self.state.model)
+        return self.network
+
+    def join(self) -> None:
+        """Ask every site once who it is."""
+        briefs = {site: self.address(Message(), 0) for site in self.engine.sites()}
+        for site, reply in self.engine.ask("join", briefs, self.deadline).items():
+            if isinstance(reply, Failure):
+                self._drop(reply.site, "join", "", reply.reason, reply.trace)
+                continue
+            samples = reply.numbers.get("samples", -1)
+            informs = reply.tensors.get("informs", torch.zeros(0))
+            if not 0 <= samples <= MOST_SAMPLES or informs.shape != (len(self.space),):
+                self._drop(site, "join", "samples", f"joined with {samples} samples")
+                continue
+            self.cards[site] = SiteCard(site, int(samples), reply.words.get("view", ""), informs.bool())
+        if not self.cards:
+            reasons = "; ".join(sorted({d.reason for d in self.dropped}))
+            raise EngineError(f"no site could join the federation: {reasons}")
+
+    def trainers(self) -> list[SiteId]:
+        """Return the sites that may train under this recipe: those asked for that have something to learn from."""
+        wanted = self.recipe.settings.sites
+        names = list(self.cards)
+        if self.recipe.trains == "pool":
+            names = [POOL]
+        elif isinstance(wanted, list):
+            for name in wanted:
+                if name not in self.cards:
+                    raise ConfigError(f"method.sites: there is no site '{name}'; {did_you_mean(name, self.cards)}")
+            names = wanted
+        else:
+            names = [n for n in names if n != POOL and (wanted == "all" or self.cards[n].view == wanted)]
+        able = sorted(n for n in names if self.cards[n].samples > 0 and bool(self.cards[n].informs.any()))
+        if not able:
+            raise ConfigError("no site that may train has labelled samples")
+        return able
+
+    def draw(self) -> list[SiteId]:
+        """Draw the sites of the coming round, seeded by run and round."""
+        able = self.trainers()
+        share = self.recipe.settings.participation
+        number = share if isinstance(share, int) else math.ceil(share * len(able))
+        if number >= len(able):
+            return able
+        rng = np.random.default_rng(derive(self.seed, "participation", self.state.round + 1))
+        return sorted(able[i] for i in rng.choice(len(able), number, replace=False))
+
+    def address(self, message: Message, round_: int) -> Message:
+        """Write run and round on a brief."""
+        message.words["run"] = self.run
+        message.numbers["round"] = round_
+        return message
+
+    def ask(self, task: str, briefs: dict[SiteId, Message]) -> dict[SiteId, Message]:
+        """Ask the sites a question of the coming round; failures are logged and left out."""
+        answers = {}
+        round_ = self.state.round + 1
+        replies = self.engine.ask(task, {s: self.address(b, round_) for s, b in briefs.items()}, self.deadline)
+        for site in sorted(replies):
+            reply = replies[site]
+            if isinstance(reply, Failure):
+                self._drop(site, task, "", reply.reason, reply.trace)
+            else:
+                answers[site] = reply
+        return answers
+
+    def brief(self, site: SiteId, tensors: dict[str, Tensor]) -> Message:
+        """Return what one site is told: the shared model, and what the recipe adds."""
+        recipe = self.recipe
+        message = recipe.brief(self, self.cards[site]) if recipe.brief else Message()
+        message.tensors = recipe.sharing.outgoing(self.layout, tensors) | message.tensors
+        return message
+
+    def admit(self, answers: dict[SiteId, Message]) -> Replies | None:
+        """Check every reply and gather the good ones; None when there is none."""
+        recipe, tensors = self.recipe, self.tensors
+        expected = recipe.sharing.expected(self.layout, tensors)
+        good: dict[SiteId, Message] = {}
+        for site, reply in answers.items():
+            wanted = expected | dict(recipe.extras(self, self.cards[site]) if recipe.extras else {})
+            problem = find_problem(reply, wanted, self.run, self.state.round + 1, self.cards[site].samples)
+            if problem:
+                self._drop(site, "train", problem.tensor, problem.reason)
+            else:
+                good[site] = reply
+        if not good:
+            return None
+        replies = self._gather(good)
+        return recipe.defence(self, replies) if recipe.defence else replies
+
+    def combine(self, replies: Replies | None) -> None:
+        """Make the next model; without replies it stays as it is."""
+        if replies is None or len(replies) == 0 or self.recipe.aggregator is None:
+            return
+        self.state.model = self.recipe.aggregator(replies)
+        # A counter cannot be averaged, and its value is irrelevant with fixed momentum: the first site's is taken.
+        self.state.counters = {
+            name: replies.messages[0].tensors.get(f"model/{name}", old).clone()
+            for name, old in self.state.counters.items()
+        }
+
+    def _gather(self, good: dict[SiteId, Message]) -> Replies:
+        sites = tuple(sorted(good))
+        names = [n for n in self.recipe.sharing.names(self.layout) if n not in self.layout.counters]
+        at = {slot.name: slice(slot.start, slot.stop) for slot in self.layout.slots}
+        matrix = torch.empty(len(sites), self.layout.size)
+        if len(names) < len(at):
+            matrix[:] = self.state.model
+        for row, site in enumerate(sites):
+            for name in names:
+                matrix[row, at[name]] = good[site].tensors[f"model/{name}"].reshape(-1)
+        return Replies(
+            sites=sites,
+            messages=tuple(good[s] for s in sites),
+            matrix=matrix,
+            weights=torch.tensor([good[s].numbers["samples"] for s in sites], dtype=torch.float64),
+            informs=torch.stack([self.cards[s].informs for s in sites]),
+            previous=self.state.model,
+            layout=self.layout,
+        )
+
+    def _drop(self, site: SiteId, task: str, tensor: str, reason: str, trace: str = "") -> None:
+        self.dropped.append(Dropped(self.state.round + 1, site, task, tensor, reason, trace))
+
+
+POOL = "(pool)"
+"""The name of the one place that holds all samples when a study pools them."""

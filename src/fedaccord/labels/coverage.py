@@ -1,0 +1,48 @@
+"""Who knows which label, and which labels are connected through some site."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from fedaccord.labels.space import LabelSpace
+from fedaccord.labels.views import Tags, View
+
+
+def coverage_matrix(views: Mapping[str, View]) -> Tensor:
+    """Say for each site and label whether the site's view informs it: bool (sites, labels), sites in given order."""
+    return torch.stack([view.informs() for view in views.values()])
+
+
+def labels_without_site(views: Mapping[str, View], space: LabelSpace) -> list[str]:
+    """Return the labels that no site can teach."""
+    covered = coverage_matrix(views).any(0)
+    return [name for name, seen in zip(space, covered.tolist(), strict=True) if not seen]
+
+
+def connected_groups(views: Mapping[str, View], space: LabelSpace) -> list[tuple[str, ...]]:
+    """Return the groups of labels that sites compare with each other, directly or over other labels.
+
+    Softmax scores are only identified within such a group: no method can compare labels of two groups. Tags are
+    decided one by one, so a tag view connects nothing and needs no connection.
+    """
+    group = list(range(len(space)))
+
+    def root(label: int) -> int:
+        while group[label] != label:
+            label = group[label]
+        return label
+
+    for view in views.values():
+        if isinstance(view, Tags):
+            continue
+        known = view.informs().nonzero().flatten().tolist()
+        for label in known[1:]:
+            low, high = sorted((root(known[0]), root(label)))
+            group[high] = low
+    members: dict[int, list[str]] = {}
+    for label, name in enumerate(space):
+        members.setdefault(root(label), []).append(name)
+    return [tuple(names) for names in members.values()]

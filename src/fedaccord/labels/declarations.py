@@ -1,0 +1,77 @@
+"""How the experiment file declares a site's view, and how a study makes such annotations from true labels."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+
+class _View(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class ExactView(_View):
+    """One true label for each sample."""
+
+    kind: Literal["exact"]
+    known: list[str] | Literal["own"] | None = Field(
+        None, description='the labels this site knows; "own": those that occur there; left out: all'
+    )
+
+
+class CandidatesView(_View):
+    """A set of labels that holds the true one."""
+
+    kind: Literal["candidates"]
+    known: list[str] | None = Field(None, description="the labels this site knows; left out: all")
+    generate: Literal["uniform", "superset", "class", "instance"] | None = Field(
+        None, description="make the sets from true labels: a study; left out: the data has them"
+    )
+    q: float = Field(0.3, ge=0, le=1, description="uniform: probability of each wrong label")
+    following: float = Field(0.5, ge=0, le=1, description="class: probability of the next class")
+    other: float = Field(0.1, ge=0, le=1, description="class: probability of every other class")
+    rho: float = Field(0.4, ge=0, le=1, description="instance: size of the sets")
+    normalise: Literal["mean", "none"] = Field("mean", description="instance: rule for the probabilities")
+    min_size: int = Field(1, ge=1, description="smallest set")
+    drop_full: bool = Field(True, description="draw again when a set holds every label")
+
+
+class CoarseView(_View):
+    """A label of another criterion."""
+
+    kind: Literal["coarse"]
+    correspondence: dict[str, list[str] | dict[str, float]] | str = Field(
+        description="coarse names and the classes (or probabilities) behind each; or a grouping the data set names"
+    )
+
+
+class TagsView(_View):
+    """Any number of labels at once."""
+
+    kind: Literal["tags"]
+    known: list[str] | None = Field(None, description="the tags this site knows; left out: all")
+
+
+class UnlabelledView(_View):
+    """No annotations."""
+
+    kind: Literal["unlabelled"]
+
+
+def with_kind(value: Any) -> Any:
+    """Read a view that names no kind as an exact one."""
+    return {"kind": "exact", **value} if isinstance(value, dict) and "kind" not in value else value
+
+
+AnyView = ExactView | CandidatesView | CoarseView | TagsView | UnlabelledView
+ViewConfig = Annotated[
+    AnyView,
+    Field(discriminator="kind"),
+    BeforeValidator(with_kind),
+]
+
+
+def exact_view() -> ExactView:
+    """Return the view of a site that labels everything exactly."""
+    return ExactView(kind="exact")

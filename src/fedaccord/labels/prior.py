@@ -1,0 +1,32 @@
+"""The site prior: a site's own label frequencies as a logit offset, estimated at the site and never sent."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from fedaccord.labels.views import Tags, View
+
+
+def site_offset(view: View, confidences: Tensor, pseudo_count: float = 1.0) -> Tensor:
+    """Return the logit offset of a site from P(label | sample) rows (n, C): log frequencies, or log odds for tags.
+
+    A tag the site does not know is left as the model scores it.
+    """
+    if isinstance(view, Tags):
+        present = confidences.double().sum(0) + pseudo_count
+        absent = len(confidences) - confidences.double().sum(0) + pseudo_count
+        return (present / absent).log().float().masked_fill(~view.informs(), 0.0)
+    # Not `informs()`: a site without annotations teaches no label, but any label may be the true one there.
+    possible = torch.isfinite(view.adjusted(torch.zeros(len(view.space))))
+    return log_prior(confidences, possible, pseudo_count)
+
+
+def log_prior(confidences: Tensor, known: Tensor, pseudo_count: float = 1.0) -> Tensor:
+    """Return `log pi(y)`, smoothed, from P(label | sample) rows (n, C); minus infinity for labels not known.
+
+    `pi(y) = (m + sum_i confidence_i(y)) / (m * number of known labels + n)` with the pseudo-count m.
+    """
+    counts = confidences.double().sum(0) + pseudo_count
+    total = counts[known].sum()
+    return (counts / total).log().masked_fill(~known, float("-inf")).to(torch.float32)

@@ -1,0 +1,56 @@
+"""The federation's label space: labels are known by names, and only this room turns names into columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from fedaccord.errors import ConfigError, did_you_mean
+
+
+class LabelSpace:
+    """An ordered set of label names."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self.names: tuple[str, ...] = tuple(str(name) for name in names)
+        if not self.names:
+            raise ConfigError("a label space needs at least one label name")
+        self._columns = {name: column for column, name in enumerate(self.names)}
+        if len(self._columns) < len(self.names):
+            twice = next(name for name in self.names if self.names.count(name) > 1)
+            raise ConfigError(f"the label '{twice}' is named twice in the label space")
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.names)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._columns
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, LabelSpace) and self.names == other.names
+
+    def __hash__(self) -> int:
+        return hash(self.names)
+
+    def __repr__(self) -> str:
+        return f"LabelSpace({list(self.names)!r})"
+
+    def column(self, name: str, where: str = "") -> int:
+        """Return the column of a label; an unknown name is an error that says the closest one."""
+        try:
+            return self._columns[str(name)]
+        except KeyError:
+            place = f"{where}: " if where else ""
+            hint = did_you_mean(str(name), self.names)
+            raise ConfigError(f"{place}'{name}' is not a label of this federation; {hint}") from None
+
+    def columns(self, names: Iterable[str], where: str = "") -> list[int]:
+        """Return the columns of several labels, in the order given."""
+        return [self.column(name, where) for name in names]
+
+    def subspace(self, names: Sequence[str]) -> LabelSpace:
+        """Return the space of only these labels, in this space's order."""
+        wanted = set(self.columns(names))
+        return LabelSpace(name for column, name in enumerate(self.names) if column in wanted)

@@ -1,0 +1,76 @@
+"""Is a reply what was asked for? The one place where replies are checked."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fedaccord.messages.message import Message
+
+MOST_SAMPLES = 10**9
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """The shape and dtype a tensor must have."""
+
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+
+    @classmethod
+    def of(cls, tensor: Tensor) -> TensorSpec:
+        """Return the spec of a tensor."""
+        return cls(tuple(tensor.shape), tensor.dtype)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Why a reply is refused, and which tensor or number is to blame."""
+
+    tensor: str
+    reason: str
+
+
+def find_problem(
+    reply: Message, expected: Mapping[str, TensorSpec], run: str, round_: int, most_samples: int = MOST_SAMPLES
+) -> Problem | None:
+    """Return the first thing wrong with a reply, or None. Nothing is ever broadcast, cast or renamed to make it fit."""
+    if reply.words.get("run") != run:
+        return Problem("run", f"belongs to run '{reply.words.get('run')}', not to '{run}'")
+    if reply.numbers.get("round") != round_:
+        return Problem("round", f"answers round {reply.numbers.get('round')}, not round {round_}")
+    return _weight_problem(reply, most_samples) or _tensor_problem(reply.tensors, expected)
+
+
+def _weight_problem(reply: Message, most: int) -> Problem | None:
+    samples = reply.numbers.get("samples")
+    if samples is None:
+        return Problem("samples", "the weight is missing")
+    if not math.isfinite(samples):
+        return Problem("samples", f"the weight is {samples}")
+    if samples <= 0:
+        return Problem("samples", f"the weight is {samples}, not above zero")
+    if samples > most:
+        return Problem("samples", f"the weight is {samples}, but the site joined with {most} samples")
+    return None
+
+
+def _tensor_problem(tensors: Mapping[str, Tensor], expected: Mapping[str, TensorSpec]) -> Problem | None:
+    for name in expected:
+        if name not in tensors:
+            return Problem(name, "the tensor is missing")
+    for name, tensor in tensors.items():
+        spec = expected.get(name)
+        if spec is None:
+            return Problem(name, "the tensor was not asked for")
+        if tuple(tensor.shape) != spec.shape:
+            return Problem(name, f"the shape is {tuple(tensor.shape)}, not {spec.shape}")
+        if tensor.dtype != spec.dtype:
+            return Problem(name, f"the dtype is {tensor.dtype}, not {spec.dtype}")
+        if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
+            return Problem(name, "it holds NaN or infinite values")
+    return None

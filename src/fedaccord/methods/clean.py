@@ -1,0 +1,44 @@
+"""A clean classifier trained on true labels, whose confusions make instance-dependent candidate sets for a study."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from fedaccord.data.dataset import Array, Dataset
+from fedaccord.data.scaling import apply_moments, fit_moments
+from fedaccord.data.site_data import Samples, SiteData
+from fedaccord.errors import DataError
+from fedaccord.evaluation.predict import predict_logits
+from fedaccord.labels.space import LabelSpace
+from fedaccord.labels.views import Exact
+from fedaccord.messages.message import Message
+from fedaccord.models.catalogue import build
+from fedaccord.seeds import derive
+from fedaccord.training.local import train_locally
+from fedaccord.training.objectives import ViewLikelihood
+from fedaccord.training.settings import TrainingSettings
+from fedaccord.training.solvers import SGD
+from fedaccord.training.work import LocalWork
+
+SETTINGS = TrainingSettings(epochs=5, batch=64, lr=0.05, momentum=0.9)
+
+
+def clean_predictions(dataset: Dataset, seed: int) -> Array:
+    """Train on all of a data set's true labels in one place and return P(class | sample) for every row."""
+    rows = dataset.train
+    if rows.y is None:
+        raise DataError(f"instance-dependent candidate sets need true classes, and '{dataset.name}' has none")
+    x = torch.from_numpy(apply_moments(rows.x, None if dataset.images else fit_moments(rows.x)))
+    space = LabelSpace(dataset.labels)
+    samples = Samples(x, torch.from_numpy(rows.y))
+    large = dataset.images and min(dataset.shape[1:]) >= 16
+    network = build("lenet5" if large else "mlp", {}, dataset.shape, len(space), derive(seed, "clean"))
+    parameters: list[Tensor] = list(network.parameters())
+    work = LocalWork(
+        site=SiteData("(clean)", Exact(space), samples, samples), view=Exact(space), model=network, brief=Message(),
+        memory=Message(), round=1, lr=SETTINGS.lr, parameters=parameters,
+        received=[p.detach().clone() for p in parameters], seed=seed,
+    )  # fmt: skip
+    train_locally(work, ViewLikelihood(), SGD(SETTINGS.momentum), SETTINGS)
+    return predict_logits(network, x).softmax(-1).numpy()

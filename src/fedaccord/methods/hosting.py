@@ -1,0 +1,71 @@
+"""How a process that serves sites is set up from JSON and tensors: the entry every engine calls."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fedaccord.data.site_data import Samples, SiteData
+from fedaccord.engines.engine import HostSpec
+from fedaccord.federation.host import SiteHost, site_tensors
+from fedaccord.labels.space import LabelSpace
+from fedaccord.labels.views import make_view
+from fedaccord.messages.message import SiteId
+from fedaccord.methods.registry import make_recipe
+from fedaccord.models.catalogue import build
+from fedaccord.models.network import Network, insert_personal_layer
+from fedaccord.seeds import derive
+from fedaccord.training.settings import TrainingSettings
+
+
+def host_spec(
+    sites: Mapping[SiteId, SiteData], space: LabelSpace, model: Mapping[str, Any], method: str,
+    settings: TrainingSettings, seed: int, device: str = "cpu",
+) -> HostSpec:  # fmt: skip
+    """Describe the sites' side of a run so that any process can build it."""
+    spec = {
+        "labels": list(space.names),
+        "views": {name: data.view.describe() for name, data in sites.items()},
+        "model": dict(model),
+        "method": method,
+        "settings": settings.model_dump(mode="json"),
+        "seed": seed,
+        "device": device,
+    }
+    return HostSpec("fedaccord.methods.hosting:build_host", spec, site_tensors(sites))
+
+
+def build_host(spec: dict[str, Any], tensors: dict[str, Tensor]) -> SiteHost:
+    """Build the sites and the one model they share in this process."""
+    space = LabelSpace(spec["labels"])
+    device = torch.device(spec["device"])
+    sites = {name: _site(name, view, space, tensors, device) for name, view in spec["views"].items()}
+    network = build_network(spec["model"], len(space), spec["method"], spec["settings"], spec["seed"])
+    return SiteHost(sites, network.to(device), make_recipe(spec["method"], spec["settings"]), spec["seed"])
+
+
+def build_network(
+    model: Mapping[str, Any], classes: int, method: str, settings: Mapping[str, Any], seed: int
+) -> Network:
+    """Build the network that server and sites start from: the same everywhere for the same seed."""
+    network = build(model["name"], model["settings"], tuple(model["input_shape"]), classes, derive(seed, "init"))
+    if make_recipe(method, settings).personal_layer:
+        insert_personal_layer(network)
+    return network
+
+
+def _site(
+    name: SiteId, view: dict[str, Any], space: LabelSpace, tensors: dict[str, Tensor], device: torch.device
+) -> SiteData:
+    def samples(part: str) -> Samples:
+        at = {key: tensors.get(f"{name}/{part}/{key}") for key in ("x", "target", "truth")}
+        moved = {key: value if value is None else value.to(device) for key, value in at.items()}
+        x, target = moved["x"], moved["target"]
+        assert x is not None
+        assert target is not None
+        return Samples(x, target, moved["truth"])
+
+    return SiteData(name, make_view(view, space), samples("train"), samples("test"))

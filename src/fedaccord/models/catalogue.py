@@ -1,0 +1,176 @@
+"""The models that come with FedAccord, and how a model is built from its name.
+
+Every builder takes the shape of one sample and the number of classes and returns a Network.
+"""
+
+from __future__ import annotations
+
+import importlib
+import math
+from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch import nn
+
+from fedaccord.errors import ConfigError
+from fedaccord.models.network import Network, as_network
+from fedaccord.models.registry import MODELS, check_model, is_factory
+
+_PROBES = 2
+
+
+def linear(input_shape: Sequence[int], classes: int) -> Network:
+    """Build a linear classifier on the flattened input."""
+    return Network(nn.Flatten(), nn.Linear(math.prod(input_shape), classes))
+
+
+def mlp(input_shape: Sequence[int], classes: int, hidden: Sequence[int] = (128,)) -> Network:
+    """Build dense layers of the widths in `hidden`, each followed by a ReLU, on the flattened input."""
+    widths = [math.prod(input_shape), *hidden]
+    layers: list[nn.Module] = [nn.Flatten()]
+    for inputs, outputs in pairwise(widths):
+        layers += [nn.Linear(inputs, outputs), nn.ReLU()]
+    return Network(nn.Sequential(*layers), nn.Linear(widths[-1], classes))
+
+
+def lenet5(input_shape: Sequence[int], classes: int) -> Network:
+    """Build LeNet-5 (LeCun et al. 1998) with ReLU and max-pooling, for images of any size.
+
+    The published network reads 32x32 pixels; smaller images are padded by 2, as is usual for the 28x28 of MNIST, and
+    where fewer than 6 pixels are left after the first pool, the second convolution is padded too.
+    """
+    channels, height, width = image_shape("lenet5", input_shape)
+    sides = (height, width)
+    first, sides = _convolve(channels, 6, sides, padding=_pad_below(32, sides))
+    second, sides = _convolve(6, 16, sides, padding=_pad_below(6, sides))
+    dense = [nn.Linear(16 * math.prod(sides), 120), nn.ReLU(), nn.Linear(120, 84), nn.ReLU()]
+    return Network(nn.Sequential(*first, *second, nn.Flatten(), *dense), nn.Linear(84, classes))
+
+
+def cnn(input_shape: Sequence[int], classes: int) -> Network:
+    """Build the small CNN of methods.md 1.8: 5x5 convolutions of 32 and 64 channels, a dense layer of 512.
+
+    Convolutions keep the image's sides, as in the CNN of McMahan et al. (2017).
+    """
+    channels, height, width = image_shape("cnn", input_shape)
+    first, sides = _convolve(channels, 32, (height, width), padding=(2, 2))
+    second, sides = _convolve(32, 64, sides, padding=(2, 2))
+    dense = [nn.Linear(64 * math.prod(sides), 512), nn.ReLU()]
+    return Network(nn.Sequential(*first, *second, nn.Flatten(), *dense), nn.Linear(512, classes))
+
+
+def image_shape(model: str, input_shape: Sequence[int]) -> tuple[int, int, int]:
+    """Return (channels, height, width), or raise ConfigError if the samples are not images."""
+    if len(input_shape) != 3:
+        raise ConfigError(
+            f"the model '{model}' needs images of shape (channels, height, width), but the samples have shape "
+            f"{tuple(input_shape)}: use 'mlp' or 'linear', or reshape the samples"
+        )
+    channels, height, width = input_shape
+    return channels, height, width
+
+
+def build(name: str, settings: Mapping[str, Any], input_shape: Sequence[int], classes: int, seed: int) -> Network:
+    """Build a model of the catalogue or a user's "package.module:factory"; the same seed gives the same weights.
+
+    The caller's random state is untouched. ConfigError for a wrong name, setting or factory, and for a model that does
+    not turn a batch of samples into one row of `classes` logits each.
+    """
+    check_model(name, settings)
+    input_shape = tuple(input_shape)
+    with torch.random.fork_rng(devices=[]):
+        # Not torch.manual_seed: it would reset the caller's GPU streams too, and weights are drawn on the CPU.
+        torch.default_generator.manual_seed(seed)
+        if is_factory(name):
+            module = _call_factory(name, settings, input_shape, classes)
+        else:
+            entry = MODELS[name]
+            module = _import(entry.builder)(input_shape, classes, **{**entry.settings, **settings})
+        network = as_network(module)
+        _check_logits(name, network, input_shape, classes)
+        if network is not module:
+            _check_same_function(name, module, network, input_shape)
+    return network
+
+
+def _convolve(
+    inputs: int, outputs: int, sides: tuple[int, int], padding: tuple[int, int]
+) -> tuple[list[nn.Module], tuple[int, int]]:
+    """Return a 5x5 convolution with 2x2 max-pool and ReLU, and the sides of the image it gives."""
+    height, width = (side + 2 * pad - 4 for side, pad in zip(sides, padding, strict=True))
+    window = (min(2, height), min(2, width))  # a side of one pixel cannot be halved
+    # ReLU and maximum commute, and after the pool there is a quarter of the values (speed.md: 0.55 of the time).
+    layers = [nn.Conv2d(inputs, outputs, 5, padding=padding), nn.MaxPool2d(window), nn.ReLU()]
+    return layers, (height // window[0], width // window[1])
+
+
+def _pad_below(limit: int, sides: tuple[int, int]) -> tuple[int, int]:
+    height, width = sides
+    return (2 if height < limit else 0, 2 if width < limit else 0)
+
+
+def _import(target: str) -> Callable[..., Any]:
+    module, _, attribute = target.partition(":")
+    return getattr(importlib.import_module(module), attribute)
+
+
+def _call_factory(name: str, settings: Mapping[str, Any], input_shape: tuple[int, ...], classes: int) -> nn.Module:
+    # The user's code may raise anything; the sentence says where, and `from error` keeps the trace for the log.
+    path, _, attribute = name.partition(":")
+    try:
+        source = importlib.import_module(path)
+    except Exception as error:
+        raise ConfigError(f"the module of model '{name}' cannot be imported: {_brief(error)}") from error
+    factory = getattr(source, attribute, None)
+    if not callable(factory):
+        raise ConfigError(f"the module '{path}' of model '{name}' has no function or class '{attribute}'")
+    try:
+        module = factory(input_shape=input_shape, classes=classes, **settings)
+    except Exception as error:
+        raise ConfigError(f"the model '{name}' cannot be built: {_brief(error)}") from error
+    if not isinstance(module, nn.Module):
+        raise ConfigError(f"the model '{name}' must return a torch module, but returned a {type(module).__name__}")
+    return module
+
+
+@torch.no_grad()
+def _check_logits(name: str, network: Network, input_shape: tuple[int, ...], classes: int) -> None:
+    network.eval()
+    try:
+        logits = network(torch.zeros(_PROBES, *input_shape))
+    except Exception as error:
+        raise ConfigError(f"the model '{name}' fails on samples of shape {input_shape}: {_brief(error)}") from error
+    network.train()
+    if tuple(logits.shape) != (_PROBES, classes):
+        raise ConfigError(
+            f"the model '{name}' gives an output of shape {tuple(logits.shape)} for {_PROBES} samples, "
+            f"but ({_PROBES}, {classes}) is needed: a row of {classes} logits for each"
+        )
+
+
+@torch.no_grad()
+def _check_same_function(name: str, module: nn.Module, network: Network, input_shape: tuple[int, ...]) -> None:
+    # A user's forward with a step of its own between the parts would be dropped without a word.
+    if type(module).forward is nn.Module.forward:
+        return
+    samples = torch.rand(_PROBES, *input_shape)
+    module.eval()
+    try:
+        own = module(samples)
+    except Exception as error:
+        raise ConfigError(f"the model '{name}' fails on samples of shape {input_shape}: {_brief(error)}") from error
+    ours = network.eval()(samples)
+    module.train()
+    network.train()
+    if not (isinstance(own, torch.Tensor) and own.shape == ours.shape and torch.allclose(own, ours, equal_nan=True)):
+        raise ConfigError(
+            f"the model '{name}' must compute head(encoder(x)), but its forward gives something else: "
+            "move what it does in between into the encoder"
+        )
+
+
+def _brief(error: Exception) -> str:
+    lines = str(error).splitlines()
+    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__

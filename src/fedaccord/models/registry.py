@@ -1,0 +1,73 @@
+"""Which models there are and what can be set on them, known without importing torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from fedaccord.errors import ConfigError, did_you_mean
+
+
+@dataclass(frozen=True)
+class ModelEntry:
+    """A model of the catalogue: where its builder is, what it is, and its settings with their defaults."""
+
+    name: str
+    builder: str
+    summary: str
+    settings: dict[str, Any] = field(default_factory=dict)
+
+
+_CATALOGUE = "fedaccord.models.catalogue"
+_RESNET = "fedaccord.models.resnet"
+
+MODELS: dict[str, ModelEntry] = {
+    entry.name: entry
+    for entry in (
+        ModelEntry("linear", f"{_CATALOGUE}:linear", "softmax or logistic regression on the flattened input"),
+        ModelEntry("mlp", f"{_CATALOGUE}:mlp", "dense layers of the widths in `hidden`, with ReLU", {"hidden": [128]}),
+        ModelEntry("lenet5", f"{_CATALOGUE}:lenet5", "LeNet-5 with ReLU and max-pooling, for small images"),
+        ModelEntry("cnn", f"{_CATALOGUE}:cnn", "two 5x5 convolutions (32, 64) and a dense layer of 512, for images"),
+        ModelEntry("resnet18", f"{_RESNET}:resnet18", "ResNet-18 for 32x32 images: 3x3 stem, no first max-pool"),
+        ModelEntry("resnet34", f"{_RESNET}:resnet34", "ResNet-34 for 32x32 images: 3x3 stem, no first max-pool"),
+    )
+}
+
+
+def is_factory(name: str) -> bool:
+    """Say whether a model's name points to the user's own code, as in "package.module:factory"."""
+    return ":" in name
+
+
+def check_model(name: str, settings: Mapping[str, Any]) -> None:
+    """Raise ConfigError for an unknown model, an unknown setting or a wrong value; a user's code is not imported."""
+    if is_factory(name):
+        _check_factory_form(name)
+        return
+    if name not in MODELS:
+        raise ConfigError(f"unknown model '{name}': {did_you_mean(name, MODELS)}")
+    defaults = MODELS[name].settings
+    for key, value in settings.items():
+        if key not in defaults:
+            raise ConfigError(f"the model '{name}' has no setting '{key}': {did_you_mean(key, defaults)}")
+        if isinstance(defaults[key], list) and not _are_widths(value):
+            raise ConfigError(
+                f"the setting '{key}' of model '{name}' is {value!r}, "
+                f"but must be a non-empty list of positive whole numbers such as {defaults[key]}"
+            )
+
+
+def _check_factory_form(name: str) -> None:
+    module, _, factory = name.partition(":")
+    if not (factory.isidentifier() and all(part.isidentifier() for part in module.split("."))):
+        raise ConfigError(f"the model '{name}' is not of the form 'package.module:factory'")
+
+
+def _are_widths(value: Any) -> bool:
+    # True and False are ints to Python, but nobody means a layer of width True.
+    return (
+        isinstance(value, list | tuple)
+        and len(value) > 0
+        and all(isinstance(width, int) and not isinstance(width, bool) and width > 0 for width in value)
+    )

@@ -1,0 +1,112 @@
+"""What a round becomes in metrics.jsonl, and a run in summary.json."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from fedaccord.data.sites import FederationData
+from fedaccord.evaluation.metrics import Metrics, recall
+from fedaccord.federation.round import Evaluation, RoundRecord
+from fedaccord.federation.server import SiteCard
+from fedaccord.labels.coverage import connected_groups
+from fedaccord.labels.space import LabelSpace
+
+
+def round_lines(record: RoundRecord, space: LabelSpace) -> list[dict[str, Any]]:
+    """Return the lines of one round, one for each scope."""
+    at = record.round
+    dropped = [{"site": d.site, "task": d.task, "tensor": d.tensor, "reason": d.reason} for d in record.dropped]
+    lines: list[dict[str, Any]] = [
+        {"round": at, "scope": "round", "asked": record.asked, "replied": record.replied, "loss": record.loss,
+         "dropped": dropped, "seconds": {beat: round(s, 6) for beat, s in record.seconds.items()}}
+    ]  # fmt: skip
+    figures = record.evaluation
+    if figures is None:
+        return lines
+    if figures.global_:
+        lines.append({"round": at, "scope": "global", "metrics": figures.global_})
+    if figures.confusion is not None:
+        samples = dict(zip(space.names, figures.confusion.sum(1).tolist(), strict=True))
+        found = recall(figures.confusion, space.names)
+        lines.append({"round": at, "scope": "classes", "recall": found, "samples": samples})
+    if figures.sites:
+        lines.append({"round": at, "scope": "sites", **figures.over_sites()})
+    lines += [{"round": at, "scope": "site", "site": s, "metrics": m} for s, m in figures.sites.items()]
+    return lines
+
+
+def confusion_lines(at: int, figures: Evaluation, data: FederationData) -> list[dict[str, Any]]:
+    """Return the confusion counts of a round: the global model's and each site's own."""
+    lines = []
+    if figures.confusion is not None:
+        lines.append({"round": at, "scope": "confusion", "site": None, "names": list(data.space.names),
+                      "counts": figures.confusion.tolist()})  # fmt: skip
+    for site, counts in figures.site_confusions.items():
+        names = list(data.sites[site].view.answers)
+        if int(counts.sum()):
+            lines.append({"round": at, "scope": "confusion", "site": site, "names": names, "counts": counts.tolist()})
+    return lines
+
+
+def federation_account(data: FederationData, cards: Mapping[str, SiteCard]) -> dict[str, Any]:
+    """Return what federation.json says: which sites there were and what each could teach."""
+    sites = {
+        name: {
+            "view": site.view.describe(),
+            "train": len(site.train),
+            "test": len(site.test),
+            "informs": [label for label, seen in zip(data.space, site.view.informs().tolist(), strict=True) if seen],
+        }
+        for name, site in data.sites.items()
+    }
+    views = {name: site.view for name, site in data.sites.items()}
+    return {
+        "labels": list(data.space.names),
+        "sites": sites,
+        "joined": sorted(cards),
+        "groups": [list(group) for group in connected_groups(views, data.space)],
+        "histogram": data.histogram,
+        "partition": data.partition,
+        "test": data.test_source,
+        "notes": data.notes,
+    }
+
+
+@dataclass
+class Best:
+    """Keeps the best round apart from the last one."""
+
+    metric: str = ""
+    value: float = float("-inf")
+    round: int = 0
+    figures: dict[str, Any] = field(default_factory=dict)
+
+    def look(self, at: int, figures: Evaluation) -> None:
+        """Remember a round if it is better than all before."""
+        mean: Metrics = figures.over_sites()["mean"] if figures.sites else {}
+        for metric, value in (
+            ("sites.mean.accuracy", mean.get("accuracy")),
+            ("global.accuracy", figures.global_.get("accuracy")),
+        ):
+            if value is not None and self.metric in ("", metric):
+                self.metric = metric
+                if value > self.value:
+                    self.value, self.round, self.figures = value, at, scopes(figures)
+                return
+
+    def account(self) -> dict[str, Any]:
+        """Return the `best` part of the summary."""
+        return {"round": self.round, "metric": self.metric, **(self.figures or {"global": {}, "sites": {}})}
+
+
+def scopes(figures: Evaluation | None) -> dict[str, Any]:
+    """Return figures by scope, as the summary writes them."""
+    if figures is None:
+        return {"global": {}, "sites": {"mean": {}, "std": {}, "each": {}}}
+    spread = figures.over_sites()
+    return {
+        "global": figures.global_,
+        "sites": {"mean": spread["mean"], "std": spread["std"], "each": figures.sites},
+    }

@@ -1,0 +1,33 @@
+"""The order in which a site sees its samples."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+
+def batches(
+    samples: int, size: int, generator: torch.Generator, epochs: int | None = None, steps: int | None = None,
+    drop_single: bool = False,
+) -> Iterator[Tensor]:  # fmt: skip
+    """Yield index tensors: `epochs` shuffled passes, or exactly `steps` batches from as many passes as that takes.
+
+    `drop_single` leaves out a last batch of one sample where there are others, since batch-norm has no variance there.
+    """
+    left = steps if steps is not None else -1
+    passes = 0
+    while left != 0 and samples > 0:
+        order = torch.randperm(samples, generator=generator)
+        for start in range(0, samples, size):
+            batch = order[start : start + size]
+            if drop_single and len(batch) == 1 and samples > 1 and size > 1:
+                continue
+            yield batch
+            left -= 1
+            if left == 0:
+                return
+        passes += 1
+        if steps is None and passes >= (epochs or 1):
+            return

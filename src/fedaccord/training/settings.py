@@ -1,0 +1,61 @@
+"""What every recipe can be told about training; importable without torch, so a wrong setting is found at once."""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+Count = Annotated[int, Field(ge=1)]
+
+
+class TrainingSettings(BaseModel):
+    """Settings common to all methods."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    rounds: Count = Field(50, description="communication rounds")
+    epochs: Count | None = Field(None, description="passes over a site's data in each round (1); or give steps")
+    steps: Count | None = Field(None, description="mini-batch steps of a site in each round, instead of epochs")
+    batch: Count = Field(32, description="samples in a mini-batch")
+    lr: float = Field(0.05, gt=0, description="learning rate of the sites")
+    momentum: float = Field(0.9, ge=0, lt=1, description="momentum of the sites' SGD, fresh in every round")
+    weight_decay: float = Field(0.0, ge=0, description="weight decay of the sites' SGD")
+    clip: float = Field(0.0, ge=0, description="largest norm of a step's gradient; 0 means no clipping")
+    schedule: Literal["constant", "cosine"] = Field("constant", description="learning rate over the rounds")
+    sites: Literal["all", "exact"] | list[str] = Field(
+        "all", description="which sites train: all, only the exactly labelled ones, or a list of names"
+    )
+    participation: int | float = Field(
+        1.0, description="sites drawn per round: a fraction up to 1.0, or a whole number of sites"
+    )
+    softmax: Literal["view", "full"] = Field(
+        "view", description="over which labels a site's softmax runs: those its view knows, or all"
+    )
+    prior: Literal["off", "exact-sites", "all"] = Field(
+        "off", description="which sites add the log of their own label frequencies to the logits"
+    )
+    prior_count: float = Field(1.0, gt=0, description="pseudo-count that smooths a site's label frequencies")
+    bn: Literal["average", "pooled", "local"] = Field(
+        "average", description="batch-norm statistics: averaged, exactly pooled, or kept at the site"
+    )
+
+    @model_validator(mode="after")
+    def _steps_or_epochs(self) -> TrainingSettings:
+        if self.steps is not None and self.epochs is not None:
+            raise ValueError("give steps or epochs, not both")
+        return self
+
+    @field_validator("participation")
+    @classmethod
+    def _fraction_or_number(cls, value: int | float) -> int | float:
+        if value < 1 if isinstance(value, int) else not 0 < value <= 1:
+            raise ValueError(f"a fraction up to 1.0 or a whole number of sites, not {value}")
+        return value
+
+    def lr_at(self, round_: int) -> float:
+        """Return the learning rate of a round, counted from 1."""
+        if self.schedule == "cosine":
+            return self.lr * 0.5 * (1 + math.cos(math.pi * (round_ - 1) / self.rounds))
+        return self.lr

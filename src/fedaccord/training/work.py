@@ -1,0 +1,36 @@
+"""What one task of one site works with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from torch import Tensor, nn
+
+from fedaccord.data.site_data import SiteData
+from fedaccord.labels.views import View
+from fedaccord.messages.message import Message
+
+
+class Batch(NamedTuple):
+    """Some samples of a site and where they stand in its training part."""
+
+    index: Tensor
+    x: Tensor
+    target: Tensor
+
+
+@dataclass
+class LocalWork:
+    """A site at work: its data and view, the model with everything loaded, what it was told and what it keeps."""
+
+    site: SiteData
+    view: View  # with this site's prior, if it has one
+    model: nn.Module
+    brief: Message
+    memory: Message
+    round: int
+    lr: float
+    parameters: list[Tensor]  # those that train, in the model's order
+    received: list[Tensor]  # their values as they came in
+    seed: int

@@ -1,0 +1,88 @@
+"""Coarse names become the matrix P(coarse label | class)."""
+
+import pytest
+import torch
+
+from fedaccord.errors import ConfigError
+from fedaccord.labels.correspondence import check_columns, correspondence_matrix
+from fedaccord.labels.space import LabelSpace
+
+SPACE = LabelSpace(["cat", "dog", "cow"])
+
+
+def rows(groups):
+    return correspondence_matrix(groups, SPACE).tolist()
+
+
+def test_lists_of_classes_make_a_matrix_of_zeros_and_ones():
+    assert rows({"pet": ["cat", "dog"], "farm": ["cow"]}) == [[1, 1, 0], [0, 0, 1]]
+
+
+def test_a_class_under_several_names_is_split_equally():
+    assert rows({"pet": ["cat", "dog"], "farm": ["dog", "cow"]}) == [[1, 0.5, 0], [0, 0.5, 1]]
+
+
+def test_a_class_listed_twice_under_one_name_counts_once():
+    assert rows({"pet": ["cat", "cat", "dog"], "farm": ["cow"]}) == [[1, 1, 0], [0, 0, 1]]
+
+
+def test_a_class_under_no_name_has_a_column_of_zeros():
+    assert rows({"pet": ["cat"], "farm": ["cow"]}) == [[1, 0, 0], [0, 0, 1]]
+
+
+def test_probabilities_are_taken_as_given():
+    table = {"pet": {"cat": 1.0, "dog": 0.75}, "farm": {"dog": 0.25, "cow": 1}}
+    assert rows(table) == [[1, 0.75, 0], [0, 0.25, 1]]
+
+
+def test_probabilities_of_a_class_must_sum_to_one():
+    table = {"pet": {"cat": 1.0, "dog": 0.75}, "farm": {"dog": 0.2, "cow": 1.0}}
+    with pytest.raises(ConfigError, match=r"^site 'a': the probabilities given class 'dog' sum to 0.95, not to 1$"):
+        correspondence_matrix(table, SPACE, "site 'a'")
+
+
+def test_with_probabilities_no_class_may_be_left_out():
+    with pytest.raises(ConfigError, match="given class 'cow' sum to 0, not to 1"):
+        rows({"pet": {"cat": 1.0, "dog": 1.0}})
+
+
+def test_probabilities_below_zero_are_refused():
+    with pytest.raises(ConfigError, match=r"the probability of 'farm' given 'cat' is -0.5, below zero"):
+        rows({"pet": {"cat": 1.5, "dog": 1.0}, "farm": {"cat": -0.5, "cow": 1.0}})
+
+
+def test_the_two_forms_do_not_mix():
+    with pytest.raises(ConfigError, match="mixes lists of classes with tables of probabilities"):
+        rows({"pet": ["cat", "dog"], "farm": {"cow": 1.0}})
+
+
+def test_an_unknown_class_is_told_the_closest_one():
+    with pytest.raises(ConfigError, match=r"coarse label 'farm': 'coww' is not a label .* did you mean 'cow'\?"):
+        rows({"pet": ["cat", "dog"], "farm": ["coww"]})
+
+
+@pytest.mark.parametrize(
+    ("groups", "message"),
+    [
+        ({}, "correspondence names no coarse label"),
+        ({"pet": ["cat"], "farm": []}, "the coarse label 'farm' maps to no class"),
+        # An annotation 'farm' would be impossible, its loss infinite.
+        (
+            {"pet": dict.fromkeys(SPACE, 1.0), "farm": {"cow": 0.0}},
+            "the coarse label 'farm' has probability zero for every class",
+        ),
+    ],
+)
+def test_a_coarse_label_needs_a_class(groups, message):
+    with pytest.raises(ConfigError, match=message):
+        rows(groups)
+
+
+def test_an_estimated_matrix_can_be_checked():
+    check_columns(torch.tensor([[1 / 3, 1, 0], [1 / 3, 0, 0.5], [1 / 3, 0, 0.5]]), SPACE)
+    with pytest.raises(ConfigError, match=r"given class 'dog' sum to 1.00001, not to 1"):
+        check_columns(torch.tensor([[1.0, 1.00001, 0.0], [0.0, 0.0, 1.0]]), SPACE)
+    with pytest.raises(ConfigError, match="given class 'dog' sum to nan, not to 1"):
+        check_columns(torch.tensor([[1.0, float("nan"), 0.0], [0.0, 0.0, 1.0]]), SPACE)
+    with pytest.raises(ConfigError, match="given class 'dog' is below zero"):
+        check_columns(torch.tensor([[1.0, 1.5, 0.0], [0.0, -0.5, 1.0]]), SPACE)
