@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from fedaccord import __version__
 from fedaccord.config import Experiment, load_experiment, parse_experiment
 from fedaccord.data.registry import DATA_VARIABLE, DATASETS
-from fedaccord.errors import FedAccordError
+from fedaccord.errors import FedAccordError, UserError
 from fedaccord.methods.registry import METHODS
 from fedaccord.models.registry import MODELS
 
@@ -32,7 +33,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-console = Console()
+console = Console(emoji=False)  # a name such as "a:b:c" is not a picture
 
 Out = Annotated[Path | None, typer.Option("--out", help="Folder for the run; by default runs/NAME.")]
 Workers = Annotated[
@@ -44,13 +45,10 @@ Seed = Annotated[int | None, typer.Option("--seed", min=0, help="Seed of every r
 def main() -> None:
     """Run the command line and turn every known error into a sentence and an exit code."""
     try:
-        app()
+        app(prog_name="fedaccord")
     except FedAccordError as error:
-        Console(stderr=True).print(f"[bold red]error:[/] {_plain(str(error))}", highlight=False, soft_wrap=True)
+        _complain(f"[bold red]error:[/] {_plain(' '.join(str(error).splitlines()))}")
         sys.exit(error.exit_code)
-    except KeyboardInterrupt:
-        Console(stderr=True).print("interrupted; what was written stays in the run folder", highlight=False)
-        sys.exit(130)
 
 
 @app.callback(invoke_without_command=True)
@@ -130,9 +128,21 @@ def _carry_out(experiment: Experiment, base: Path, out: Path | None, alone: Path
     from fedaccord.runs.folder import RunFolder, free_folder
 
     folder = RunFolder(out or free_folder(Path("runs"), experiment.name))
-    with Display(experiment, console) as display:
-        run_experiment(experiment, base, folder, display.watcher(), alone)
+    try:
+        with Display(experiment, console) as display:
+            run_experiment(experiment, base, folder, display.watcher(), alone)
+    except UserError:
+        folder.discard()  # so that the next try, with the mistake put right, finds its folder free
+        raise
+    except KeyboardInterrupt:
+        folder.log("interrupted")
+        _complain(f"interrupted; what was written stays in {_plain(str(folder.path))}")
+        raise typer.Exit(130) from None
     return folder
+
+
+def _complain(markup: str) -> None:
+    Console(stderr=True, emoji=False).print(markup, highlight=False, soft_wrap=True)
 
 
 def _compare(alone: Path, together: Path) -> None:
@@ -163,4 +173,4 @@ def _list(what: str, entries: dict[str, str]) -> None:
 
 def _plain(text: str) -> str:
     """Keep rich from reading brackets in a user's words as markup."""
-    return text.replace("[", r"\[")
+    return escape(text)

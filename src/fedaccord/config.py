@@ -2,27 +2,41 @@
 
 from __future__ import annotations
 
+import datetime
 import json
+import math
+import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from fedaccord.config_errors import sentence
 from fedaccord.data.declarations import Count, Partition, Section
+from fedaccord.data.registry import check_dataset
 from fedaccord.errors import ConfigError, UserError
 from fedaccord.labels.declarations import ViewConfig, exact_view
 from fedaccord.methods.registry import method_entry
 from fedaccord.models.registry import check_model
 from fedaccord.training.settings import TrainingSettings
 
+SiteName = Annotated[str, Field(min_length=1)]
+
 
 class Labels(Section):
     """`[labels]`: the federation's classes or tags, by name."""
 
     classes: list[str] | None = Field(None, min_length=1, description="names; left out: taken from the data")
+
+    @field_validator("classes")
+    @classmethod
+    def _no_name_twice(cls, names: list[str] | None) -> list[str] | None:
+        for name in names or []:
+            if (names or []).count(name) > 1:
+                raise ValueError(f"the label '{name}' is named twice")
+        return names
 
 
 class Data(Section):
@@ -32,7 +46,7 @@ class Data(Section):
     partition: Partition = Field(description="how the samples are dealt to sites")
     view: ViewConfig = Field(default_factory=exact_view, description="how every site observes labels")
     views: dict[str, ViewConfig] = Field(default_factory=dict, description="other views, by site name")
-    names: list[str] | None = Field(None, description="names of the sites, in the partition's order")
+    names: list[SiteName] | None = Field(None, description="names of the sites, in the partition's order")
     test: float = Field(0.2, ge=0, lt=1, description="each site's own test share")
     samples: Count | None = Field(None, description="use only that many training samples, drawn by the seed")
     test_samples: Count | None = Field(None, description="use only that many of the published test samples")
@@ -44,7 +58,7 @@ class Data(Section):
 class Site(Section):
     """`[[sites]]`: a site that brings its own file."""
 
-    name: str = Field(min_length=1, description="the site's name")
+    name: SiteName = Field(description="the site's name")
     data: str = Field(description="path of its .npz file, from the experiment file's folder")
     view: ViewConfig = Field(default_factory=exact_view, description="how this site observes labels")
     test: float = Field(0.2, ge=0, lt=1, description="its own test share")
@@ -78,11 +92,24 @@ class Run(Section):
     evaluate_every: int = Field(1, ge=0, description="rounds between evaluations; 0: never")
     checkpoint_every: int = Field(10, ge=0, description="rounds between checkpoints; 0: only the last")
 
+    @field_validator("device")
+    @classmethod
+    def _cpu_or_cuda(cls, device: str) -> str:
+        if not re.fullmatch(r"cpu|cuda(:\d+)?", device):
+            raise ValueError(f'"cpu" or "cuda" is needed, not "{device}"')
+        return device
+
+    @model_validator(mode="after")
+    def _one_process_for_a_gpu(self) -> Run:
+        if self.device != "cpu" and self.workers:
+            raise ValueError(f'workers is {self.workers}, but device = "{self.device}" needs workers = 0')
+        return self
+
 
 class Experiment(Section):
     """A whole experiment, validated, with defaults filled in."""
 
-    name: str = Field("federation", pattern=r"^[\w.-]+$", description="names the run folder")
+    name: str = Field("federation", max_length=100, description="names the run folder")
     seed: int = Field(0, ge=0, description="every random stream of the run is derived from it")
     labels: Labels = Field(default_factory=Labels)
     data: Data | None = None
@@ -91,6 +118,13 @@ class Experiment(Section):
     model: Model = Field(default_factory=Model)
     method: dict[str, Any] = Field(default_factory=dict)
     run: Run = Field(default_factory=Run)
+
+    @field_validator("name")
+    @classmethod
+    def _fit_for_a_folder(cls, name: str) -> str:
+        if not re.fullmatch(r"\w[\w.-]*", name):
+            raise ValueError(f"'{name}' should be letters, digits, '.', '_' and '-', and not begin with '.' or '-'")
+        return name
 
     @model_validator(mode="after")
     def _one_source_of_sites(self) -> Experiment:
@@ -118,7 +152,7 @@ class Experiment(Section):
 def load_experiment(path: Path, overrides: Sequence[str] = ()) -> tuple[Experiment, Path]:
     """Read and check an experiment file; returns it with the folder that relative paths start from."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")  # some editors put a mark at the beginning
     except FileNotFoundError:
         raise ConfigError(f"there is no file '{path}'") from None
     except (OSError, UnicodeDecodeError) as error:
@@ -140,6 +174,7 @@ def parse_experiment(text: str, overrides: Sequence[str] = (), where: str = "exp
 
 def check_experiment(table: Mapping[str, Any], where: str = "experiment") -> Experiment:
     """Check a table as an experiment; the first mistakes are told in a sentence each."""
+    _check_values(table, where)
     try:
         experiment = Experiment(**table)
     except ValidationError as error:
@@ -148,6 +183,11 @@ def check_experiment(table: Mapping[str, Any], where: str = "experiment") -> Exp
         check_model(experiment.model.name, experiment.model.settings)
     except UserError as error:
         raise ConfigError(f"{where}: model: {error}") from None
+    try:
+        if experiment.data is not None:
+            check_dataset(experiment.data.dataset)
+    except UserError as error:
+        raise ConfigError(f"{where}: data.dataset: {error}") from None
     try:
         entry = method_entry(experiment.method_name)
     except UserError as error:
@@ -161,6 +201,29 @@ def check_experiment(table: Mapping[str, Any], where: str = "experiment") -> Exp
     return experiment.model_copy(update={"method": complete})
 
 
+def _check_values(value: Any, where: str, place: str = "") -> None:
+    """Refuse what TOML can write but no setting means; a model's own settings are checked nowhere else."""
+    if isinstance(value, Mapping | list):
+        for key, inner in value.items() if isinstance(value, Mapping) else enumerate(value):
+            _check_values(inner, where, f"{place}[{key}]" if isinstance(key, int) else f"{place}.{key}".lstrip("."))
+    elif isinstance(value, float) and not math.isfinite(value):
+        raise ConfigError(f"{where}: {place} is {value}, but should be a finite number")
+    elif isinstance(value, datetime.date | datetime.time):
+        raise ConfigError(f"{where}: {place} is a date or a time; write it in quotes, as text")
+
+
+def with_paths_from(experiment: Experiment, folder: Path) -> Experiment:
+    """Return the experiment with every file named by its whole path, so that it can be run from anywhere."""
+    update: dict[str, Any] = {}
+    if experiment.data is not None and experiment.data.dataset.endswith(".npz"):
+        update["data"] = experiment.data.model_copy(update={"dataset": str(folder / experiment.data.dataset)})
+    if experiment.sites is not None:
+        update["sites"] = [s.model_copy(update={"data": str(folder / s.data)}) for s in experiment.sites]
+    if experiment.server.test is not None:
+        update["server"] = experiment.server.model_copy(update={"test": str(folder / experiment.server.test)})
+    return experiment.model_copy(update=update)
+
+
 def _override(table: dict[str, Any], override: str) -> None:
     """Apply one `--set section.key=value` to a table."""
     key, equals, text = override.partition("=")
@@ -169,8 +232,10 @@ def _override(table: dict[str, Any], override: str) -> None:
         raise ConfigError(f"--set takes section.key=value, not '{override}'")
     try:
         value = tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+    except tomllib.TOMLDecodeError as error:
         value = text.strip()  # a bare word is a string
+        if value[:1] in ("[", "{", '"', "'"):
+            raise ConfigError(f"--set {key}: {value} is not a TOML value ({error}); are its words in quotes?") from None
     for part in path[:-1]:
         table = table.setdefault(part, {})
         if not isinstance(table, dict):
@@ -191,7 +256,7 @@ def to_toml(experiment: Experiment) -> str:
 
 
 def _key(key: str) -> str:
-    return key if key.replace("_", "").replace("-", "").isalnum() and key.isascii() else json.dumps(key)
+    return key if key.replace("_", "").replace("-", "").isalnum() and key.isascii() else _value(key)
 
 
 def _value(value: Any) -> str:
@@ -200,5 +265,5 @@ def _value(value: Any) -> str:
     if isinstance(value, list):
         return "[" + ", ".join(map(_value, value)) + "]"
     if isinstance(value, str):
-        return json.dumps(value, ensure_ascii=False)
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")  # TOML allows it only escaped
     return json.dumps(value)

@@ -12,24 +12,50 @@ from fedaccord.errors import did_you_mean
 SHOWN = 3
 _PYDANTICS_OWN = re.compile(r"^(int|float|str|list|literal|dict)$|[\[\]]|constrained")  # types of a union
 
+# What is wrong, by pydantic's name for it, in the words of somebody who writes TOML.
+_SHOULD_BE = {
+    "list_type": "a list",
+    "dict_type": "a table",
+    "model_type": "a table",
+    "model_attributes_type": "a table",
+    "string_type": "a string",
+    "int_type": "a whole number",
+    "int_parsing": "a whole number",
+    "int_from_float": "a whole number",
+    "float_type": "a number",
+    "float_parsing": "a number",
+    "bool_type": "true or false",
+    "bool_parsing": "true or false",
+    "greater_than_equal": "at least {ge:g}",
+    "greater_than": "above {gt:g}",
+    "less_than_equal": "at most {le:g}",
+    "less_than": "below {lt:g}",
+    "too_short": "of at least {min_length} entry",
+    "string_too_short": "of at least {min_length} letter",
+    "string_too_long": "of at most {max_length} letters",
+}
+
 
 def sentence(error: ValidationError, root: type[BaseModel], prefix: tuple[str, ...] = ()) -> str:
     """Return the first mistakes of a failed validation, one clause each."""
-    clauses: list[str] = []
+    problems: dict[str, list[tuple[Any, type[BaseModel]]]] = {}  # by place: a union fails once for each of its types
     for problem in error.errors():
-        clause = _clause(problem, root, prefix)
-        if clause not in clauses:
-            clauses.append(clause)
+        model, path = _follow(root, problem["loc"])
+        problems.setdefault(".".join([*prefix, *path]), []).append((problem, model))
+    # Where something inside a table is wrong, that the table is not of the union's other types says nothing.
+    outer = {place for place in problems if any(p.startswith((f"{place}.", f"{place}[")) for p in problems if place)}
+    clauses = [_clause(place, found) for place, found in problems.items() if place not in outer]
     more = len(clauses) - SHOWN
     return "; ".join(clauses[:SHOWN]) + (f"; and {more} more" if more > 0 else "")
 
 
-def _clause(problem: Any, root: type[BaseModel], prefix: tuple[str, ...]) -> str:
-    model, path = _follow(root, problem["loc"])
-    place = ".".join([*prefix, *path])
+def _clause(place: str, problems: list[tuple[Any, type[BaseModel]]]) -> str:
+    problem, model = problems[0]
     kind, given, context = problem["type"], problem.get("input"), problem.get("ctx", {})
+    if len(problems) > 1:
+        return f"{place} is {_short(given)}, but should be " + " or ".join(_expectation(p) for p, _ in problems)
     if kind == "extra_forbidden":
-        return f"unknown key '{place}'; {did_you_mean(path[-1], model.model_fields)}"
+        return f"unknown key '{place}'; {did_you_mean(str(problem['loc'][-1]), model.model_fields)}"
     if kind == "missing":
         return f"the key '{place}' is missing"
     if kind == "union_tag_invalid":
@@ -43,13 +69,13 @@ def _clause(problem: Any, root: type[BaseModel], prefix: tuple[str, ...]) -> str
     if kind in ("literal_error", "enum"):
         known = re.findall(r"'([^']+)'", context["expected"])
         return f"{place} is {given!r}; {did_you_mean(str(given), known)}"
-    return f"{place} is {_short(given)}, but {_expectation(problem)}"
+    return f"{place} is {_short(given)}, but should be {_expectation(problem)}"
 
 
 def _expectation(problem: Any) -> str:
-    text = str(problem["msg"])
-    text = re.sub(r"^Input should be ", "should be ", text)
-    text = re.sub(r"^(List|Dictionary|String|Value) should ", "should ", text)
+    if problem["type"] in _SHOULD_BE:
+        return _SHOULD_BE[problem["type"]].format(**problem.get("ctx", {}))
+    text = re.sub(r"^(Input|Value) should be ", "", str(problem["msg"]))
     return text[0].lower() + text[1:]
 
 
@@ -64,7 +90,8 @@ def _follow(root: type[BaseModel], location: tuple[int | str, ...]) -> tuple[typ
     candidates = [root]  # the models the next step may enter
     for step in location:
         name = str(step)
-        tagged = [candidate for candidate in candidates if name in _tags(candidate)]
+        # Only between several models a step is a tag: a chosen one may have a field of the same name.
+        tagged = [candidate for candidate in candidates if name in _tags(candidate)] if len(candidates) > 1 else []
         if tagged:
             model, candidates = tagged[0], tagged
         elif isinstance(step, int) and path:

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from fedaccord import __version__
-from fedaccord.config import Experiment, to_toml
+from fedaccord.config import Experiment, to_toml, with_paths_from
 from fedaccord.data.dataset import load_dataset
 from fedaccord.data.sites import FederationData, pool_sites, read_sites, split_dataset
 from fedaccord.engines.embedded import EmbeddedEngine
@@ -42,10 +42,10 @@ class Watcher:
 
 def load_federation(experiment: Experiment, base: Path) -> FederationData:
     """Load the data an experiment names and make its sites; relative paths start from `base`."""
+    test_file = None if experiment.server.test is None else base / experiment.server.test
     if experiment.sites is not None:
         files = {site.name: (base / site.data, site.view, site.test) for site in experiment.sites}
-        test = None if experiment.server.test is None else base / experiment.server.test
-        return read_sites(files, experiment.labels.classes, test, experiment.seed)
+        return read_sites(files, experiment.labels.classes, test_file, experiment.seed)
     data = experiment.data
     assert data is not None
     return split_dataset(
@@ -61,6 +61,7 @@ def load_federation(experiment: Experiment, base: Path) -> FederationData:
         test_samples=data.test_samples,
         standardise=data.standardise,
         clean=lambda dataset: clean_predictions(dataset, experiment.seed),
+        test_file=test_file,
     )
 
 
@@ -69,43 +70,56 @@ def run_experiment(
 ) -> dict[str, Any]:
     """Carry out an experiment and write its run folder; returns the summary."""
     watcher = watcher or Watcher()
-    folder.write_config(to_toml(experiment))
+    folder.write_config(to_toml(with_paths_from(experiment, base)))
     folder.log(f"fedaccord {__version__}, method {experiment.method_name}, seed {experiment.seed}")
-    data = load_federation(experiment, base)
+    with _one_thread():  # a study's clean classifier is trained here, and its sums too must not depend on the machine
+        data = load_federation(experiment, base)
     for note in data.notes:
         folder.log(f"note: {note}")
-    with _one_thread(), _engine(experiment, data) as engine:
-        server = _server(experiment, data, engine)
-        server.join()
-        server.trainers()  # a method that no site can train under is told before the first round
+    with open_server(experiment, data) as server:
         folder.write_json("federation.json", federation_account(data, server.cards))
         watcher.started(data)
-        summary = _play(experiment, data, server, engine, folder, watcher)
+        summary = _record(experiment, data, server, folder, watcher)
     folder.write_json("summary.json", summary)
     write_report(folder.path, alone)
     folder.log(f"finished: model {summary['model_sha256']}")
     return summary
 
 
-def _play(
-    experiment: Experiment, data: FederationData, server: Server, engine: EmbeddedEngine, folder: RunFolder,
-    watcher: Watcher,
-) -> dict[str, Any]:  # fmt: skip
-    run, rounds = experiment.run, experiment.settings.rounds
+@contextmanager
+def open_server(experiment: Experiment, data: FederationData) -> Iterator[Server]:
+    """Start the sites and the server of an experiment; they end with the context."""
+    with _one_thread(), _engine(experiment, data) as engine:
+        server = _server(experiment, data, engine)
+        server.join()
+        server.trainers()  # a method that no site can train under is told before the first round
+        yield server
+
+
+def play(experiment: Experiment, server: Server) -> Iterator[RoundRecord]:
+    """Play all rounds of an experiment, one at a time."""
+    every, rounds = experiment.run.evaluate_every, experiment.settings.rounds
+    for number in range(server.state.round + 1, rounds + 1):
+        yield play_round(server, evaluated=every > 0 and (number % every == 0 or number == rounds))
+
+
+def _record(
+    experiment: Experiment, data: FederationData, server: Server, folder: RunFolder, watcher: Watcher
+) -> dict[str, Any]:
+    every, rounds = experiment.run.checkpoint_every, experiment.settings.rounds
     start, best, last = time.perf_counter(), Best(), None
-    for number in range(1, rounds + 1):
-        judged = run.evaluate_every > 0 and (number % run.evaluate_every == 0 or number == rounds)
-        record = play_round(server, judged)
+    for record in play(experiment, server):
         folder.append_metrics(round_lines(record, data.space))
         for drop in record.dropped:
-            folder.log(f"round {number}: {drop.task} of site '{drop.site}' dropped: {drop.tensor} {drop.reason}")
+            what = f"{drop.tensor} {drop.reason}".strip()
+            folder.log(f"round {record.round}: site '{drop.site}' dropped from {drop.task}: {what}")
             if drop.trace:
                 folder.log(drop.trace)
         if record.evaluation is not None:
             last = record.evaluation
-            best.look(number, last)
-        if number == rounds or (run.checkpoint_every and number % run.checkpoint_every == 0):
-            folder.write_checkpoint(server.state.to_message(), engine.memories())
+            best.look(record.round, last)
+        if record.round == rounds or (every and record.round % every == 0):
+            folder.write_checkpoint(server.state.to_message(), server.engine.memories())
         watcher.round(record)
     if last is not None:
         folder.append_metrics(confusion_lines(rounds, last, data))
@@ -139,7 +153,7 @@ def _engine(experiment: Experiment, data: FederationData) -> EmbeddedEngine:
         sites[POOL] = pool_sites(POOL, data.sites, data.space, settings.labels)
     device = experiment.run.device
     if device.startswith("cuda") and not torch.cuda.is_available():
-        raise ConfigError(f"run.device is '{device}', but torch finds no GPU here")
+        raise ConfigError(f"run.device is '{device}', but torch finds no GPU here; use device = \"cpu\"")
     spec = host_spec(
         sites, data.space, _model(experiment, data), experiment.method_name, settings, experiment.seed, device
     )

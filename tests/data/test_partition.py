@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given, reject, settings
 from hypothesis import strategies as st
@@ -50,6 +51,7 @@ def assert_sound(made: Partition, n: int):
     everything = np.concatenate([*made.parts, made.unused])
     assert np.array_equal(np.sort(everything), np.arange(n))
     assert all(part.size and part.dtype == np.int64 for part in made.parts)
+    assert all((np.diff(part) > 0).all() for part in made.parts)
 
 
 # --- whole numbers ---------------------------------------------------------------------------------------------------
@@ -82,7 +84,7 @@ def test_largest_remainder_is_complete_and_within_one_of_the_exact_share(shares,
 
 
 @pytest.mark.parametrize(
-    ("shares", "total"), [((0, 0), 3), ((1, -1), 3), ((1, np.nan), 3), ((1, np.inf), 3), ((1, 1), -1)]
+    ("shares", "total"), [((0, 0), 3), ((3, -1), 3), ((1, np.nan), 3), ((1, np.inf), 3), ((1, 1), -1)]
 )
 def test_shares_that_mean_nothing_are_refused(shares, total):
     with pytest.raises(PartitionError, match="counts and shares must be finite and not negative"):
@@ -213,6 +215,11 @@ def test_classes_go_to_equal_sites():
     assert made.notes == []
 
 
+def test_any_class_can_be_dealt():
+    y = samples(20, 20, 20)
+    assert {by_classes(y, 1, 1, rng(seed)).labels[0][0] for seed in range(20)} == {0, 1, 2}
+
+
 def test_any_two_sites_can_be_dealt_the_same_classes():
     y = samples(*[20] * 4)  # eight places for four classes: each pair of classes goes to two of the four sites
     deals = [by_classes(y, 4, 2, rng(seed)).labels for seed in range(30)]
@@ -279,6 +286,13 @@ def test_sizes_are_exact_and_classes_in_proportion(counts, sizes):
     table = quantity(y, sizes, rng()).histogram(y, len(counts))
     assert table.sum(axis=1).tolist() == sizes
     assert np.abs(table - np.outer(sizes, counts) / sum(counts)).max() < 2
+
+
+def test_roundings_do_not_gather_at_the_last_site():
+    y = samples(23, 30, 29)
+    sizes = [16, 8, 11, 2, 2, 38]
+    table = quantity(y, sizes, rng()).histogram(y, 3)
+    assert np.abs(table - np.outer(sizes, [23, 30, 29]) / 82).max() < 1
 
 
 # --- Dirichlet -------------------------------------------------------------------------------------------------------
@@ -414,6 +428,13 @@ def test_label_draws_are_not_tied_to_the_order_of_sites():
     assert len(drawn) > 15
 
 
+def test_no_two_labels_are_likelier_to_meet_than_others():
+    y = samples(4, 4, 4)
+    deals = [label_sets(y, 2, 2, rng(seed)).labels for seed in range(1500)]
+    for pair in ([0, 1], [0, 2], [1, 2]):
+        assert sum(pair in labels for labels in deals) / 1500 == pytest.approx(2 / 3, abs=0.04)
+
+
 def test_the_site_size_is_fixed_where_asked():
     y = samples(*[100] * 6)
     made = label_sets(y, 3, 3, rng(), samples_per_site=50)
@@ -469,6 +490,7 @@ def test_numbers_are_ordered_as_numbers_and_gaps_do_not_make_them_fractions():
     assert made.unused.tolist() == [1]
     assert made.notes == ["samples without a site id, unused: 1"]
     assert natural([None, " ", "a", 1.5]).names == ["1.5", "a"]
+    assert natural(pd.array(["a", None, "b"], dtype="string")).names == ["a", "b"]
 
 
 def test_small_sites_are_dropped_or_merged():

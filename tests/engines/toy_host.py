@@ -1,21 +1,41 @@
-"""A host that knows no method: what the engine's tests need a site to do."""
+"""A small federation whose host knows no method: what the engine's tests need a site to do."""
 
 from __future__ import annotations
 
 import os
 import signal
+import sys
 import time
 
 import torch
 
+from fedaccord.engines.embedded import EmbeddedEngine
+from fedaccord.engines.engine import HostSpec
 from fedaccord.messages.message import Message
+
+SITES = [f"site-{i}" for i in range(8)]
+
+
+def site_data():
+    data = {}
+    for i, site in enumerate(SITES):
+        generator = torch.Generator().manual_seed(i)
+        x = torch.randn(3000 + i, 20, generator=generator)
+        data |= {f"{site}/x": x, f"{site}/y": x @ torch.arange(20.0) + i}
+    return data
+
+
+def toy_engine(workers, **spec):
+    return EmbeddedEngine(HostSpec("toy_host:build", spec, site_data()), SITES, workers)
+
+
+def everywhere(**parts):
+    return {site: Message(**parts) for site in SITES}
 
 
 def build(spec, tensors):
     if spec.get("build") == "raise":
         raise KeyError("no such column")
-    if spec.get("build") == "exit":
-        os._exit(3)
     return ToyHost(spec, tensors)
 
 
@@ -59,7 +79,12 @@ class ToyHost:
 
     def exit_at(self, site, brief, memory):
         if site == brief.words["bad"]:
-            raise SystemExit(7)
+            os._exit(7)
+        return brief, memory
+
+    def sys_exit_at(self, site, brief, memory):
+        if site == brief.words["bad"]:
+            sys.exit(7)
         return brief, memory
 
     def write_data(self, site, brief, memory):

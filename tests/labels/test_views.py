@@ -10,9 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedaccord.errors import AnnotationError, ConfigError
+from fedaccord.labels.pooling import Pooled, pooled_target
 from fedaccord.labels.prior import site_offset
+from fedaccord.labels.registry import VIEWS, make_view
 from fedaccord.labels.space import LabelSpace
-from fedaccord.labels.views import VIEWS, Candidates, Coarse, Exact, Tags, Unlabelled, make_view
+from fedaccord.labels.views import Candidates, Coarse, Exact, Tags, Unlabelled
 
 SPACE = LabelSpace(["cat", "dog", "cow", "hen"])
 PETS = {"pet": ["cat", "dog"], "farm": ["cow", "hen"]}
@@ -122,14 +124,15 @@ def test_an_identity_correspondence_is_the_exact_view():
 
 
 @pytest.mark.parametrize("scale", [1.0, 1e4, 1e30])
-def test_candidate_sets_of_one_are_the_exact_view(scale):
+@pytest.mark.parametrize("known", [list(SPACE), ["cat", "dog"]])
+def test_certain_sets_and_groups_are_the_exact_view(known, scale):
     # Also for large logits, where log P = z - logsumexp(z) has no digits left in float32.
     logits = torch.tensor([[scale, scale, -scale, 0.0]]) + torch.tensor([[1.0, 0, 0, 0]])
-    for some in (None, ["cat", "dog"]):
-        exact, sets = Exact(SPACE, some), Candidates(SPACE, some)
+    exact = Exact(SPACE, known)
+    for view in (Candidates(SPACE, known), Coarse(SPACE, {name: [name] for name in known})):
         for label in ("cat", "dog"):
             expected = value_and_gradient(exact, logits, exact.encode([label]))
-            found = value_and_gradient(sets, logits, sets.encode([label]))
+            found = value_and_gradient(view, logits, view.encode([label]))
             torch.testing.assert_close(found, expected)
 
 
@@ -523,6 +526,39 @@ def test_the_answers_of_each_view():
     assert answer(Unlabelled(SPACE)) == pytest.approx({"cat": 0.4, "dog": 0.3, "cow": 0.2, "hen": 0.1})
 
 
+# --- samples of several views in one place
+
+
+@every_form
+@single_label_cases
+def test_pooled_samples_keep_their_own_view(name, form):
+    view, target = case(name, form)
+    pooled, carried = Pooled(SPACE), pooled_target(view, target)
+    logits = logits_for(target, dtype=torch.float64).requires_grad_()
+    torch.testing.assert_close(pooled.nll(logits, carried), view.nll(logits, target))
+    assert torch.equal(pooled.evidence(carried), view.evidence(target))
+    assert torch.autograd.gradcheck(lambda z: pooled.nll(z, carried), logits)
+    for scale in (1e4, 1e30):
+        for annotation in carried:
+            loss, gradient = value_and_gradient(pooled, scale * SIGNS, annotation.expand(len(SIGNS), 2, 4))
+            assert torch.isfinite(loss).all()
+            assert torch.isfinite(gradient).all()
+
+
+def test_pooled_samples_keep_their_digits():
+    logits = torch.tensor([[1e4 + 1, 1e4, 0, 0]])
+    view = Exact(SPACE)
+    carried = pooled_target(view, view.encode(["cat"]))
+    assert Pooled(SPACE).nll(logits, carried).item() == pytest.approx(math.log(1 + math.exp(-1)))
+
+
+def test_a_pooled_view_reads_no_annotations():
+    with pytest.raises(ConfigError, match="a pooled view reads no annotations of its own"):
+        Pooled(SPACE).encode(["cat"])
+    with pytest.raises(ConfigError, match="a 'tags' view has no evidence about one true label"):
+        pooled_target(Tags(SPACE), Tags(SPACE).encode(["cat"]))
+
+
 # --- views as the experiment file writes them
 
 
@@ -542,7 +578,7 @@ def test_how_views_are_written():
     assert Exact(SPACE).describe() == {"kind": "exact"}
     assert Tags(SPACE, ["cow", "cat"]).describe() == {"kind": "tags", "known": ["cat", "cow"]}
     assert Coarse(SPACE, PETS).describe() == {"kind": "coarse", "correspondence": PETS}
-    assert {type(view).kind for view, _ in CASES.values()} == set(VIEWS)
+    assert {type(view).kind for view, _ in CASES.values()} == set(VIEWS) - {"pooled"}  # which has its own tests
 
 
 def test_a_view_is_exact_unless_said_otherwise():

@@ -30,9 +30,12 @@ def per_label_mean(matrix: Tensor, weights: Tensor, informs: Tensor, rows: Tenso
 
 
 def pooled_variance(means: Tensor, variances: Tensor, weights: Tensor) -> Tensor:
-    """Return the variance of the pooled samples: the mean of the variances plus the spread of the means."""
-    mean = weighted_mean(means, weights)
-    return weighted_mean(variances + means.square(), weights) - mean.square()
+    """Return the variance of the pooled samples: the mean of the variances plus the spread of the means.
+
+    Equal to `sum_k w_k (var_k + mu_k^2) - mu^2`, but never below zero when the means are large.
+    """
+    spread = (means - weighted_mean(means, weights)).square()
+    return weighted_mean(variances + spread, weights)
 
 
 def mean(replies: Replies) -> Tensor:

@@ -42,8 +42,8 @@ def declared_view(declared: AnyView, space: LabelSpace, groupings: Groupings, wh
                 groups = {name: list(members) for name, members in groupings[groups].items()}
             return Coarse(space, groups)
         if isinstance(declared, ExactView | CandidatesView | TagsView):
-            kind = {"exact": Exact, "candidates": Candidates, "tags": Tags}[declared.kind]
-            return kind(space, declared.known)
+            kinds: dict[str, type[View]] = {"exact": Exact, "candidates": Candidates, "tags": Tags}
+            return kinds[declared.kind](space, declared.known)
     except ConfigError as error:
         raise ConfigError(f"{where}: {error}") from None
     return Unlabelled(space)
@@ -65,24 +65,38 @@ def observe(
             return Annotated(view, rows.x, torch.full((len(rows),), NOT_ANNOTATED), None)
         if not (isinstance(view, Candidates) and rows.candidates is not None):
             raise DataError(f"{where}: a view of kind '{view.kind}' needs data with true classes, an array 'y'")
-    else:
-        keep = np.flatnonzero(view.informs().numpy()[rows.y] | isinstance(view, Unlabelled))
-        left_out = len(rows) - len(keep)
-        rows, chances = rows.take(keep), None if chances is None else chances[keep]
+    keep = np.flatnonzero(_known_rows(view, rows, generated=getattr(declared, "generate", None) is not None))
+    left_out = len(rows) - len(keep)
+    rows, chances = rows.take(keep), None if chances is None else chances[keep]
     truth = None if rows.y is None else torch.from_numpy(rows.y)
-    target = _target(view, declared, rows, chances, rng, where)
-    return Annotated(view, rows.x, target, truth, left_out if truth is not None else 0)
+    return Annotated(view, rows.x, _target(view, declared, rows, chances, rng, where), truth, left_out)
+
+
+def _known_rows(view: View, rows: Rows, generated: bool) -> Array:
+    """Say which samples the site can annotate: of a class it knows, and with a candidate it knows."""
+    seen, known = np.ones(len(rows), dtype=bool), view.informs().numpy()
+    if isinstance(view, Unlabelled):
+        return seen
+    if rows.y is not None:
+        seen &= known[rows.y]
+    if isinstance(view, Candidates) and rows.candidates is not None and not generated:
+        seen &= (rows.candidates & known).any(1)
+    return seen
 
 
 def _target(
     view: View, declared: AnyView, rows: Rows, chances: Array | None, rng: np.random.Generator, where: str
 ) -> Tensor:
     if isinstance(view, Candidates):
-        sets = rows.candidates if rows.candidates is not None else np.zeros((0, 0), bool)
         if isinstance(declared, CandidatesView) and declared.generate is not None:
-            sets = _generate(declared, rows, len(view.space), chances, rng)
+            try:
+                sets = _generate(declared, rows, len(view.space), chances, rng)
+            except ConfigError as error:
+                raise ConfigError(f"{where}: {error}") from None
         elif rows.candidates is None:
             raise DataError(f"{where}: the data has no candidate sets; give view.generate to make them")
+        else:
+            sets = rows.candidates
         return torch.from_numpy(sets & view.informs().numpy())
     assert rows.y is not None
     if isinstance(view, Coarse):
@@ -95,17 +109,18 @@ def _target(
 def _generate(
     declared: CandidatesView, rows: Rows, classes: int, chances: Array | None, rng: np.random.Generator
 ) -> Array:
-    y, options = rows.y, {"min_size": declared.min_size, "drop_full": declared.drop_full}
-    assert y is not None
+    y, least, drop = rows.y, declared.min_size, declared.drop_full
+    if y is None:
+        raise ConfigError("view.generate makes candidate sets from true classes, and the data has no array 'y'")
     if declared.generate == "uniform":
-        return corruption.uniform_candidates(y, classes, declared.q, rng, **options)
+        return corruption.uniform_candidates(y, classes, declared.q, rng, least, drop)
     if declared.generate == "superset":
         return corruption.superset_candidates(y, classes, rng)
     if declared.generate == "class":
         flips = corruption.cyclic_flips(classes, declared.following, declared.other)
-        return corruption.class_dependent_candidates(y, flips, rng, **options)
+        return corruption.class_dependent_candidates(y, flips, rng, least, drop)
     assert chances is not None
-    return corruption.instance_candidates(chances, y, declared.rho, rng, declared.normalise, **options)
+    return corruption.instance_candidates(chances, y, declared.rho, rng, declared.normalise, least, drop)
 
 
 def read_annotations(rows: Rows, names: Sequence[str], declared: AnyView, space: LabelSpace, where: str) -> Annotated:
@@ -123,10 +138,14 @@ def read_annotations(rows: Rows, names: Sequence[str], declared: AnyView, space:
     if isinstance(view, Candidates):
         if rows.candidates is None:
             raise DataError(f"{where}: a view of candidates needs an array 'candidates'")
-        sets = [[names[c] for c in np.flatnonzero(row)] for row in rows.candidates]
-        truth = None if rows.y is None else Exact(space).encode([names[c] for c in rows.y], where)
+        sets = [[names[c] for c in np.flatnonzero(row).tolist()] for row in rows.candidates]
+        truth = None if rows.y is None else Exact(space).encode(_named(rows.y, names), where)
         return Annotated(view, rows.x, view.encode(sets, where), truth)
     if rows.y is None:
         raise DataError(f"{where}: a view of kind '{view.kind}' needs an array 'y'")
-    target = view.encode([names[c] if c >= 0 else None for c in rows.y], where)
+    target = view.encode(_named(rows.y, names), where)
     return Annotated(view, rows.x, target, target if isinstance(view, Exact) else None)
+
+
+def _named(y: Array, names: Sequence[str]) -> list[str | None]:
+    return [names[c] if c >= 0 else None for c in y.tolist()]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zipfile
+import zlib
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -61,27 +62,38 @@ def load_dataset(name: str, folder: Path) -> Dataset:
     files = dataset_files(name, folder)
     if not files:
         return _digits()
-    arrays = read_npz(files[0])
+    arrays = read_npz(files[0], "data.dataset")
     if len(files) == 2:  # a training and a test file of the same form
-        test = read_npz(files[1])
+        test = read_npz(files[1], "data.dataset")
         arrays = {f"{k}_train": v for k, v in arrays.items()} | {f"{k}_test": v for k, v in test.items()}
         arrays |= {k.removesuffix("_train"): v for k, v in arrays.items() if "_names" in k or "_to_" in k}
     return from_arrays(arrays, name)
 
 
-def read_npz(path: Path) -> dict[str, Array]:
+def read_npz(path: Path, where: str) -> dict[str, Array]:
     """Read all arrays of an .npz file; pickled content is refused."""
     try:
-        with np.load(path, allow_pickle=False) as archive:
-            return {name: archive[name] for name in archive.files}
-    except (OSError, ValueError, zipfile.BadZipFile, AttributeError, EOFError) as error:
-        raise DataError(f"'{path}' is not an .npz file of plain arrays: {error}") from None
+        with zipfile.ZipFile(path):  # numpy would take a file of another form for a pickle and say so
+            archive = np.load(path, allow_pickle=False)
+        with archive:
+            arrays = {name: archive[name] for name in archive.files}
+    except zipfile.BadZipFile:
+        raise DataError(f"{where}: '{path}' is not an .npz file; numpy.savez writes one") from None
+    except OSError as error:
+        raise DataError(f"{where}: '{path}' cannot be read: {error.strerror or error}") from None
+    except MemoryError:
+        raise DataError(f"{where}: '{path}' holds more than fits into memory") from None
+    except (ValueError, EOFError, RuntimeError, zlib.error) as error:
+        objects = "Object arrays" in str(error)  # they would be unpickled, and a pickle may run any code
+        reason = "it holds Python objects; save plain numbers and strings" if objects else error
+        raise DataError(f"{where}: '{path}' cannot be read: {reason}") from None
+    return {name: values for name, values in arrays.items() if isinstance(values, np.ndarray)}
 
 
 def from_arrays(arrays: dict[str, Array], name: str) -> Dataset:
     """Understand the arrays of an .npz file; see the documentation of the experiment file for their names."""
     arrays = dict(arrays)
-    grouping = _grouping(arrays)
+    grouping = _grouping(arrays, name)
     for suffix in ("", "_train", "_test"):
         if f"fine{suffix}" in arrays:
             arrays[f"y{suffix}"] = arrays.pop(f"fine{suffix}")
@@ -90,9 +102,16 @@ def from_arrays(arrays: dict[str, Array], name: str) -> Dataset:
         train, test = _rows(arrays, "_train", name), _rows(arrays, "_test", name) if "x_test" in arrays else None
     else:
         rows, published = _rows(arrays, "", name), arrays.get("is_test")
-        is_test = np.zeros(len(rows), bool) if published is None else published.astype(bool)
+        is_test = np.zeros(len(rows), bool) if published is None else _zeros_and_ones(published, "is_test", name, 1)
+        if len(is_test) != len(rows):
+            raise DataError(f"'{name}': 'is_test' has {len(is_test)} rows, the samples {len(rows)}")
         train = rows.take(np.flatnonzero(~is_test))
         test = rows.take(np.flatnonzero(is_test)) if is_test.any() else None
+    if not len(train):
+        raise DataError(f"'{name}' has no training samples")
+    if test is not None and test.x.shape[1:] != train.x.shape[1:]:
+        shapes = f"{train.x.shape[1:]} for training and {test.x.shape[1:]} for the test"
+        raise DataError(f"'{name}': the samples differ in shape: {shapes}")
     images = train.x.ndim == 4 and train.x.shape[1] in (1, 3)
     return Dataset(name, train, test, _labels(train, test, names, name), images, grouping)
 
@@ -104,22 +123,36 @@ def _rows(arrays: dict[str, Array], suffix: str, name: str) -> Rows:
     x = pick("x", "X")
     if x is None:
         raise DataError(f"'{name}' has no array 'x{suffix}' of samples; it has {', '.join(sorted(arrays))}")
-    if x.dtype.kind not in "fiub" or x.ndim < 2:
+    if x.dtype.kind not in "fiub" or x.ndim < 2 or 0 in x.shape[1:]:
         raise DataError(f"'{name}': the samples are of type {x.dtype} and shape {x.shape}; numbers by row are needed")
     y, tags, candidates = pick("y"), pick("Y"), pick("candidates")
-    for key, values in (("y", y), ("Y", tags), ("candidates", candidates)):
+    for key, values, dimensions in (("y", y, 1), ("Y", tags, 2), ("candidates", candidates, 2)):
+        if values is not None and values.ndim != dimensions:
+            raise DataError(f"'{name}': '{key}{suffix}' has {values.ndim} dimensions, {dimensions} are needed")
         if values is not None and len(values) != len(x):
             raise DataError(f"'{name}': '{key}{suffix}' has {len(values)} rows, the samples {len(x)}")
     if y is not None and y.dtype.kind not in "iub":
         raise DataError(f"'{name}': 'y{suffix}' holds {y.dtype} values; class numbers from 0 are needed")
-    columns = {k: v for k, v in arrays.items() if v.ndim == 1 and len(v) == len(x) and k != f"y{suffix}"}
+    if tags is not None and not np.isin(tags, (-1, 0, 1)).all():
+        raise DataError(f"'{name}': 'Y{suffix}' should hold 1, 0 and, for what is not annotated, -1 only")
+    sets = None if candidates is None else _zeros_and_ones(candidates, f"candidates{suffix}", name, 2)
+    if sets is not None and not sets.any(1).all():
+        row = int(np.flatnonzero(~sets.any(1))[0]) + 1
+        raise DataError(f"'{name}': row {row} of 'candidates{suffix}' names no candidate")
+    columns = {k.removesuffix(suffix): v for k, v in arrays.items() if k.endswith(suffix) and k != f"y{suffix}"}
     return Rows(
         _samples(x),
         None if y is None else y.astype(np.int64),
         None if tags is None else tags.astype(np.int8),
-        None if candidates is None else candidates.astype(bool),
-        columns,
+        sets,
+        {k: v for k, v in columns.items() if v.ndim == 1 and len(v) == len(x)},
     )
+
+
+def _zeros_and_ones(values: Array, key: str, name: str, dimensions: int) -> Array:
+    if values.ndim != dimensions or not np.isin(values, (0, 1)).all():
+        raise DataError(f"'{name}': '{key}' should hold 0 and 1 only, in {dimensions} dimension(s)")
+    return values.astype(bool)
 
 
 def _samples(x: Array) -> Array:
@@ -135,20 +168,25 @@ def _labels(train: Rows, test: Rows | None, names: Array | None, name: str) -> t
     widths = [m.shape[1] for rows in parts for m in (rows.tags, rows.candidates) if m is not None]
     highest = [int(rows.y.max()) + 1 for rows in parts if rows.y is not None and len(rows.y)]
     needed = max([*widths, *highest], default=0)
-    if names is not None:
-        if len(names) < needed:
-            raise DataError(f"'{name}' names {len(names)} labels but uses {needed}")
-        return tuple(str(n) for n in names)
-    return tuple(str(n) for n in range(needed))
+    if names is not None and (names.ndim != 1 or len(names) < needed):
+        raise DataError(f"'{name}' names {names.size} labels but uses {needed}")
+    labels = tuple(str(n) for n in (range(needed) if names is None else names))
+    if any(width != len(labels) for width in widths):
+        raise DataError(f"'{name}' has {len(labels)} labels, but a 0/1 matrix with {min(widths)} columns")
+    return labels
 
 
-def _grouping(arrays: dict[str, Array]) -> dict[str, dict[str, list[str]]]:
-    if "fine_to_coarse" not in arrays or "coarse_names" not in arrays:
+def _grouping(arrays: dict[str, Array], name: str) -> dict[str, dict[str, list[str]]]:
+    if not {"fine_to_coarse", "coarse_names", "fine_names"} <= arrays.keys():
         return {}
     coarse, fine = [str(n) for n in arrays["coarse_names"]], [str(n) for n in arrays["fine_names"]]
+    group_of = arrays["fine_to_coarse"].tolist()
+    if len(group_of) != len(fine) or not all(g in range(len(coarse)) for g in group_of):
+        wanted = f"each of {len(fine)} classes one of {len(coarse)} groups"
+        raise DataError(f"'{name}': 'fine_to_coarse' should give {wanted}")
     groups: dict[str, list[str]] = {name: [] for name in coarse}
-    for name, group in zip(fine, arrays["fine_to_coarse"].tolist(), strict=True):
-        groups[coarse[group]].append(name)
+    for label, group in zip(fine, group_of, strict=True):
+        groups[coarse[group]].append(label)
     return {"coarse": groups}
 
 

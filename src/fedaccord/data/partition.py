@@ -58,7 +58,7 @@ def allocate(class_counts: npt.ArrayLike, proportions: npt.ArrayLike) -> IntArra
     fine = np.isfinite(sums).all() and (shares >= 0).all() and (counts >= 0).all() and (sums[counts > 0] > 0).all()
     _require(fine, "counts and shares must be finite and not negative, and some share above zero")
     exact = shares / np.where(sums > 0, sums, 1.0) * counts[:, None]
-    floors = np.floor(exact + 10.0**-_TIE).astype(np.int64)
+    floors = np.floor(exact).astype(np.int64)
     # A stable sort leaves ties in the order of the sites, so the lowest index gets the extra sample.
     order = np.argsort(-np.round(exact - floors, _TIE), axis=1, kind="stable")
     rank = np.argsort(order, axis=1)

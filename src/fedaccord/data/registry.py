@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,27 +37,38 @@ _ENTRIES = (
 DATASETS: dict[str, DatasetEntry] = {entry.name: entry for entry in _ENTRIES}
 
 
+def check_dataset(name: str) -> None:
+    """Refuse a name that is neither in the catalogue nor that of an .npz file; no file is looked for."""
+    if not name.endswith(".npz") and name not in DATASETS:
+        hint = did_you_mean(name, DATASETS)
+        raise DataError(f"there is no data set '{name}' (an .npz file would end in .npz); {hint}")
+
+
 def dataset_files(name: str, folder: Path) -> list[Path]:
     """Return the files of a data set: a catalogue name, or the path of an .npz file; empty for a bundled one."""
+    check_dataset(name)
     if name.endswith(".npz"):
-        return [existing(folder / name)]
-    if name not in DATASETS:
-        hint = did_you_mean(name, DATASETS)
-        raise DataError(f"data.dataset: there is no data set '{name}' (an .npz file would end in .npz); {hint}")
+        return [existing(folder / name, "data.dataset")]
     entry = DATASETS[name]
     if not entry.files:
         return []
     root = os.environ.get(DATA_VARIABLE)
     if not root:
-        raise DataError(f"the data set '{name}' is read from the folder named by {DATA_VARIABLE}, which is not set")
-    return [existing(Path(root) / file) for file in entry.files]
+        raise DataError(
+            f"data.dataset: '{name}' is read from the folder named by the environment variable {DATA_VARIABLE}, "
+            "which is not set"
+        )
+    return [existing(Path(root) / file, f"data.dataset: '{name}', by {DATA_VARIABLE}") for file in entry.files]
 
 
-def existing(path: Path) -> Path:
-    """Return the path of a file that can be read; otherwise say what is wrong with it."""
-    if not path.is_file():
-        what = "is a folder" if path.is_dir() else "is not there"
-        raise DataError(f"the file '{path}' {what}")
-    if not os.access(path, os.R_OK):
-        raise DataError(f"the file '{path}' may not be read")
+def existing(path: Path, where: str) -> Path:
+    """Return the path of a file that is there; otherwise say what is wrong with it."""
+    try:
+        mode = path.stat().st_mode
+    except OSError as error:
+        missing = isinstance(error, FileNotFoundError | NotADirectoryError)
+        what = "is not there" if missing else f"cannot be read: {error.strerror}"
+        raise DataError(f"{where}: the file '{path}' {what}") from None
+    if stat.S_ISDIR(mode):
+        raise DataError(f"{where}: '{path}' is a folder, not a file")
     return path

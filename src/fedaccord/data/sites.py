@@ -17,7 +17,7 @@ from fedaccord.data.partition import Partition, split
 from fedaccord.data.registry import existing
 from fedaccord.data.scaling import Moments, apply_moments, fit_moments, pool_moments
 from fedaccord.data.site_data import Samples, SiteData
-from fedaccord.errors import ConfigError, DataError, did_you_mean
+from fedaccord.errors import ConfigError, DataError, PartitionError, did_you_mean
 from fedaccord.labels.declarations import AnyView, ExactView
 from fedaccord.labels.pooling import Pooled, pooled_target
 from fedaccord.labels.space import LabelSpace
@@ -41,15 +41,22 @@ class FederationData:
     histogram: dict[str, dict[str, int]] | None = None
     partition: dict[str, Any] | None = None
 
+    def add(self, site: SiteData, test: float) -> None:
+        """Add a site, and note when it is too small for the test share asked for."""
+        self.sites[site.name] = site
+        if test > 0 and not len(site.test):
+            self.notes.append(f"site '{site.name}' has {len(site.train)} samples only and keeps them all for training")
+
 
 def split_dataset(
     dataset: Dataset, partition: Mapping[str, Any], view: AnyView, views: Mapping[str, AnyView],
     names: Sequence[str] | None, classes: Sequence[str] | None, seed: int, test: float = 0.2,
     samples: int | None = None, test_samples: int | None = None, standardise: str = "auto",
-    clean: CleanPredictions | None = None,
+    clean: CleanPredictions | None = None, test_file: Path | None = None,
 ) -> FederationData:  # fmt: skip
     """Split one data set into sites and let each observe it through its view."""
     space = _space(dataset, classes)
+    dataset = _renamed(dataset, space)
     rows = _draw(dataset.train, samples, derive(seed, "samples"))
     parts = _parts(dataset, rows, partition, seed)
     site_names = _site_names(parts, names)
@@ -62,6 +69,8 @@ def split_dataset(
     predictions = clean(replace(dataset, train=rows)) if uses_clean and clean else None
 
     result = FederationData(space, {}, dataset.shape, notes=list(parts.notes))
+    if samples is not None and samples > len(rows):
+        result.notes.append(f"data.samples asks for {samples}, but there are {len(rows)}; all are used")
     moments: list[Moments] = []
     for number, (name, declared) in enumerate(zip(site_names, wanted, strict=True)):
         if isinstance(declared, ExactView) and declared.known == "own":
@@ -73,18 +82,27 @@ def split_dataset(
         seen = observe(part, declared, space, dataset.groupings, chances, rng, f"site '{name}'")
         if seen.left_out:
             result.notes.append(f"site '{name}' leaves out {seen.left_out} samples of classes it does not know")
-        result.sites[name] = _site(name, seen, test, derive(seed, "test", name), scaled, moments)
+        result.add(_site(name, seen, test, derive(seed, "test", name), scaled, moments), test)
     result.partition = {"asked": dict(partition), "used": parts.report(_classes(rows, dataset), space.names)}
     result.histogram = _histogram(result.sites, space)
-    result.test, result.test_source = _server_test(dataset, result.sites, test_samples, seed, scaled, moments)
+    if test_file is not None:
+        result.test, result.test_source = _own_test(test_file, result, moments)
+    else:
+        result.test, result.test_source = _server_test(dataset, result.sites, test_samples, seed, scaled, moments)
+    if test_samples is not None and (test_file is not None or dataset.test is None or dataset.test.y is None):
+        result.notes.append("data.test_samples is not used: the test is not the published part of the data set")
     return result
 
 
 def read_sites(
     files: Mapping[str, tuple[Path, AnyView, float]], classes: Sequence[str] | None, test_file: Path | None, seed: int
 ) -> FederationData:
-    """Read sites that bring their own .npz files; each is scaled by its own training part."""
-    data = {name: from_arrays(read_npz(existing(path)), str(path)) for name, (path, _, _) in files.items()}
+    """Read sites that bring their own .npz files; each is scaled by its own training part.
+
+    A file's own test part, where it marks one, is the site's; otherwise the share is drawn. Sites are read in the order
+    of their names, so that the order in the experiment file changes nothing.
+    """
+    data = {name: _read(path, f"site '{name}'") for name, (path, _, _) in sorted(files.items())}
     shapes = {dataset.shape for dataset in data.values()}
     if len(shapes) > 1:
         listed = ", ".join(f"{name}: {dataset.shape}" for name, dataset in data.items())
@@ -92,26 +110,26 @@ def read_sites(
     if classes is None:
         exact = [d.labels for n, d in data.items() if files[n][1].kind in ("exact", "tags", "candidates")]
         classes = list(dict.fromkeys(label for labels in exact for label in labels))
-    space = LabelSpace(classes)
-    result = FederationData(space, {}, shapes.pop())
+        if not classes:
+            raise ConfigError("labels.classes is needed: no site's file names the classes of the federation")
+    result = FederationData(LabelSpace(classes), {}, shapes.pop())
     moments: list[Moments] = []
-    for name, (path, declared, test) in files.items():
-        file = data[name]
-        seen = read_annotations(file.train, file.labels, declared, space, f"site '{name}', {path.name}")
-        scaled = not file.images
-        result.sites[name] = _site(name, seen, test, derive(seed, "test", name), scaled, moments)
+    for name, file in data.items():
+        path, declared, test = files[name]
+        where = f"site '{name}', {path.name}"
+        seen = read_annotations(file.train, file.labels, declared, result.space, where)
+        own = file.test
+        held = None if own is None else read_annotations(own, file.labels, declared, result.space, where)
+        result.add(_site(name, seen, test, derive(seed, "test", name), not file.images, moments, held), test)
+    result.sites = {name: result.sites[name] for name in files}
     if test_file is not None:
-        held = from_arrays(read_npz(existing(test_file)), str(test_file))
-        where = f"server.test, {test_file.name}"
-        truth = read_annotations(held.train, held.labels, ExactView(kind="exact"), space, where)
-        x = apply_moments(truth.x, pool_moments(moments) if moments else None)
-        result.test = (torch.from_numpy(x), truth.target)
-        result.test_source = f"the server's own test file, {test_file.name}"
+        result.test, result.test_source = _own_test(test_file, result, moments)
     return result
 
 
 def pool_sites(name: str, sites: Mapping[str, SiteData], space: LabelSpace, labels: str) -> SiteData:
     """Put all sites' training samples in one place, with their true classes or through their own views."""
+    sites = dict(sorted(sites.items()))  # so that the order in which sites are listed changes nothing
     kinds = {site.view.kind for site in sites.values()}
     x = torch.cat([site.train.x for site in sites.values()])
     view: View
@@ -131,25 +149,45 @@ def pool_sites(name: str, sites: Mapping[str, SiteData], space: LabelSpace, labe
 
 
 def _site(
-    name: str, seen: Annotated, test: float, seed: int, scaled: bool, moments: list[Moments]
-) -> SiteData:
+    name: str, seen: Annotated, test: float, seed: int, scaled: bool, moments: list[Moments],
+    held: Annotated | None = None,
+) -> SiteData:  # fmt: skip
+    """Set a test share aside, or take the one `held` already, and scale both by the moments of what is left."""
     n = len(seen.x)
     if n == 0:
-        raise DataError(f"site '{name}' has no samples")
+        known = ", ".join(seen.view.known or seen.view.space.names)
+        left = f": all {seen.left_out} are of classes that it does not know (it knows {known})" if seen.left_out else ""
+        raise DataError(f"site '{name}' has no samples{left}")
     order = np.random.default_rng(seed).permutation(n)
-    held = int(test * n) if n >= SMALLEST_WITH_TEST else 0
-    test_rows, train_rows = np.sort(order[:held]), np.sort(order[held:])
+    share = int(test * n) if held is None and n >= SMALLEST_WITH_TEST else 0
+    test_rows, train_rows = np.sort(order[:share]), np.sort(order[share:])
     fitted = fit_moments(seen.x[train_rows]) if scaled else None
     if fitted is not None:
         moments.append(fitted)
-    x = apply_moments(seen.x, fitted)
 
-    def part(rows: Array) -> Samples:
+    def part(of: Annotated, rows: Array) -> Samples:
         index = torch.from_numpy(rows)
-        truth = None if seen.truth is None else seen.truth[index]
-        return Samples(torch.from_numpy(x[rows]), seen.target[index], truth)
+        truth = None if of.truth is None else of.truth[index]
+        return Samples(torch.from_numpy(apply_moments(of.x[rows], fitted)), of.target[index], truth)
 
-    return SiteData(name, seen.view, part(train_rows), part(test_rows))
+    judged = part(seen, test_rows) if held is None else part(held, np.arange(len(held.x)))
+    return SiteData(name, seen.view, part(seen, train_rows), judged)
+
+
+def _read(path: Path, where: str) -> Dataset:
+    return from_arrays(read_npz(existing(path, where), where), str(path))
+
+
+def _own_test(path: Path, result: FederationData, moments: Sequence[Moments]) -> tuple[tuple[Tensor, Tensor], str]:
+    """Read the server's own test file; it is scaled by what all sites' training parts have together."""
+    file = _read(path, "server.test")
+    if file.shape != result.input_shape:
+        shapes = f"have shape {file.shape}, the sites' have {result.input_shape}"
+        raise DataError(f"server.test: the samples of '{path}' {shapes}")
+    rows = file.train if file.test is None else file.test
+    seen = read_annotations(rows, file.labels, ExactView(kind="exact"), result.space, f"server.test, {path.name}")
+    x = apply_moments(seen.x, pool_moments(moments) if moments else None)
+    return (torch.from_numpy(x), seen.target), f"the server's own test file, {path.name}"
 
 
 def _parts(dataset: Dataset, rows: Rows, partition: Mapping[str, Any], seed: int) -> Partition:
@@ -167,7 +205,10 @@ def _parts(dataset: Dataset, rows: Rows, partition: Mapping[str, Any], seed: int
         for number, members in enumerate(dataset.groupings["coarse"].values()):
             groups[[names.index(m) for m in members]] = number
     rng = np.random.default_rng(derive(seed, "partition"))
-    return split(_classes(rows, dataset), partition, rng, ids, groups)
+    try:
+        return split(_classes(rows, dataset), partition, rng, ids, groups)
+    except PartitionError as error:
+        raise PartitionError(f"data.partition: {error}") from None
 
 
 def _classes(rows: Rows, dataset: Dataset) -> Array:
@@ -178,13 +219,26 @@ def _classes(rows: Rows, dataset: Dataset) -> Array:
 def _space(dataset: Dataset, classes: Sequence[str] | None) -> LabelSpace:
     if classes is None:
         return LabelSpace(dataset.labels)
+    if len(classes) != len(dataset.labels):
+        few = ", ".join(dataset.labels[:12]) + (", …" if len(dataset.labels) > 12 else "")
+        has = f"'{dataset.name}' has {len(dataset.labels)} labels: {few}"
+        raise ConfigError(f"labels.classes has {len(classes)} names, but {has}")
     unnamed = dataset.labels == tuple(str(n) for n in range(len(dataset.labels)))
-    if len(classes) != len(dataset.labels) or not (unnamed or set(classes) == set(dataset.labels)):
-        raise ConfigError(
-            f"labels.classes has {len(classes)} names, but '{dataset.name}' has {len(dataset.labels)} labels: "
-            + ", ".join(dataset.labels[:12])
-        )
+    for name in classes:
+        if not unnamed and name not in dataset.labels:
+            hint = did_you_mean(name, dataset.labels)
+            raise ConfigError(f"labels.classes: '{dataset.name}' has no label '{name}'; {hint}")
     return LabelSpace(classes if unnamed else dataset.labels)
+
+
+def _renamed(dataset: Dataset, space: LabelSpace) -> Dataset:
+    """Return the data set with the federation's names for its labels, in its groupings too."""
+    new = dict(zip(dataset.labels, space.names, strict=True))
+    groupings = {
+        name: {coarse: [new[label] for label in members] for coarse, members in groups.items()}
+        for name, groups in dataset.groupings.items()
+    }
+    return replace(dataset, labels=space.names, groupings=groupings)
 
 
 def _draw(rows: Rows, samples: int | None, seed: int) -> Rows:

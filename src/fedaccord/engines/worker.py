@@ -101,7 +101,7 @@ def main() -> None:
     try:
         described = json.loads(data.read_bytes(at, length))
         host = build_host(described["entry"], described["spec"], data.read(described["tensors"]))
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         control.sendall(to_frame({"broken": _reason(error), "trace": traceback.format_exc()}))
         return
     with contextlib.suppress(ConnectionError):  # the engine is gone
@@ -126,7 +126,7 @@ def _serve(control: socket.socket, host: Host, briefs: SharedBlock, replies: Sha
                 answer["memory"] = None if kept.is_empty() else pack(replies, kept)
                 frame = to_frame(answer)
                 last = number
-            except Exception as error:
+            except (Exception, SystemExit) as error:
                 frame = to_frame({"job": number, "reason": _reason(error), "trace": traceback.format_exc()})
             control.sendall(frame)
 
@@ -145,5 +145,5 @@ def _end_with_engine(lifeline_fd: int) -> None:
     os._exit(1)
 
 
-def _reason(error: Exception) -> str:
+def _reason(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}"

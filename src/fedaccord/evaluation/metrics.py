@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from fedaccord.labels.views import NOT_ANNOTATED, Candidates, Coarse, Tags, View
+from fedaccord.labels.views import NOT_ANNOTATED, Candidates, Coarse, Tags, Unlabelled, View
 
 Metrics = dict[str, float]
 
@@ -26,7 +26,7 @@ def class_metrics(logits: Tensor, truth: Tensor) -> tuple[Metrics, Tensor]:
     counts = confusion(truth, logits.argmax(-1), logits.shape[-1])
     if not bool(seen.any()):
         return {}, counts
-    nll = torch.nn.functional.cross_entropy(logits[seen], truth[seen])
+    nll = torch.nn.functional.cross_entropy(logits[seen], truth[seen].long())
     return {"accuracy": float(counts.diagonal().sum() / counts.sum()), "nll": float(nll)}, counts
 
 
@@ -60,11 +60,20 @@ def site_metrics(view: View, logits: Tensor, target: Tensor, truth: Tensor | Non
         counts = confusion(judge, predicted, names)
         if int(counts.sum()):
             metrics["accuracy"] = float(counts.diagonal().sum() / counts.sum())
-    metrics["nll"] = float(view.nll(logits, target).mean())
-    if truth is not None and bool((truth >= 0).any()) and isinstance(view, Coarse | Candidates):
+    losses = view.nll(logits, target)
+    if target.dim() == 1:  # a sample without annotation has loss zero, which would count as a perfect prediction
+        losses = losses[target != NOT_ANNOTATED]
+    if len(losses):
+        metrics["nll"] = float(losses.mean())
+    if truth is not None and bool((truth >= 0).any()) and isinstance(view, Coarse | Candidates | Unlabelled):
         inside, _ = class_metrics(view.adjusted(logits), truth)
         metrics["accuracy_classes"] = inside["accuracy"]
     return metrics, counts
+
+
+def finite(metrics: Metrics) -> Metrics:
+    """Leave out figures that are no numbers, such as the likelihood of logits that overflowed."""
+    return {name: value for name, value in metrics.items() if math.isfinite(value)}
 
 
 def summarise_sites(each: Mapping[str, Metrics]) -> dict[str, Metrics]:

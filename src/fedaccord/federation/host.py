@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 
 import torch
@@ -10,7 +9,7 @@ from torch import Tensor
 
 from fedaccord.data.site_data import SiteData
 from fedaccord.errors import FedAccordError
-from fedaccord.evaluation.metrics import site_metrics
+from fedaccord.evaluation.metrics import finite, site_metrics
 from fedaccord.evaluation.predict import predict_logits
 from fedaccord.federation.recipe import Recipe, SiteTask
 from fedaccord.federation.sharing import MODEL
@@ -98,8 +97,7 @@ class SiteHost:
             return Message(numbers={"samples": 0})
         truth = None if test.truth is None else test.truth.cpu()
         metrics, counts = site_metrics(work.view, logits, test.target.cpu(), truth)
-        finite = {name: value for name, value in metrics.items() if math.isfinite(value)}
-        return Message({"confusion": counts}, {**finite, "samples": len(test)})
+        return Message({"confusion": counts}, {**finite(metrics), "samples": len(test)})
 
     def _refresh_prior(self, work: LocalWork) -> None:
         settings = self.recipe.settings

@@ -13,9 +13,10 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
-from fedaccord.evaluation.metrics import Metrics, class_metrics, summarise_sites
+from fedaccord.evaluation.metrics import Metrics, class_metrics, finite, summarise_sites
 from fedaccord.evaluation.predict import predict_logits
 from fedaccord.federation.server import POOL, Dropped, Server
+from fedaccord.messages.checks import is_finite
 from fedaccord.messages.message import Message, SiteId
 
 
@@ -69,7 +70,8 @@ def play_round(server: Server, evaluated: bool = True) -> RoundRecord:
             step(server)
     if replies is not None:
         record.replied = len(replies)
-        losses = [(m.numbers["loss"], m.numbers["samples"]) for m in replies.messages if "loss" in m.numbers]
+        numbers = [message.numbers for message in replies.messages if is_finite(message.numbers.get("loss"))]
+        losses = [(n["loss"], n["samples"]) for n in numbers]
         record.loss = sum(v * n for v, n in losses) / sum(n for _, n in losses) if losses else None
     if evaluated:
         with _beat(record, "evaluate"):
@@ -84,10 +86,11 @@ def evaluate(server: Server) -> Evaluation:
     result = Evaluation()
     if server.test is not None and server.recipe.aggregator is not None:
         x, truth = server.test
-        result.global_, result.confusion = class_metrics(predict_logits(server.load_network(), x), truth)
+        metrics, result.confusion = class_metrics(predict_logits(server.load_network(), x), truth)
+        result.global_ = finite(metrics)
     tensors = server.tensors
     briefs = {site: server.brief(site, tensors) for site in server.cards if site != POOL}
-    for site, answer in server.ask("evaluate", briefs).items():
+    for site, answer in server.admit_figures(server.ask("evaluate", briefs)).items():
         if answer.numbers.get("samples"):
             result.sites[site] = site_figures(answer)
             if "confusion" in answer.tensors:

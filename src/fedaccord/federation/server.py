@@ -15,7 +15,7 @@ from fedaccord.errors import ConfigError, EngineError, did_you_mean
 from fedaccord.federation.recipe import Recipe
 from fedaccord.federation.state import RunState
 from fedaccord.labels.space import LabelSpace
-from fedaccord.messages.checks import MOST_SAMPLES, find_problem
+from fedaccord.messages.checks import MOST_SAMPLES, find_figures_problem, find_problem
 from fedaccord.messages.message import Failure, Message, SiteId
 from fedaccord.models.layout import Layout
 from fedaccord.models.network import Network
@@ -82,8 +82,12 @@ class Server:
                 continue
             samples = reply.numbers.get("samples", -1)
             informs = reply.tensors.get("informs", torch.zeros(0))
-            if not 0 <= samples <= MOST_SAMPLES or informs.shape != (len(self.space),):
+            if not 0 <= samples <= MOST_SAMPLES:
                 self._drop(site, "join", "samples", f"joined with {samples} samples")
+                continue
+            if informs.shape != (len(self.space),):
+                shape = tuple(informs.shape)
+                self._drop(site, "join", "informs", f"the shape is {shape}, but there are {len(self.space)} labels")
                 continue
             self.cards[site] = SiteCard(site, int(samples), reply.words.get("view", ""), informs.bool())
         if not self.cards:
@@ -95,12 +99,12 @@ class Server:
         wanted = self.recipe.settings.sites
         names = list(self.cards)
         if self.recipe.trains == "pool":
-            names = [POOL]
+            names = [n for n in names if n == POOL]
         elif isinstance(wanted, list):
             for name in wanted:
                 if name not in self.cards:
                     raise ConfigError(f"method.sites: there is no site '{name}'; {did_you_mean(name, self.cards)}")
-            names = wanted
+            names = sorted(set(wanted))
         else:
             names = [n for n in names if n != POOL and (wanted == "all" or self.cards[n].view == wanted)]
         able = sorted(n for n in names if self.cards[n].samples > 0 and bool(self.cards[n].informs.any()))
@@ -112,7 +116,8 @@ class Server:
         """Draw the sites of the coming round, seeded by run and round."""
         able = self.trainers()
         share = self.recipe.settings.participation
-        number = share if isinstance(share, int) else math.ceil(share * len(able))
+        # The small step back is for products such as 0.55 * 100, which floating point puts just above 55.
+        number = share if isinstance(share, int) else max(1, math.ceil(share * len(able) - 1e-9))
         if number >= len(able):
             return able
         rng = np.random.default_rng(derive(self.seed, "participation", self.state.round + 1))
@@ -160,6 +165,17 @@ class Server:
             return None
         replies = self._gather(good)
         return recipe.defence(self, replies) if recipe.defence else replies
+
+    def admit_figures(self, answers: dict[SiteId, Message]) -> dict[SiteId, Message]:
+        """Return the sites' answers to `evaluate` that can be written down as they are."""
+        good = {}
+        for site, answer in answers.items():
+            problem = find_figures_problem(answer, self.run, self.state.round + 1)
+            if problem:
+                self._drop(site, "evaluate", problem.tensor, problem.reason)
+            else:
+                good[site] = answer
+        return good
 
     def combine(self, replies: Replies | None) -> None:
         """Make the next model; without replies it stays as it is."""

@@ -23,7 +23,8 @@ class Sharing:
     def names(self, layout: Layout) -> tuple[str, ...]:
         """Return the names of the tensors that travel, in layout order, counters last."""
         floats = [s.name for s in layout.slots if s.part in self.parts and (s.trainable or self.buffers)]
-        return (*floats, *(layout.counters if self.buffers and self.parts else ()))
+        counters = [name for name in layout.counters if name.partition(".")[0] in self.parts and self.buffers]
+        return (*floats, *counters)
 
     def outgoing(self, layout: Layout, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Return what a site is sent of the server's model."""

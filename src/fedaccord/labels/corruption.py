@@ -69,9 +69,7 @@ def superset_candidates(y: Ints, classes: int, rng: Rng) -> Bools:
     return draw_candidates(np.full((len(y), classes), 0.5), y, rng)
 
 
-def draw_candidates(
-    rates: Floats, y: Ints, rng: Rng, min_size: int = 1, drop_full: bool = True, redraw_small: bool = False
-) -> Bools:
+def draw_candidates(rates: Floats, y: Ints, rng: Rng, min_size: int = 1, drop_full: bool = True) -> Bools:
     """Draw each wrong label by its own probability; the true label is always in the set."""
     rows = np.arange(len(y))
     classes = rates.shape[1]
@@ -86,14 +84,10 @@ def draw_candidates(
 
     sets = draw(rows)
     for _ in range(100):  # rates near one make the full set all but certain, so redrawing must end
-        bad = np.zeros(len(y), dtype=bool)
-        if drop_full:
-            bad |= sets.all(1)
-        if redraw_small:
-            bad |= sets.sum(1) < min_size
-        if not bad.any():
+        full = np.flatnonzero(sets.all(1) & drop_full)
+        if not len(full):
             break
-        sets[bad] = draw(np.flatnonzero(bad))
+        sets[full] = draw(full)
     for row in np.flatnonzero(sets.sum(1) < min_size):
         wrong = np.flatnonzero(~sets[row])
         sets[row, rng.choice(wrong, min(min_size - sets[row].sum(), len(wrong)), replace=False)] = True

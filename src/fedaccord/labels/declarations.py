@@ -7,6 +7,9 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 
+Names = Annotated[list[str], Field(min_length=1)]
+
+
 class _View(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -15,7 +18,7 @@ class ExactView(_View):
     """One true label for each sample."""
 
     kind: Literal["exact"]
-    known: list[str] | Literal["own"] | None = Field(
+    known: Names | Literal["own"] | None = Field(
         None, description='the labels this site knows; "own": those that occur there; left out: all'
     )
 
@@ -24,7 +27,7 @@ class CandidatesView(_View):
     """A set of labels that holds the true one."""
 
     kind: Literal["candidates"]
-    known: list[str] | None = Field(None, description="the labels this site knows; left out: all")
+    known: Names | None = Field(None, description="the labels this site knows; left out: all")
     generate: Literal["uniform", "superset", "class", "instance"] | None = Field(
         None, description="make the sets from true labels: a study; left out: the data has them"
     )
@@ -41,7 +44,7 @@ class CoarseView(_View):
     """A label of another criterion."""
 
     kind: Literal["coarse"]
-    correspondence: dict[str, list[str] | dict[str, float]] | str = Field(
+    correspondence: Annotated[dict[str, list[str] | dict[str, float]], Field(min_length=1)] | str = Field(
         description="coarse names and the classes (or probabilities) behind each; or a grouping the data set names"
     )
 
@@ -50,7 +53,7 @@ class TagsView(_View):
     """Any number of labels at once."""
 
     kind: Literal["tags"]
-    known: list[str] | None = Field(None, description="the tags this site knows; left out: all")
+    known: Names | None = Field(None, description="the tags this site knows; left out: all")
 
 
 class UnlabelledView(_View):

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from fedaccord.errors import ConfigError
-from fedaccord.labels.views import View
+from fedaccord.labels.views import View, below_top
 
 
 class Pooled(View):
@@ -23,7 +23,7 @@ class Pooled(View):
 
     def nll(self, logits: Tensor, target: Tensor) -> Tensor:
         """Return what each sample's own view would."""
-        z = logits + target[:, 0]
+        z = below_top(logits + target[:, 0])
         return torch.logsumexp(z, -1) - torch.logsumexp(z + target[:, 1], -1)
 
     def evidence(self, target: Tensor) -> Tensor:

@@ -131,7 +131,7 @@ class Candidates(View):
 
     def nll(self, logits: Tensor, target: Tensor) -> Tensor:
         """-log of the probability the candidates hold together, in log space so that it stays finite."""
-        z = _below_top(self.adjusted(logits))
+        z = below_top(self.adjusted(logits))
         return torch.logsumexp(z, -1) - torch.logsumexp(z.masked_fill(~target, float("-inf")), -1)
 
     def evidence(self, target: Tensor) -> Tensor:
@@ -160,7 +160,7 @@ class Coarse(View):
 
     def nll(self, logits: Tensor, target: Tensor) -> Tensor:
         """-log (M p)[coarse label], in log space."""
-        z = _below_top(self.adjusted(logits))
+        z = below_top(self.adjusted(logits))
         loss = torch.logsumexp(z, -1) - torch.logsumexp(z + self._rows(target, logits.device), -1)
         return torch.where(target == NOT_ANNOTATED, torch.zeros_like(loss), loss)
 
@@ -259,21 +259,6 @@ class Unlabelled(View):
         return torch.zeros(len(self.space), dtype=torch.bool)
 
 
-VIEWS: dict[str, type[View]] = {view.kind: view for view in (Exact, Candidates, Coarse, Tags, Unlabelled)}
-
-
-def make_view(spec: Mapping[str, Any], space: LabelSpace) -> View:
-    """Build a view from the form in which the experiment file writes it: `kind` and the view's own settings."""
-    settings = dict(spec)
-    kind = settings.pop("kind", "exact")
-    if kind not in VIEWS:
-        raise ConfigError(f"unknown kind of view '{kind}'; {did_you_mean(kind, VIEWS)}")
-    try:
-        return VIEWS[kind](space, **settings)
-    except TypeError:
-        raise ConfigError(f"a view of kind '{kind}' cannot be made from the settings {sorted(settings)}") from None
-
-
 def _read_names(raw: Iterable[Any], space: LabelSpace, allowed: Sequence[str], where: str) -> Tensor:
     column = {name: space.column(name) for name in allowed}
     found, problems = [], []
@@ -317,7 +302,7 @@ def _raise(problems: list[str], where: str) -> None:
         raise AnnotationError(f"{where}: {len(problems)} cannot be read", problems)
 
 
-def _below_top(z: Tensor) -> Tensor:
+def below_top(z: Tensor) -> Tensor:
     """Shift each row so that its largest logit is zero: a log-likelihood ratio of large logits keeps its digits."""
     return z - z.detach().amax(-1, keepdim=True)
 

@@ -39,19 +39,38 @@ def find_problem(
     reply: Message, expected: Mapping[str, TensorSpec], run: str, round_: int, most_samples: int = MOST_SAMPLES
 ) -> Problem | None:
     """Return the first thing wrong with a reply, or None. Nothing is ever broadcast, cast or renamed to make it fit."""
+    return (
+        _address_problem(reply, run, round_)
+        or _weight_problem(reply, most_samples)
+        or _tensor_problem(reply.tensors, expected)
+    )
+
+
+def find_figures_problem(reply: Message, run: str, round_: int) -> Problem | None:
+    """Return the first thing wrong with a site's figures, or None: finite numbers, and counts in a square."""
+    for name, value in reply.numbers.items():
+        if not is_finite(value):
+            return Problem(name, f"the figure is {value!r}")
+    counts = reply.tensors.get("confusion")
+    if counts is not None and (counts.dim() != 2 or counts.shape[0] != counts.shape[1] or counts.is_floating_point()):
+        return Problem("confusion", f"the counts are {counts.dtype} of shape {tuple(counts.shape)}")
+    return _address_problem(reply, run, round_)
+
+
+def _address_problem(reply: Message, run: str, round_: int) -> Problem | None:
     if reply.words.get("run") != run:
         return Problem("run", f"belongs to run '{reply.words.get('run')}', not to '{run}'")
     if reply.numbers.get("round") != round_:
         return Problem("round", f"answers round {reply.numbers.get('round')}, not round {round_}")
-    return _weight_problem(reply, most_samples) or _tensor_problem(reply.tensors, expected)
+    return None
 
 
 def _weight_problem(reply: Message, most: int) -> Problem | None:
     samples = reply.numbers.get("samples")
     if samples is None:
         return Problem("samples", "the weight is missing")
-    if not math.isfinite(samples):
-        return Problem("samples", f"the weight is {samples}")
+    if not is_finite(samples):
+        return Problem("samples", f"the weight is {samples!r}, not a finite number")
     if samples <= 0:
         return Problem("samples", f"the weight is {samples}, not above zero")
     if samples > most:
@@ -74,3 +93,13 @@ def _tensor_problem(tensors: Mapping[str, Tensor], expected: Mapping[str, Tensor
         if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
             return Problem(name, "it holds NaN or infinite values")
     return None
+
+
+def is_finite(value: object) -> bool:
+    """Say whether a value from a message is a number one can go on with."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # an int beyond every float
+        return False

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-import math
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from safetensors import SafetensorError
@@ -52,9 +53,9 @@ class Failure:
 
 def to_bytes(message: Message) -> bytes:
     """Encode a message as one safetensors document whose header carries numbers and words as JSON."""
-    tensors = {name: t.detach().cpu().contiguous() for name, t in message.tensors.items()}
-    header = {"numbers": _json(message.numbers), "words": json.dumps(message.words)}
-    return safetensors_save(tensors or {_EMPTY: torch.zeros(0)}, metadata=header)
+    _check_content(message.tensors.keys(), message.numbers, message.words)
+    header = {"numbers": json.dumps(message.numbers), "words": json.dumps(message.words)}
+    return safetensors_save(_apart(message.tensors) or {_EMPTY: torch.zeros(0)}, metadata=header)
 
 
 def from_bytes(data: bytes) -> Message:
@@ -64,13 +65,33 @@ def from_bytes(data: bytes) -> Message:
         header = json.loads(data[8 : 8 + size])["__metadata__"]
         tensors = safetensors_load(data)
         tensors.pop(_EMPTY, None)
-        return Message(tensors, json.loads(header["numbers"]), json.loads(header["words"]))
-    except (SafetensorError, ValueError, KeyError, TypeError) as error:
+        numbers, words = json.loads(header["numbers"]), json.loads(header["words"])
+        _check_content(tensors.keys(), numbers, words)
+        return Message(tensors, numbers, words)
+    except (SafetensorError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise MessageError(f"not a FedAccord message: {error}") from None
 
 
-def _json(numbers: dict[str, Number]) -> str:
+def _check_content(tensors: Iterable[str], numbers: Any, words: Any) -> None:
+    """Refuse what a message may not hold; what was decoded was written by somebody else, so nothing is sure."""
+    for name in {_EMPTY, "__metadata__"}.intersection(tensors):
+        raise MessageError(f"a tensor of a message cannot be named '{name}'")
+    if not isinstance(numbers, dict) or not isinstance(words, dict):
+        raise MessageError("the numbers and the words of a message are tables")
     for name, value in numbers.items():
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise MessageError(f"number '{name}' of a message is a {type(value).__name__}, not an int or a float")
-    return json.dumps({k: v if math.isfinite(v) else float(v) for k, v in numbers.items()})
+    for name, value in words.items():
+        if not isinstance(value, str):
+            raise MessageError(f"word '{name}' of a message is a {type(value).__name__}, not a string")
+
+
+def _apart(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Return the tensors with memory of their own: safetensors refuses two names for one memory."""
+    apart, seen = {}, set()
+    for name, tensor in tensors.items():
+        flat = tensor.detach().cpu().contiguous()
+        memory = flat.untyped_storage().data_ptr()
+        apart[name] = flat.clone() if memory in seen else flat
+        seen.add(memory)
+    return apart

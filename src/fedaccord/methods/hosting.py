@@ -11,8 +11,8 @@ from torch import Tensor
 from fedaccord.data.site_data import Samples, SiteData
 from fedaccord.engines.engine import HostSpec
 from fedaccord.federation.host import SiteHost, site_tensors
+from fedaccord.labels.registry import make_view
 from fedaccord.labels.space import LabelSpace
-from fedaccord.labels.views import make_view
 from fedaccord.messages.message import SiteId
 from fedaccord.methods.registry import make_recipe
 from fedaccord.models.catalogue import build

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from fedaccord.errors import RunFolderError
+from fedaccord.errors import MessageError, RunFolderError
 from fedaccord.messages.message import Message, SiteId, from_bytes
 
 FORMAT = 1
@@ -43,6 +43,9 @@ def unpack(whole: Message) -> tuple[Message, dict[SiteId, Message]]:
 def read_checkpoint(path: Path) -> tuple[Message, dict[SiteId, Message]]:
     """Read a checkpoint file."""
     try:
-        return unpack(from_bytes(path.read_bytes()))
+        whole = from_bytes(path.read_bytes())
     except OSError as error:
         raise RunFolderError(f"the checkpoint '{path}' cannot be read: {error.strerror}") from None
+    except MessageError as error:
+        raise RunFolderError(f"the checkpoint '{path}' is damaged: {error}") from None
+    return unpack(whole)

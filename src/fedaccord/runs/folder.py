@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -44,7 +45,8 @@ class RunFolder:
 
     def append_metrics(self, lines: list[dict[str, Any]]) -> None:
         """Append a round's lines to metrics.jsonl."""
-        self._append("metrics.jsonl", "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
+        texts = [json.dumps(line, ensure_ascii=False, allow_nan=False) + "\n" for line in lines]
+        self._append("metrics.jsonl", "".join(texts))
 
     def log(self, text: str) -> None:
         """Append a line to log.txt, with the time."""
@@ -61,6 +63,11 @@ class RunFolder:
         """Write the trained model and how to rebuild it."""
         self._write("model/model.safetensors", to_bytes(Message(dict(tensors))))
         self.write_json("model/model.json", description)
+
+    def discard(self) -> None:
+        """Remove the folder of a run that ended before its first round; it was empty, so all in it is ours."""
+        if not (self.path / "metrics.jsonl").exists():
+            shutil.rmtree(self.path, ignore_errors=True)
 
     def _write(self, name: str, content: str | bytes) -> None:
         """Write a file so that either the old or the new content is there, whatever happens."""

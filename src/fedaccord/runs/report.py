@@ -173,7 +173,7 @@ def _headline(run: _Run) -> Html:
         _card("Mean over sites, last round", final.sites.mean, spread),
         draw.card(f"Best, not last: round {best.round}" if metric else "Best, not last",
                   decimal(figure) if metric == "nll" else percent(figure), chosen_by, "aside"),
-        draw.card("Dropped replies", str(summary.dropped), f"of {asked} asked for"),
+        draw.card("Dropped replies", str(summary.dropped), f"of {asked} asked for" if asked else ""),
     ]  # fmt: skip
     measured = f"Global figures: {run.federation.test.rstrip('.')}." if run.federation.test else ""
     picked = "The best round is picked by its test figure and so flatters: quote the last round." if metric else ""
@@ -200,25 +200,25 @@ def _gains(run: _Run, alone: _Summary) -> Html:
 
 
 def _curves(run: _Run) -> Html:
+    names = list(dict.fromkeys(str(line.site) for line in run.of("site")))
     panels = ""
     for metric, title in (("accuracy", "Accuracy"), ("nll", "Negative log-likelihood, lower is better")):
         overall = [(line.round, line.metrics[metric]) for line in run.of("global") if metric in line.metrics]
         spread = [line for line in run.of("sites") if metric in line.mean]
         band = [(x.round, x.min[metric], x.max[metric]) for x in spread if metric in x.min and metric in x.max]
-        each: dict[str, list[tuple[int, float]]] = {}
+        each: dict[str, list[tuple[int, float]]] = {name: [] for name in names}
         for line in run.of("site"):
             if metric in line.metrics:
-                each.setdefault(str(line.site), []).append((line.round, line.metrics[metric]))
-        if overall or spread or each:
+                each[str(line.site)].append((line.round, line.metrics[metric]))
+        if overall or spread or any(each.values()):
             mean = [(line.round, line.mean[metric]) for line in spread]
             run.figures[metric] = draw.learning_curves(overall, mean, band, each, share=metric == "accuracy")
             panels += f"<div><h3>{title}</h3>{draw.figure_box(metric, title)}</div>"
     if not panels:
         return section("Learning curves", "This run was not evaluated, so there is no curve to draw.")
-    tick = '<label><input type="checkbox" data-each-site autocomplete="off"> Show each site</label>'
-    reading = "The shaded band reaches from the weakest to the strongest site."
-    switch = Html(tick if run.of("site") else "")
-    return section("Learning curves", reading, switch, Html(f'<div class="pair">{panels}</div>'))
+    reading = ["The shaded band reaches from the weakest to the strongest site."] if run.of("sites") else []
+    switch = [draw.each_site_switch(names)] if names else []
+    return section("Learning curves", *reading, *switch, Html(f'<div class="pair">{panels}</div>'))
 
 
 def _sites(run: _Run) -> Html:
@@ -292,8 +292,8 @@ def _time(run: _Run) -> Html:
 
 
 def _settings(run: _Run) -> Html:
-    rows = [(Html(f"<code>{text(key)}</code>"), value) for key, value in draw.flattened(run.summary.settings)]
-    folded = Html(f"<details><summary>Show all</summary>{table(['Setting', 'Value'], rows)}</details>")
+    values = text(json.dumps(run.summary.settings, indent=2, ensure_ascii=False))
+    folded = Html(f"<details><summary>Show all</summary><pre>{values}</pre></details>")
     digest = Html(f"<p>SHA-256 of the final parameters: <code>{text(run.summary.model_sha256)}</code></p>")
-    settings = section("Settings", folded if rows else "No settings were recorded.")
+    settings = section("Settings", folded if run.summary.settings else "No settings were recorded.")
     return Html(settings + section("Model", digest if run.summary.model_sha256 else "No global model was kept."))

@@ -10,11 +10,12 @@ import html
 import json
 import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from importlib import resources
 from typing import Any
 
 Curve = Sequence[tuple[int, float]]
+Band = Sequence[tuple[int, float, float]]
 Figure = dict[str, Any]
 Teaching = Mapping[str, tuple[str, Collection[str]]]  # site -> the kind of its view, the labels it teaches
 
@@ -38,11 +39,10 @@ const boxes = [...document.querySelectorAll("[data-figure]")];
 boxes.forEach(box => draw(box, box.dataset.figure));
 document.querySelectorAll("select[data-for]").forEach(list =>
   list.addEventListener("change", () => draw(document.getElementById(list.dataset.for), list.value)));
-document.querySelectorAll("input[data-each-site]").forEach(tick =>
-  tick.addEventListener("change", () => boxes.forEach(box => {
-    const lines = box.data.flatMap((trace, at) => trace.meta === "site" ? [at] : []);
-    if (lines.length) Plotly.restyle(box, {visible: tick.checked}, lines);
-  })));
+document.getElementById("each-site")?.addEventListener("change", event => boxes.forEach(box => {
+  const lines = box.data.flatMap((trace, at) => trace.meta === "site" ? [at] : []);
+  if (lines.length) Plotly.restyle(box, {visible: event.target.checked}, lines);
+}));
 """
 
 
@@ -92,9 +92,9 @@ def listed(names: Sequence[str], between: str = ", ", most: int = 15) -> str:
 
 def view_in_words(view: Mapping[str, Any], taught: int, labels: int) -> str:
     """Say how a site labels, in words that need no knowledge of the field."""
-    kind = str(view.get("kind", "exact"))
-    if kind == "coarse":
-        return "labels in " + counted(len(view.get("correspondence", ())), "group")
+    kind, groups = str(view.get("kind", "exact")), view.get("correspondence")
+    if kind == "coarse" and isinstance(groups, Mapping):
+        return f"labels in {counted(len(groups), 'group')}"
     words = KINDS.get(kind, ("", kind))[1]
     if not 0 < taught < labels:
         return words
@@ -128,14 +128,14 @@ def coverage(labels: Sequence[str], sites: Teaching, histogram: Mapping[str, Map
     """Return the key and the matrix of who can teach which label, with numbers of samples where they are known."""
     rows = []
     for name, (kind, taught) in sites.items():
-        colour = kind if kind in KINDS else "other"
         counts = {label: f"<small>{count}</small>" for label, count in histogram.get(name, {}).items()}
-        letter = KINDS.get(kind, ("?", kind))[0]
+        colour, letter = (kind, KINDS[kind][0]) if kind in KINDS else ("other", "?")
         cells = [f'<b class="{colour}">{letter}{counts.get(x, "")}</b>' if x in taught else "" for x in labels]
         rows.append([name, *map(Html, cells)])
-    kinds = {kind: KINDS[kind] for kind, _ in sites.values() if kind in KINDS}
+    kinds = {kind: KINDS[kind] for kind, taught in sites.values() if taught and kind in KINDS}
     keys = "".join(f'<span><b class="key {kind}">{letter}</b>{words}</span>' for kind, (letter, words) in kinds.items())
-    head = ["", *(Html(f"<span>{text(label)}</span>") for label in labels)]
+    keys += "<span>Numbers count training samples.</span>" if histogram else ""
+    head = ["", *(Html(f'<span title="{text(label)}">{text(label)}</span>') for label in labels)]
     return Html(f'<p class="keys">{keys}</p>'), table(head, rows, kind="matrix")
 
 
@@ -160,36 +160,35 @@ def gains(accuracies: Mapping[str, tuple[float, float]]) -> tuple[str, Html]:
     gain = {site: together - alone for site, (alone, together) in accuracies.items()}
     ranked = sorted(gain, key=lambda site: -gain[site])
     word = {site: {"+": "better", "−": "worse"}.get(signed_points(gain[site])[0], "same") for site in ranked}
-    ends = {(ranked[0], "better"): "gains most", (ranked[-1], "worse"): "loses most"}
+    last = {"better": ", gains least", "worse": ", loses most"}
+    ends = {ranked[-1]: last, ranked[0]: {"better": ", gains most"}} if len(ranked) > 1 else {}
     rows = []
     for site in ranked:
-        reading = ", ".join([word[site], *filter(None, [ends.get((site, word[site]))])])
+        reading = word[site] + ends.get(site, {}).get(word[site], "")
         shown = [Html(f'<span class="{word[site]}">{cell}</span>') for cell in (signed_points(gain[site]), reading)]
         rows.append([site, *map(percent, accuracies[site]), *shown])
     better, worse = (list(word.values()).count(which) for which in ("better", "worse"))
     mean = signed_points(sum(gain.values()) / len(gain))
-    sites = counted(len(gain), "site")
-    sentence = f"Together, {better} of {sites} do better than alone and {worse} worse; the mean gain is {mean} points."
+    sentence = f"Together, {better} of {len(gain)} sites do better than alone, {worse} worse: {mean} points on average."
     return sentence, table(["Site", "Alone", "Together", "Gain, points", "Reading"], rows, numbers={1, 2, 3})
 
 
 def drops(dropped: Sequence[tuple[int, Mapping[str, str]]]) -> Html:
     """Return the dropped replies, each with its round; grouped and counted when they are many."""
-    keys = ("site", "task", "tensor", "reason")
-    rows = [(round_, *(drop.get(key, NOTHING) for key in keys)) for round_, drop in dropped]
-    if len(rows) <= DROPS_ONE_BY_ONE:
-        return table(["Round", "Site", "Task", "Tensor", "Reason"], rows)
-    alike = Counter(row[1:] for row in rows)
-    return table(["Times", "Site", "Task", "Tensor", "Reason"], [(times, *row) for row, times in alike.most_common()])
+    rows = [(at, *(drop.get(key, NOTHING) for key in ("site", "task", "tensor", "reason"))) for at, drop in dropped]
+    grouped = len(rows) > DROPS_ONE_BY_ONE
+    if grouped:
+        rows = [(times, *row) for row, times in Counter(row[1:] for row in rows).most_common()]
+    shown = [(site, number, *rest) for number, site, *rest in rows]
+    return table(["Site", "Times" if grouped else "Round", "Task", "Tensor", "Reason"], shown, numbers={1})
 
 
-def flattened(settings: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, str]]:
-    """Yield nested settings under dotted names, with their values as JSON."""
-    for key, value in settings.items():
-        if isinstance(value, Mapping):
-            yield from flattened(value, f"{above}{key}.")
-        else:
-            yield above + key, json.dumps(value, ensure_ascii=False)
+def each_site_switch(names: Sequence[str]) -> Html:
+    """Return the tick that shows each site's curve, with a key to the colours that appears with them."""
+    chips = [f'<b class="key" style="background:{c}"></b>{text(name)}' for name, c in _site_colours(names).items()]
+    key = "".join(f"<span>{c}</span>" for c in chips) if len(chips) <= len(OTHERS) else "Point at a line for its site."
+    tick = '<input type="checkbox" id="each-site" autocomplete="off"> <label for="each-site">Show each site</label>'
+    return Html(f'<div class="switch">{tick}<p class="keys">{key}</p></div>')
 
 
 def share_bar(share: float | None) -> Html:
@@ -199,12 +198,14 @@ def share_bar(share: float | None) -> Html:
 
 def card(label: str, figure: str, below: str, kind: str = "") -> Html:
     """Return one headline figure."""
-    return Html(f'<div class="card {kind}"><h3>{text(label)}</h3><strong>{text(figure)}</strong><p>{text(below)}</p></div>')
+    inside = f"<h3>{text(label)}</h3><strong>{text(figure)}</strong><p>{text(below)}</p>"
+    return Html(f'<div class="card {kind}">{inside}</div>')
 
 
 def figure_box(key: str, label: str, kind: str = "") -> Html:
     """Return the place where the figure of that key is drawn; a selector finds it by `box-` and the key."""
-    return Html(f'<div id="box-{key}" class="figure {kind}" data-figure="{key}" role="img" aria-label="{text(label)}"></div>')
+    spoken = f'role="img" aria-label="{text(label)}"'
+    return Html(f'<div id="box-{key}" class="figure {kind}" data-figure="{key}" {spoken}></div>')
 
 
 def figure_choice(label: str, options: Mapping[str, str]) -> tuple[Html, Html]:
@@ -226,22 +227,19 @@ def page(title: str, body: Iterable[Html], figures: Mapping[str, Figure]) -> str
     )
 
 
-def learning_curves(
-    overall: Curve, mean: Curve, band: Sequence[tuple[int, float, float]], each: Mapping[str, Curve], share: bool
-) -> Figure:
-    """Draw a metric over the rounds: the global model, the mean over sites in its band, and hidden lines per site."""
-    edge = {"type": "scatter", "mode": "lines", "line": {"width": 0}, "hoverinfo": "skip", "showlegend": False}
-    filled = {"fill": "tonexty", "fillcolor": "rgba(230,159,0,0.18)"}
+def learning_curves(overall: Curve, mean: Curve, band: Band, each: Mapping[str, Curve], share: bool) -> Figure:
+    """Draw a metric over the rounds: the global model, the mean over sites in its band, hidden lines per site."""
     low, high = [(r, value) for r, value, _ in band], [(r, value) for r, _, value in band]
-    traces: list[Figure] = [edge | _points(low), edge | filled | _points(high)] if band else []
-    few = len(each) <= len(OTHERS)
-    for number, (name, curve) in enumerate(each.items()):
-        line = _line(text(name), curve, {"width": 1.2, "color": OTHERS[number] if few else GREY})
-        traces.append(line | {"meta": "site", "visible": False, "showlegend": few})
+    edge = {"width": 0, "color": ORANGE}
+    area = {"fill": "tonexty", "fillcolor": "rgba(230,159,0,0.18)"}
+    traces = [_line("weakest site", low, edge), _line("strongest site", high, edge, **area)] if band else []
+    for name, colour in _site_colours(list(each)).items():
+        thin = {"width": 1.2, "color": colour}
+        traces.append(_line(text(name), each[name], thin, meta="site", visible=False))
     if mean:
-        traces.append(_line("mean over sites", mean, {"width": 2.5, "color": ORANGE, "dash": "dash"}))
+        traces.append(_line("mean over sites", mean, {"width": 2.5, "color": ORANGE, "dash": "dash"}, showlegend=True))
     if overall:
-        traces.append(_line("global model", overall, {"width": 2.5, "color": BLUE}))
+        traces.append(_line("global model", overall, {"width": 2.5, "color": BLUE}, showlegend=True))
     y = {"tickformat": ".0%", "hoverformat": ".1%"} if share else {"hoverformat": ".3f"}
     return _figure(traces, xaxis={"title": {"text": "round"}}, yaxis=y)
 
@@ -249,44 +247,45 @@ def learning_curves(
 def confusion(names: Sequence[str], counts: Sequence[Sequence[int]]) -> Figure:
     """Draw a confusion matrix: colour is the share of the true class (row), text the number of samples."""
     shares = [[count / sum(row) if sum(row) else None for count in row] for row in counts]
-    ticks = names[:: math.ceil(len(names) / CELL_TEXT_UP_TO) or 1]
+    few, ticks = len(names) <= CELL_TEXT_UP_TO, names[:: math.ceil(len(names) / CELL_TEXT_UP_TO) or 1]
     short = [text(name if len(name) <= 14 else name[:13] + "…") for name in ticks]
     axis = {"type": "category", "tickvals": [text(name) for name in ticks], "ticktext": short, "showgrid": False}
     trace = {
         "type": "heatmap", "z": shares, "x": [text(name) for name in names], "y": [text(name) for name in names],
         "zmin": 0, "zmax": 1, "colorscale": [[0, "#F6F8FA"], [0.5, "#7FB8D8"], [1, "#00507D"]], "showscale": False,
-        "xgap": 1, "ygap": 1, "text": [list(row) for row in counts],
+        "xgap": int(few), "ygap": int(few), "text": [list(row) for row in counts],
         "hovertemplate": "true: %{y}<br>predicted: %{x}<br>%{text} samples, %{z:.1%}<extra></extra>",
-        "texttemplate": "%{text}" if len(names) <= CELL_TEXT_UP_TO else "",
+        "texttemplate": "%{text}" if few else "",
     }  # fmt: skip
-    upright = {"title": {"text": "true"}, "autorange": "reversed"}
-    return _figure([trace], xaxis=axis | {"title": {"text": "predicted"}}, yaxis=axis | upright)
+    across, down = ({"title": {"text": name, "standoff": 12}} for name in ("predicted", "true"))
+    return _figure([trace], xaxis=axis | across, yaxis=axis | down | {"autorange": "reversed"})
 
 
 def _figure(traces: Sequence[Figure], xaxis: Figure, yaxis: Figure) -> Figure:
     import plotly.graph_objects as go  # here, so that a run without a report does not pay for it
 
-    axis = {"gridcolor": "#E4E8EC", "zeroline": False, "automargin": True, "fixedrange": True}  # swipes scroll
+    axis = {"gridcolor": "#E4E8EC", "zeroline": False, "automargin": True, "ticks": "", "ticklabelstandoff": 6,
+            "fixedrange": True}  # so that a swipe scrolls the page  # fmt: skip
     layout = {
         "template": {},
         "font": {"family": "system-ui, sans-serif", "size": 12, "color": "#1F2933"},
         "margin": {"l": 8, "r": 8, "t": 8, "b": 8},
         "legend": {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom"},
-        "hovermode": "closest",
         "xaxis": axis | xaxis,
         "yaxis": axis | yaxis,
     }
     return dict(json.loads(go.Figure(data=list(traces), layout=layout).to_json()))
 
 
-def _points(curve: Curve) -> Figure:
-    return {"x": [point[0] for point in curve], "y": [point[1] for point in curve]}
+def _site_colours(names: Sequence[str]) -> dict[str, str]:
+    return dict(zip(names, OTHERS if len(names) <= len(OTHERS) else [GREY] * len(names), strict=False))
 
 
-def _line(name: str, curve: Curve, line: Figure) -> Figure:
+def _line(name: str, curve: Curve, line: Figure, **more: Any) -> Figure:
     mode = "lines" if len(curve) > 2 else "lines+markers"  # a single evaluated round has no line to see
-    shape = {"type": "scatter", "mode": mode, "name": name, "line": line, "hovertemplate": "round %{x}: %{y}"}
-    return shape | _points(curve)
+    points = {"x": [point[0] for point in curve], "y": [point[1] for point in curve]}
+    said = {"name": name, "hovertemplate": "round %{x}: %{y}", "showlegend": False}
+    return {"type": "scatter", "mode": mode, "line": line} | said | points | more
 
 
 def _scripts(figures: Mapping[str, Figure]) -> str:

@@ -24,8 +24,8 @@ def train_locally(work: LocalWork, objective: Objective, solver: Solver, setting
     objective.start(work)
     stepper = solver.start(work.parameters, work.lr)
     losses = []
-    for index in order:
-        batch = Batch(index, data.x[index], data.target[index])
+    for rows in order:
+        batch = Batch(rows, data.x[rows], data.target[rows])
         loss = objective.loss(work, batch)
         # A parameter that the loss does not reach gets a zero gradient instead of an error.
         stepper.step(list(torch.autograd.grad(loss, work.parameters, materialize_grads=True)))

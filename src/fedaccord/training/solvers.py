@@ -46,7 +46,7 @@ class _SGDStepper:
         """Take one step; the first velocity is the first gradient, as in torch.optim.SGD."""
         settings = self.settings
         if settings.clip:
-            clip_norm(gradients, settings.clip)
+            gradients = clip_norm(gradients, settings.clip)
         if settings.weight_decay:
             gradients = list(torch._foreach_add(gradients, self.parameters, alpha=settings.weight_decay))
         if settings.momentum:
@@ -59,7 +59,10 @@ class _SGDStepper:
         torch._foreach_add_(self.parameters, gradients, alpha=-self.lr)
 
 
-def clip_norm(gradients: list[Tensor], largest: float) -> None:
-    """Scale gradients in place so that their joint norm is at most `largest`."""
+def clip_norm(gradients: list[Tensor], largest: float) -> list[Tensor]:
+    """Return gradients scaled so that their joint norm is at most `largest`.
+
+    Not in place: autograd may give two parameters one tensor, which would then be scaled twice.
+    """
     norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
-    torch._foreach_mul_(gradients, torch.clamp(largest / (norm + 1e-12), max=1.0))
+    return list(torch._foreach_mul(gradients, torch.clamp(largest / (norm + 1e-12), max=1.0)))

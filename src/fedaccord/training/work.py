@@ -15,7 +15,7 @@ from fedaccord.messages.message import Message
 class Batch(NamedTuple):
     """Some samples of a site and where they stand in its training part."""
 
-    index: Tensor
+    rows: Tensor
     x: Tensor
     target: Tensor
 
