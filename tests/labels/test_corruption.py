@@ -105,18 +105,6 @@ def test_drop_full_draws_again_rather_than_cutting():
     assert uniform_candidates(np.zeros(300, int), 3, 0.5, rng(), drop_full=False).all(1).any()
 
 
-def test_small_sets_can_be_drawn_again_instead_of_filled():
-    rates = np.tile([0.0, 0.9, 0.1], (20_000, 1))
-    y = np.zeros(len(rates), int)
-    redrawn = draw_candidates(rates, y, rng(), min_size=2, redraw_small=True)
-    filled = draw_candidates(rates, y, rng(), min_size=2)
-    assert (redrawn.sum(1) == 2).all()
-    assert (filled.sum(1) == 2).all()
-    # Redrawing keeps the odds 0.81 : 0.01 of the two pairs, filling halves the singletons.
-    assert redrawn[:, 1].mean() == pytest.approx(0.81 / 0.82, abs=0.005)
-    assert filled[:, 1].mean() < 0.96
-
-
 @pytest.mark.parametrize(
     ("min_size", "drop_full", "message"),
     [

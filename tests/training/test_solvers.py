@@ -21,7 +21,7 @@ def gradients(step):
     return parameters(seed=100 + step)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(
     lr=st.sampled_from([0.01, 0.1, 1.0]),
     momentum=st.sampled_from([0.0, 0.5, 0.9]),
