@@ -21,15 +21,18 @@ import torch
 from torch import nn
 
 from fedaccord.config import Experiment, check_experiment
-from fedaccord.data.sites import FederationData
 from fedaccord.data.site_data import Samples, SiteData
+from fedaccord.data.sites import FederationData
 from fedaccord.experiment import open_server
 from fedaccord.federation.round import play_round
 from fedaccord.labels.space import LabelSpace
 from fedaccord.labels.views import Exact
 from fedaccord.models.catalogue import build
 
-WORKLOADS = {"MLP 784-64-10, 100 x 300": ("mlp", {"hidden": [64]}, 100, 300), "LeNet-5, 10 x 600": ("lenet5", {}, 10, 600)}
+WORKLOADS = {
+    "MLP 784-64-10, 100 x 300": ("mlp", {"hidden": [64]}, 100, 300),
+    "LeNet-5, 10 x 600": ("lenet5", {}, 10, 600),
+}
 SHAPE, LR, BATCH = (1, 28, 28), 0.01, 32
 
 
