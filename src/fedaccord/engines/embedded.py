@@ -1,7 +1,7 @@
 """Sites on this machine: in this process, or dealt out to worker processes.
 
-    brief --pack--> brief block --> worker: host.handle --> its reply block --copy--> reply
-                    (one, shared)                           (one per worker)
+    brief --pack--> brief block --> worker: host.handle --> its reply blocks --copy--> reply
+                    (one, shared)                           (two per worker)
 
 Any worker may be given any site: the sites' data is in a block that all of them see, and a site's memory is kept here
 and travels with the job. A worker that dies costs the reply of the site it was busy with, and nothing else.
@@ -24,11 +24,10 @@ from torch import Tensor
 
 from fedaccord.engines import shared_block as wire
 from fedaccord.engines.engine import Host, HostSpec, build_host
-from fedaccord.engines.worker import BEGUN, COPIED, WorkerProcess
+from fedaccord.engines.worker import AHEAD, WorkerProcess
 from fedaccord.errors import EngineError, did_you_mean
 from fedaccord.messages.message import Failure, Message, SiteId
 
-_AHEAD = 2  # sites a worker is given at a time: when it is done with one, the next is there already
 _START_TRIES = 3
 _WATCH = 1.0  # seconds between looks at workers whose sockets are silent
 _GRACE = 1.0  # seconds a worker has to end by itself
@@ -165,7 +164,7 @@ class EmbeddedEngine:
         ready = [worker for worker in self._crew if worker.ready]
         open_jobs = len(ask.pending) + sum(len(worker.jobs) for worker in ready)
         # At the end of an ask nobody is given more than an even share.
-        share = min(_AHEAD if ask.deadline is None else 1, -(-open_jobs // max(1, len(ready))))
+        share = min(AHEAD if ask.deadline is None else 1, -(-open_jobs // max(1, len(ready))))
         for worker in ready:
             chunk = []
             while ask.pending and len(worker.jobs) < share:
@@ -199,18 +198,18 @@ class EmbeddedEngine:
             error.add_note(frame["trace"])
             raise error
         else:
-            number, site = worker.jobs.popleft()
+            _, site = worker.jobs.popleft()
             if "reason" in frame:
                 ask.fail(site, frame["reason"], frame["trace"])
                 return
-            ask.replies[site] = wire.unpack(worker.replies, frame["reply"])
-            ask.kept[site] = wire.unpack(worker.replies, frame["memory"]) if frame["memory"] else Message()
-            worker.replies.mark(COPIED, number)
+            block = worker.replies[frame["block"]]
+            ask.replies[site] = wire.unpack(block, frame["reply"])
+            ask.kept[site] = wire.unpack(block, frame["memory"]) if frame["memory"] else Message()
 
     def _replace(self, worker: WorkerProcess, ask: _Ask) -> None:
-        begun = worker.replies.marked(BEGUN)
+        was_busy = bool(worker.jobs) and worker.has_begun(worker.jobs[0][0])
         end = self._dismiss(worker, _GRACE)
-        if worker.jobs and worker.jobs[0][0] == begun:
+        if was_busy:
             ask.fail(worker.jobs.popleft()[1], f"its worker process {end}")
         ask.pending.extendleft(site for _, site in reversed(worker.jobs))
         if not worker.ready:

@@ -1,13 +1,14 @@
 """A worker process: the engine's end of it, and what runs inside.
 
 Inside, the host is built once and then does the jobs it is sent, one after the other. The jobs and their tensors come
-through the brief block, replies leave through the worker's own block; the control socket only says where they are.
+through the brief block, replies leave through the worker's own blocks; the control socket only says where they are.
 """
 
 from __future__ import annotations
 
 import contextlib
 import faulthandler
+import itertools
 import json
 import os
 import signal
@@ -26,8 +27,11 @@ from fedaccord.engines.engine import Host, build_host
 from fedaccord.engines.shared_block import SharedBlock, pack, take_frames, to_frame, unpack
 from fedaccord.messages.message import Message, SiteId
 
-# Marks in a reply block: the job begun last (set by the worker), the job whose reply was copied last (by the engine).
-BEGUN, COPIED = 0, 1
+# Jobs a worker holds at most: one to do, and one more, so that it need not wait for the next. It has as many reply
+# blocks and fills them in turn. A block comes round again only when the engine has sent another job, which it does
+# after copying the reply: so no reply is overwritten, and a block is never larger than the largest reply.
+AHEAD = 2
+_BEGUN = 0  # the mark, in the first reply block, with the number of the job begun last
 
 # Not `-m`: the package may have imported this module already, and runpy warns about that.
 _PROGRAM = "from fedaccord.engines.worker import main; main()"
@@ -37,17 +41,17 @@ class WorkerProcess:
     """The engine's end of one worker process."""
 
     def __init__(self, data: SharedBlock, described_at: tuple[int, int], briefs: SharedBlock) -> None:
-        self.replies = SharedBlock()
+        self.replies = [SharedBlock() for _ in range(AHEAD)]
         self.jobs: deque[tuple[int, SiteId]] = deque()  # number and site, in the order they are done
         self.ready = False
         self._inbox = bytearray()
         self.control, control = socket.socketpair()
         self._lifeline, lifeline = socket.socketpair()
-        fds = [control.fileno(), lifeline.fileno(), data.fd, briefs.fd, self.replies.fd]
+        fds = [control.fileno(), lifeline.fileno(), data.fd, briefs.fd, *(block.fd for block in self.replies)]
         path = os.pathsep.join(os.path.abspath(entry) for entry in sys.path)
         with control, lifeline:
             self.process = subprocess.Popen(
-                [sys.executable, "-P", "-c", _PROGRAM, *map(str, [*fds, *described_at])],
+                [sys.executable, "-P", "-c", _PROGRAM, *map(str, [*described_at, *fds])],
                 env=os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
                 pass_fds=fds,
                 stdin=subprocess.DEVNULL,
@@ -55,6 +59,10 @@ class WorkerProcess:
                 process_group=0,  # out of reach of a Ctrl-C that comes before the worker can ignore it
             )
         self.control.setblocking(False)
+
+    def has_begun(self, number: int) -> bool:
+        """Say whether the job was the last to be begun, also when the process is dead."""
+        return self.replies[0].marked(_BEGUN) == number
 
     def send(self, chunk_at: tuple[int, int]) -> None:
         """Say where the next jobs are; that the process is gone is found out by `receive`."""
@@ -80,16 +88,18 @@ class WorkerProcess:
             code = self.process.wait()
         self.control.close()
         self._lifeline.close()
-        self.replies.close()
+        for block in self.replies:
+            block.close()
         if code >= 0:
             return f"ended with exit code {code}"
         return f"was killed by signal {-code}" + (" (did it write to site data?)" if code == -signal.SIGSEGV else "")
 
 
 def main() -> None:
-    """Be a worker; the arguments are descriptors and where in the data block the host is described."""
-    control_fd, lifeline_fd, data_fd, briefs_fd, replies_fd, at, length = map(int, sys.argv[1:])
-    for fd in (control_fd, lifeline_fd, data_fd, briefs_fd, replies_fd):
+    """Be a worker; the arguments say where in the data block the host is described, then come the descriptors."""
+    at, length, *fds = map(int, sys.argv[1:])
+    control_fd, lifeline_fd, data_fd, briefs_fd, *reply_fds = fds
+    for fd in fds:
         os.set_inheritable(fd, False)  # a process the host starts must not keep our channels open after our death
     threading.Thread(target=_end_with_engine, args=(lifeline_fd,), daemon=True).start()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the engine decides
@@ -106,28 +116,26 @@ def main() -> None:
         return
     with contextlib.suppress(ConnectionError):  # the engine is gone
         control.sendall(to_frame({"ready": True}))
-        _serve(control, host, SharedBlock(briefs_fd, writable=False), SharedBlock(replies_fd))
+        _serve(control, host, SharedBlock(briefs_fd, writable=False), [SharedBlock(fd) for fd in reply_fds])
 
 
-def _serve(control: socket.socket, host: Host, briefs: SharedBlock, replies: SharedBlock) -> None:
-    last = 0  # the job whose reply was put into the block last
+def _serve(control: socket.socket, host: Host, briefs: SharedBlock, replies: list[SharedBlock]) -> None:
+    turn = itertools.cycle(range(len(replies)))
     for chunk_at in _frames(control):
         chunk = json.loads(briefs.read_bytes(*chunk_at))
         for number, site, brief, memory in chunk["jobs"]:
-            replies.mark(BEGUN, number)
+            replies[0].mark(_BEGUN, number)
+            index = next(turn)
+            block = replies[index]
             try:
                 kept = unpack(briefs, memory) if memory else Message()
                 reply, kept = host.handle(chunk["task"], site, unpack(briefs, brief), kept)
-                if (
-                    replies.marked(COPIED) == last
-                ):  # otherwise a reply is still to be copied, and this one goes behind it
-                    replies.reset()
-                answer = {"job": number, "reply": pack(replies, reply)}
-                answer["memory"] = None if kept.is_empty() else pack(replies, kept)
+                block.reset()
+                answer = {"block": index, "reply": pack(block, reply)}
+                answer["memory"] = None if kept.is_empty() else pack(block, kept)
                 frame = to_frame(answer)
-                last = number
             except (Exception, SystemExit) as error:
-                frame = to_frame({"job": number, "reason": _reason(error), "trace": traceback.format_exc()})
+                frame = to_frame({"reason": _reason(error), "trace": traceback.format_exc()})
             control.sendall(frame)
 
 
