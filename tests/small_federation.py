@@ -106,7 +106,8 @@ def site(name, samples=12, view=None, test=6, seed=None):
 
 
 def cloud(samples, view, generator):
-    possible = SPACE.columns(view.known or SPACE.names)
+    # A tag site has samples of every class and says nothing of tags it does not know.
+    possible = SPACE.columns(SPACE.names if isinstance(view, Tags) or view.known is None else view.known)
     truth = torch.tensor(possible)[torch.randint(len(possible), (samples,), generator=generator)]
     centres = 2 * torch.eye(len(SPACE), INPUTS)
     x = centres[truth] + 0.5 * torch.randn(samples, INPUTS, generator=generator)

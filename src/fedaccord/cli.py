@@ -1,20 +1,23 @@
 """The command line: thin, quick to start, and never a traceback for a user's mistake.
 
-Exit codes: 0 done; 1 something broke; 2 a mistake in what was given; 3 the run folder cannot be written;
-130 interrupted.
+Exit codes: 0 done; 1 something broke; 2 a mistake in what was given; 3 a run folder cannot be read or written;
+130 and 143 stopped by SIGINT and SIGTERM.
 """
 
 from __future__ import annotations
 
+import io
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from fedaccord import __version__
 from fedaccord.config import Experiment, load_experiment, parse_experiment
@@ -33,7 +36,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-console = Console(emoji=False)  # a name such as "a:b:c" is not a picture
+console = Console(emoji=False, markup=False)  # a name such as "[a]:b:" is neither markup nor a picture
 
 Out = Annotated[Path | None, typer.Option("--out", help="Folder for the run; by default runs/NAME.")]
 Workers = Annotated[
@@ -44,10 +47,12 @@ Seed = Annotated[int | None, typer.Option("--seed", min=0, help="Seed of every r
 
 def main() -> None:
     """Run the command line and turn every known error into a sentence and an exit code."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # a terminal that cannot show a letter must not end a run
     try:
         app(prog_name="fedaccord")
     except FedAccordError as error:
-        _complain(f"[bold red]error:[/] {_plain(' '.join(str(error).splitlines()))}")
+        _complain(("error:", "bold red"), " " + " ".join(str(error).splitlines()))
         sys.exit(error.exit_code)
 
 
@@ -90,6 +95,46 @@ def demo(out: Out = None, workers: Workers = None, seed: Seed = None) -> None:
 
 
 @app.command()
+def report(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders; several are put side by side.")],
+    out: Annotated[
+        Path | None, typer.Option("--out", help="File for a comparison; by default comparison.html in this folder.")
+    ] = None,
+) -> None:
+    """Write the report of a run anew, or one page that compares several runs."""
+    from fedaccord.runs.compare import DEFAULT_NAME, write_comparison
+    from fedaccord.runs.report import write_report
+
+    if len(runs) == 1 and out is not None:
+        raise UserError("--out is for a comparison of several runs; the report of one run goes into its folder")
+    written = write_report(runs[0]) if len(runs) == 1 else write_comparison(runs, out or Path(DEFAULT_NAME))
+    console.print(
+        f"{'report' if len(runs) == 1 else 'comparison'}: {written}", markup=False, highlight=False, soft_wrap=True
+    )
+
+
+@app.command()
+def resume(
+    run: Annotated[Path, typer.Argument(help="The folder of a run that was stopped, killed or cut off.")],
+    workers: Workers = None,
+) -> None:
+    """Go on with a run from its last checkpoint; it ends as if it had never been stopped."""
+    experiment, _ = load_experiment(run / "config.toml")
+    if (run / "summary.json").exists():
+        console.print(f"the run in {run} is finished: nothing to do", highlight=False, soft_wrap=True)
+        return
+    # Imported here: torch takes seconds to load, and --help or a wrong file should not wait for it.
+    from fedaccord.display import Display
+    from fedaccord.experiment import resume_experiment
+    from fedaccord.runs.folder import RunFolder
+
+    folder = RunFolder(run, reopen=True)
+    with _watched(folder), Display(experiment, console) as display:
+        resume_experiment(folder, display.watcher(), workers)
+    console.print(f"report: {run / 'report.html'}", highlight=False, soft_wrap=True)
+
+
+@app.command()
 def methods() -> None:
     """List the methods."""
     _list("method", {entry.name: entry.summary for entry in METHODS.values()})
@@ -129,20 +174,35 @@ def _carry_out(experiment: Experiment, base: Path, out: Path | None, alone: Path
 
     folder = RunFolder(out or free_folder(Path("runs"), experiment.name))
     try:
-        with Display(experiment, console) as display:
+        with _watched(folder), Display(experiment, console) as display:
             run_experiment(experiment, base, folder, display.watcher(), alone)
     except UserError:
         folder.discard()  # so that the next try, with the mistake put right, finds its folder free
         raise
-    except KeyboardInterrupt:
-        folder.log("interrupted")
-        _complain(f"interrupted; what was written stays in {_plain(str(folder.path))}")
-        raise typer.Exit(130) from None
     return folder
 
 
-def _complain(markup: str) -> None:
-    Console(stderr=True, emoji=False).print(markup, highlight=False, soft_wrap=True)
+@contextmanager
+def _watched(folder: RunFolder) -> Iterator[None]:
+    """Tell what becomes of a run that is stopped, and let go of its folder."""
+    from fedaccord.stopping import Stopped
+
+    try:
+        yield
+    except Stopped as stopped:
+        _complain(f"{stopped}; go on with: fedaccord resume {folder.path}")
+        raise typer.Exit(stopped.exit_code) from None
+    except KeyboardInterrupt:  # before the first round
+        folder.log("interrupted")
+        _complain(f"interrupted; what was written stays in {folder.path}")
+        raise typer.Exit(130) from None
+    finally:
+        folder.close()
+
+
+def _complain(*parts: str | tuple[str, str]) -> None:
+    # As Text, since a user's words may hold what rich would read as markup.
+    Console(stderr=True).print(Text.assemble(*parts), soft_wrap=True)
 
 
 def _compare(alone: Path, together: Path) -> None:
@@ -160,17 +220,12 @@ def _compare(alone: Path, together: Path) -> None:
     for site in after:
         if "accuracy" in after[site] and "accuracy" in before.get(site, {}):
             old, new = before[site]["accuracy"], after[site]["accuracy"]
-            table.add_row(_plain(site), f"{old:.1%}", f"{new:.1%}", f"{100 * (new - old):+.1f}")
+            table.add_row(Text(site), f"{old:.1%}", f"{new:.1%}", f"{100 * (new - old):+.1f}")
     console.print(table)
 
 
 def _list(what: str, entries: dict[str, str]) -> None:
     table = Table(what, "", box=None, pad_edge=False)
     for name, summary in entries.items():
-        table.add_row(f"[bold]{_plain(name)}[/]", _plain(summary))
+        table.add_row(Text(name, "bold"), Text(summary))
     console.print(table)
-
-
-def _plain(text: str) -> str:
-    """Keep rich from reading brackets in a user's words as markup."""
-    return escape(text)

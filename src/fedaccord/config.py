@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from fedaccord.config_errors import sentence
-from fedaccord.data.declarations import Count, Partition, Section
+from fedaccord.data.declarations import Count, Features, Partition, Section, SiteSection
 from fedaccord.data.registry import check_dataset
 from fedaccord.errors import ConfigError, UserError
 from fedaccord.labels.declarations import ViewConfig, exact_view
@@ -55,19 +55,20 @@ class Data(Section):
     )
 
 
-class Site(Section):
-    """`[[sites]]`: a site that brings its own file."""
-
-    name: SiteName = Field(description="the site's name")
-    data: str = Field(description="path of its .npz file, from the experiment file's folder")
-    view: ViewConfig = Field(default_factory=exact_view, description="how this site observes labels")
-    test: float = Field(0.2, ge=0, lt=1, description="its own test share")
-
-
 class ServerSection(Section):
     """`[server]`: what the server holds."""
 
-    test: str | None = Field(None, description="an .npz file of test data with true classes")
+    test: str | None = Field(None, description="a file of test data with true classes, of the kind the sites have")
+    label: str | None = Field(None, description="its column of true classes; left out: that of the exact sites")
+
+
+class Stop(Section):
+    """`[stop]`: when a run ends before its last round."""
+
+    metric: str | None = Field(None, description='a figure to watch, as in "sites.mean.accuracy" or "global.nll"')
+    patience: Count = Field(10, description="evaluations without improvement before the run ends")
+    min_delta: float = Field(0.0, ge=0, description="what counts as an improvement")
+    seconds: float | None = Field(None, gt=0, description="time budget of the whole run")
 
 
 class Model(BaseModel):
@@ -113,10 +114,12 @@ class Experiment(Section):
     seed: int = Field(0, ge=0, description="every random stream of the run is derived from it")
     labels: Labels = Field(default_factory=Labels)
     data: Data | None = None
-    sites: list[Site] | None = Field(None, min_length=1)
+    sites: list[SiteSection] | None = Field(None, min_length=1)
+    features: Features = Field(default_factory=Features)
     server: ServerSection = Field(default_factory=ServerSection)
     model: Model = Field(default_factory=Model)
     method: dict[str, Any] = Field(default_factory=dict)
+    stop: Stop = Field(default_factory=Stop)
     run: Run = Field(default_factory=Run)
 
     @field_validator("name")

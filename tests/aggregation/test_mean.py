@@ -9,8 +9,13 @@ from hypothesis import strategies as st
 from torch import nn
 
 from fedaccord.aggregation.mean import (
-    mean, per_label, per_label_mean, pooled_variance, weighted_mean, with_pooled_batch_norm,
-)  # fmt: skip
+    mean,
+    per_label,
+    per_label_mean,
+    pooled_variance,
+    weighted_mean,
+    with_pooled_batch_norm,
+)
 from fedaccord.aggregation.replies import Replies, normalised
 from fedaccord.messages.message import Message
 from fedaccord.models.layout import Layout
@@ -57,7 +62,7 @@ def test_the_pooled_variance_is_that_of_all_samples_together():
 
 
 def test_the_pooled_variance_of_large_means_is_not_below_zero():
-    # 1000.3^2 has no digits left for a variance of 0.001 in float32; a negative variance would be NaN in the next layer.
+    # 1000.3^2 has no digits left for a variance of 0.001 in float32, and a negative one is NaN in the next layer.
     pooled = pooled_variance(torch.full((3, 1), 1000.3), torch.full((3, 1), 1e-3), weights(1, 2, 4))
     assert pooled.item() == pytest.approx(1e-3, rel=1e-2)
 

@@ -12,7 +12,6 @@ from fedaccord.labels.corruption import (
     class_dependent_candidates,
     coarse_annotations,
     cyclic_flips,
-    draw_candidates,
     instance_candidates,
     instance_rates,
     superset_candidates,

@@ -193,12 +193,23 @@ def test_a_plain_safetensors_file_is_not_a_message():
     ],
 )
 def test_a_message_that_somebody_wrote_by_hand_is_checked_as_well(numbers, words):
+    good = from_bytes(save({"w": torch.zeros(3)}, metadata={"fedaccord": '{"numbers": {}, "words": {}}'}))
+    assert good.tensors["w"].tolist() == [0, 0, 0]
     with pytest.raises(MessageError, match="not a FedAccord message"):
-        from_bytes(save({"w": torch.zeros(3)}, metadata={"numbers": numbers, "words": words}))
+        from_bytes(save({"w": torch.zeros(3)}, metadata={"fedaccord": f'{{"numbers": {numbers}, "words": {words}}}'}))
 
 
 def test_what_is_on_the_wire_can_be_read_without_us():
     data = to_bytes(Message({"w": torch.zeros(3)}, {"round": 2}, {"run": "r"}))
     header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
-    assert json.loads(header["__metadata__"]["numbers"]) == {"round": 2}
+    assert json.loads(header["__metadata__"]["fedaccord"]) == {"numbers": {"round": 2}, "words": {"run": "r"}}
     assert header["w"]["shape"] == [3]
+
+
+def test_equal_messages_are_equal_bytes_and_come_back_in_the_same_order():
+    # So that the files of two equal runs are equal; the format itself would write its header in a random order.
+    message = Message({f"t{i}": torch.full((i,), 1.0) for i in range(9)}, {"a": 1, "b": 2}, {"c": "d", "e": "f"})
+    data = to_bytes(message)
+    for _ in range(20):
+        assert to_bytes(message) == data
+        assert list(from_bytes(data).tensors) == list(message.tensors)

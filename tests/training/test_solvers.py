@@ -72,9 +72,10 @@ def test_every_round_starts_without_momentum():
     assert weight.item() == pytest.approx(0.6)
 
 
-def test_the_gradients_of_the_caller_are_left_alone():
+@pytest.mark.parametrize("solver", [SGD(), SGD(momentum=0.9), SGD(weight_decay=0.1), SGD(clip=1.0)])
+def test_the_gradients_of_the_caller_are_left_alone(solver):
     gradient = [torch.tensor([3.0, 4.0])]
-    stepper = SGD(momentum=0.9, weight_decay=0.1, clip=1.0).start([torch.ones(2)], 0.1)
+    stepper = solver.start([torch.ones(2)], 0.1)
     for _ in range(3):
         stepper.step(gradient)
     assert gradient[0].tolist() == [3, 4]

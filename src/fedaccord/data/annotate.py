@@ -139,13 +139,25 @@ def read_annotations(rows: Rows, names: Sequence[str], declared: AnyView, space:
         if rows.candidates is None:
             raise DataError(f"{where}: a view of candidates needs an array 'candidates'")
         sets = [[names[c] for c in np.flatnonzero(row).tolist()] for row in rows.candidates]
-        truth = None if rows.y is None else Exact(space).encode(_named(rows.y, names), where)
+        _check_labels({name for members in sets for name in members}, names, view.known or space.names, where)
+        truth = None if rows.y is None else Exact(space).encode(_read_classes(rows.y, names, space.names, where), where)
         return Annotated(view, rows.x, view.encode(sets, where), truth)
     if rows.y is None:
         raise DataError(f"{where}: a view of kind '{view.kind}' needs an array 'y'")
-    target = view.encode(_named(rows.y, names), where)
+    target = view.encode(_read_classes(rows.y, names, view.known or view.answers, where), where)
     return Annotated(view, rows.x, target, target if isinstance(view, Exact) else None)
 
 
-def _named(y: Array, names: Sequence[str]) -> list[str | None]:
-    return [names[c] if c >= 0 else None for c in y.tolist()]
+def _read_classes(y: Array, names: Sequence[str], allowed: Sequence[str], where: str) -> list[str | None]:
+    """Return the name of each row's class, None where it has none; a name that is not allowed is an error."""
+    found = [names[c] if c >= 0 else None for c in y.tolist()]
+    _check_labels({name for name in found if name is not None}, names, allowed, where)
+    return found
+
+
+def _check_labels(used: set[str], names: Sequence[str], allowed: Sequence[str], where: str) -> None:
+    for name in names:
+        if name in used and name not in allowed:
+            numbers = list(names) == [str(n) for n in range(len(names))]
+            hint = "; without an array 'label_names' a file's labels are called 0, 1, 2, ..." if numbers else ""
+            raise DataError(f"{where}: '{name}' is not one of the labels here; {did_you_mean(name, allowed)}{hint}")

@@ -78,7 +78,7 @@ def read_npz(path: Path, where: str) -> dict[str, Array]:
         with archive:
             arrays = {name: archive[name] for name in archive.files}
     except zipfile.BadZipFile:
-        raise DataError(f"{where}: '{path}' is not an .npz file; numpy.savez writes one") from None
+        raise DataError(f"{where}: '{path}' is not an .npz file, as numpy.savez writes it, or damaged") from None
     except OSError as error:
         raise DataError(f"{where}: '{path}' cannot be read: {error.strerror or error}") from None
     except MemoryError:
@@ -171,6 +171,9 @@ def _labels(train: Rows, test: Rows | None, names: Array | None, name: str) -> t
     if names is not None and (names.ndim != 1 or len(names) < needed):
         raise DataError(f"'{name}' names {names.size} labels but uses {needed}")
     labels = tuple(str(n) for n in (range(needed) if names is None else names))
+    for label in labels:
+        if labels.count(label) > 1:
+            raise DataError(f"'{name}' gives the name '{label}' to two labels")
     if any(width != len(labels) for width in widths):
         raise DataError(f"'{name}' has {len(labels)} labels, but a 0/1 matrix with {min(widths)} columns")
     return labels

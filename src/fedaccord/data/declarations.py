@@ -6,6 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from fedaccord.labels.declarations import ViewConfig, exact_view
+
 Count = Annotated[int, Field(ge=1)]
 
 
@@ -84,3 +86,59 @@ class Natural(Section):
 Partition = Annotated[
     Iid | Classes | Quantity | Dirichlet | Gamma | LabelSets | Natural, Field(discriminator="kind")
 ]
+
+
+class Features(Section):
+    """`[features]`: how the columns of sites' tables become features."""
+
+    numbers: list[str] | dict[str, tuple[float, float]] = Field(
+        default_factory=list, description="columns of numbers; as a table: with mean and deviation, not to be reported"
+    )
+    categories: list[str] | dict[str, list[str]] = Field(
+        default_factory=list, description="columns of words; as a table: with their values, not to be reported"
+    )
+    text: list[str] = Field(default_factory=list, description="columns of free text, hashed into features")
+    text_width: Count = Field(256, description="features for each text column")
+    ignore: list[str] = Field(default_factory=list, description="columns that are no features")
+    missing: list[str] = Field(
+        default_factory=lambda: ["", "?", "NA", "N/A", "nan", "NaN", "null", "None"],
+        description="cells that mean a value is missing",
+    )
+    header: list[str] | None = Field(None, description="names of the columns, for files without a header line")
+    scale: Literal["federation", "none"] = Field(
+        "federation", description="standardise numbers by the moments of all sites' training rows, or not"
+    )
+
+    def asked(self) -> list[str]:
+        """Return the columns named as features; empty where all columns are."""
+        return [*self.numbers, *self.categories, *self.text]
+
+    def given_numbers(self) -> dict[str, tuple[float, float]]:
+        """Return the numbers whose moments the file gives."""
+        return self.numbers if isinstance(self.numbers, dict) else {}
+
+    def given_categories(self) -> dict[str, list[str]]:
+        """Return the categories whose values the file gives."""
+        return self.categories if isinstance(self.categories, dict) else {}
+
+    def number_names(self) -> list[str]:
+        """Return the columns that are numbers by decree."""
+        return list(self.numbers)
+
+    def category_names(self) -> list[str]:
+        """Return the columns that are categories by decree."""
+        return list(self.categories)
+
+
+class SiteSection(Section):
+    """`[[sites]]`: a site that brings its own file."""
+
+    name: str = Field(min_length=1, description="the site's name")
+    data: str = Field(description="its .csv, .parquet or .npz file, or a folder of images; from this file's folder")
+    label: str | list[str] | None = Field(
+        None, description="the label column of a table; for tags also a list of 0/1 columns"
+    )
+    sensitive: str | None = Field(None, description="a column of groups, for fairness figures; `a|b` for candidates")
+    header: list[str] | None = Field(None, description="names of the columns, for a file without a header line")
+    view: ViewConfig = Field(default_factory=exact_view, description="how this site observes labels")
+    test: float = Field(0.2, ge=0, lt=1, description="its own test share")

@@ -61,14 +61,16 @@ def dataset_files(name: str, folder: Path) -> list[Path]:
     return [existing(Path(root) / file, f"data.dataset: '{name}', by {DATA_VARIABLE}") for file in entry.files]
 
 
-def existing(path: Path, where: str) -> Path:
-    """Return the path of a file that is there; otherwise say what is wrong with it."""
+def existing(path: Path, where: str = "") -> Path:
+    """Return the path of a file that is there; otherwise say what is wrong with it, and which key or site named it."""
+    place = f"{where}: " if where else ""
     try:
         mode = path.stat().st_mode
     except OSError as error:
         missing = isinstance(error, FileNotFoundError | NotADirectoryError)
         what = "is not there" if missing else f"cannot be read: {error.strerror}"
-        raise DataError(f"{where}: the file '{path}' {what}") from None
-    if stat.S_ISDIR(mode):
-        raise DataError(f"{where}: '{path}' is a folder, not a file")
+        raise DataError(f"{place}the file '{path}' {what}") from None
+    if not stat.S_ISREG(mode):
+        what = "a folder" if stat.S_ISDIR(mode) else "a device or a pipe"
+        raise DataError(f"{place}'{path}' is {what}, not a file")
     return path

@@ -9,6 +9,8 @@ import numpy as np
 
 from fedaccord.data.dataset import Array
 
+FARTHEST = 10.0  # standard deviations
+
 
 @dataclass(frozen=True)
 class Moments:
@@ -34,8 +36,9 @@ def pool_moments(parts: Sequence[Moments]) -> Moments:
     n = np.sum([p.n for p in parts], axis=0)
     total = np.maximum(n, 1)
     mean = np.sum([p.n * p.mean for p in parts], axis=0) / total
-    second = np.sum([p.n * (p.variance + p.mean**2) for p in parts], axis=0) / total
-    return Moments(n, mean, np.maximum(second - mean**2, 0))
+    # Spread inside the sites and between them; as a difference of squares it would lose its digits to a large mean.
+    variance = np.sum([p.n * (p.variance + (p.mean - mean) ** 2) for p in parts], axis=0) / total
+    return Moments(n, mean, variance)
 
 
 def apply_moments(x: Array, moments: Moments | None) -> Array:
@@ -43,4 +46,8 @@ def apply_moments(x: Array, moments: Moments | None) -> Array:
     if moments is not None:
         spread = np.sqrt(moments.variance)
         x = (x - moments.mean) / np.where(spread > 1e-12, spread, 1.0)
-    return np.nan_to_num(x, posinf=0.0, neginf=0.0).astype(np.float32)
+    x = np.nan_to_num(x, posinf=0.0, neginf=0.0)
+    if moments is not None:
+        # A feature that hardly varies in a site's training part must not explode in its test part.
+        x = np.clip(x, -FARTHEST, FARTHEST)
+    return x.astype(np.float32)

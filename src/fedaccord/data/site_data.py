@@ -11,11 +11,12 @@ from fedaccord.labels.views import View
 
 @dataclass(frozen=True)
 class Samples:
-    """Features, encoded annotations and, where a study knows it, the true class (-1 = unknown)."""
+    """Features, encoded annotations and, where they are known, the true class (-1 = unknown) and candidate groups."""
 
     x: Tensor
     target: Tensor
     truth: Tensor | None = None
+    group: Tensor | None = None  # bool (n, groups) of the sensitive attribute
 
     def __len__(self) -> int:
         return len(self.x)

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from fedaccord.data.annotate import Annotated, observe, read_annotations
 from fedaccord.data.dataset import Array, Dataset, Rows, from_arrays, read_npz
+from fedaccord.data.features import FeaturePlan
 from fedaccord.data.partition import Partition, split
 from fedaccord.data.registry import existing
 from fedaccord.data.scaling import Moments, apply_moments, fit_moments, pool_moments
@@ -40,6 +41,9 @@ class FederationData:
     notes: list[str] = field(default_factory=list)
     histogram: dict[str, dict[str, int]] | None = None
     partition: dict[str, Any] | None = None
+    features: FeaturePlan | None = None  # how tables became features
+    gaps: dict[str, dict[str, int]] = field(default_factory=dict)  # missing cells by site and column
+    groups: list[str] = field(default_factory=list)  # of the sensitive attribute
 
     def add(self, site: SiteData, test: float) -> None:
         """Add a site, and note when it is too small for the test share asked for."""
@@ -217,7 +221,11 @@ def _classes(rows: Rows, dataset: Dataset) -> Array:
 
 
 def _space(dataset: Dataset, classes: Sequence[str] | None) -> LabelSpace:
+    if dataset.train.y is not None and (dataset.train.y < 0).any():
+        raise DataError(f"'{dataset.name}': 'y' holds numbers below 0; a data set that is split needs every true class")
     if classes is None:
+        if not dataset.labels:
+            raise DataError(f"'{dataset.name}' has no labels: none of the arrays 'y', 'Y', 'candidates'")
         return LabelSpace(dataset.labels)
     if len(classes) != len(dataset.labels):
         few = ", ".join(dataset.labels[:12]) + (", …" if len(dataset.labels) > 12 else "")

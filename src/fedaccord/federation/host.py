@@ -79,7 +79,9 @@ class SiteHost:
         return Message({"informs": view.informs()}, {"samples": len(data.train)}, {"view": view.kind})
 
     def _train(self, work: LocalWork) -> Message:
-        self._refresh_prior(work)
+        offset = self._use_prior(work)
+        if offset is not None:
+            work.memory.tensors[PRIOR] = offset
         recipe = self.recipe
         loss = train_locally(work, recipe.objective, recipe.site_solver, recipe.settings)
         reply = Message(numbers={"samples": len(work.site.train), "loss": loss})
@@ -91,7 +93,7 @@ class SiteHost:
     def _evaluate(self, work: LocalWork) -> Message:
         test = work.site.test
         if PRIOR not in work.memory.tensors:
-            self._refresh_prior(work)
+            self._use_prior(work)  # not kept, so that a site that never trains estimates it anew with every model
         logits = predict_logits(work.model, test.x).cpu()
         if not len(test):
             return Message(numbers={"samples": 0})
@@ -99,10 +101,11 @@ class SiteHost:
         metrics, counts = site_metrics(work.view, logits, test.target.cpu(), truth)
         return Message({"confusion": counts}, {**finite(metrics), "samples": len(test)})
 
-    def _refresh_prior(self, work: LocalWork) -> None:
+    def _use_prior(self, work: LocalWork) -> Tensor | None:
+        """Estimate the site's prior with the model as it is and put it into the view; None for a site without one."""
         settings = self.recipe.settings
         if not uses_prior(settings.prior, work.site.view):
-            return
+            return None
         data = work.site.train
         if isinstance(work.view, Exact):
             seen = data.target >= 0
@@ -112,8 +115,8 @@ class SiteHost:
         # Unknown labels stay unknown whatever is counted, so the view's own support is used, not the last prior's.
         base = work.site.view.widened() if settings.softmax == "full" else work.site.view
         offset = site_offset(base, confidences.cpu(), settings.prior_count)
-        work.memory.tensors[PRIOR] = offset
         work.view = base.with_offset(offset)
+        return offset
 
     def _addressed(self, reply: Message, brief: Message) -> Message:
         reply.words["run"] = brief.words["run"]

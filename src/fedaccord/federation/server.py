@@ -145,9 +145,10 @@ class Server:
     def brief(self, site: SiteId, tensors: dict[str, Tensor]) -> Message:
         """Return what one site is told: the shared model, and what the recipe adds."""
         recipe = self.recipe
-        message = recipe.brief(self, self.cards[site]) if recipe.brief else Message()
-        message.tensors = recipe.sharing.outgoing(self.layout, tensors) | message.tensors
-        return message
+        told = recipe.brief(self, self.cards[site]) if recipe.brief else Message()
+        # A new message: a recipe may tell every site the same one, or something it keeps.
+        shared = recipe.sharing.outgoing(self.layout, tensors)
+        return Message(shared | told.tensors, dict(told.numbers), dict(told.words))
 
     def admit(self, answers: dict[SiteId, Message]) -> Replies | None:
         """Check every reply and gather the good ones; None when there is none."""

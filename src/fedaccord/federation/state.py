@@ -25,10 +25,11 @@ class RunState:
 
     def to_message(self) -> Message:
         """Return the state as one message, as a checkpoint stores it."""
-        message = Message({"model": self.model}, {"round": self.round}, dict(self.method.words))
+        message = Message({"model": self.model}, {"round": self.round})
         message.put("counter", self.counters)
         message.put("method", self.method.tensors)
         message.numbers.update({f"method/{k}": v for k, v in self.method.numbers.items()})
+        message.words.update({f"method/{k}": v for k, v in self.method.words.items()})
         return message
 
     @classmethod
@@ -36,7 +37,8 @@ class RunState:
         """Read back what `to_message` made."""
         cut = len("method/")
         numbers = {k[cut:]: v for k, v in message.numbers.items() if k.startswith("method/")}
-        method = Message(message.select("method"), numbers, dict(message.words))
+        words = {k[cut:]: v for k, v in message.words.items() if k.startswith("method/")}
+        method = Message(message.select("method"), numbers, words)
         return cls(message.tensors["model"], message.select("counter"), int(message.numbers["round"]), method)
 
 

@@ -17,7 +17,7 @@ class Pooled(View):
 
     kind = "pooled"
 
-    def encode(self, raw: Iterable[Any], where: str = "annotations") -> Tensor:
+    def encode(self, raw: Iterable[Any], where: str = "annotations", first: int = 1) -> Tensor:
         """Refuse: pooled targets are made from targets of other views."""
         raise ConfigError("a pooled view reads no annotations of its own")
 

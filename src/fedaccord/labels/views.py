@@ -37,8 +37,8 @@ class View(ABC):
             self.offset[space.columns(self.known)] = 0.0
 
     @abstractmethod
-    def encode(self, raw: Iterable[Any], where: str = "annotations") -> Tensor:
-        """Turn raw annotations into a target tensor; every value that means nothing is named."""
+    def encode(self, raw: Iterable[Any], where: str = "annotations", first: int = 1) -> Tensor:
+        """Turn raw annotations into a target tensor; every value that means nothing is named, rows from `first` on."""
 
     @abstractmethod
     def nll(self, logits: Tensor, target: Tensor) -> Tensor:
@@ -91,9 +91,9 @@ class Exact(View):
 
     kind = "exact"
 
-    def encode(self, raw: Iterable[Any], where: str = "annotations") -> Tensor:
+    def encode(self, raw: Iterable[Any], where: str = "annotations", first: int = 1) -> Tensor:
         """Read label names; empty values are samples without annotation."""
-        return _read_names(raw, self.space, self.known or self.space.names, where)
+        return _read_names(raw, self.space, self.known or self.space.names, where, first)
 
     def nll(self, logits: Tensor, target: Tensor) -> Tensor:
         """Cross-entropy, restricted to the known labels."""
@@ -110,12 +110,12 @@ class Candidates(View):
 
     kind = "candidates"
 
-    def encode(self, raw: Iterable[Any], where: str = "annotations") -> Tensor:
+    def encode(self, raw: Iterable[Any], where: str = "annotations", first: int = 1) -> Tensor:
         """Read sets written `a|b|c` or given as sequences; an empty value excludes nothing."""
         allowed = self.known or self.space.names
         columns = self.space.columns(allowed)
         rows, problems = [], []
-        for number, value in enumerate(raw, start=1):
+        for number, value in enumerate(raw, start=first):
             names = _split(value, "|")
             if names is None:
                 rows.append(columns)
@@ -154,9 +154,9 @@ class Coarse(View):
             self.offset = _log_mask(seen)
         self._log_matrix = self.matrix.log()
 
-    def encode(self, raw: Iterable[Any], where: str = "annotations") -> Tensor:
+    def encode(self, raw: Iterable[Any], where: str = "annotations", first: int = 1) -> Tensor:
         """Read coarse names; empty values are samples without annotation."""
-        return _read_names(raw, self.coarse, self.coarse.names, where)
+        return _read_names(raw, self.coarse, self.coarse.names, where, first)
 
     def nll(self, logits: Tensor, target: Tensor) -> Tensor:
         """-log (M p)[coarse label], in log space."""
@@ -198,13 +198,13 @@ class Tags(View):
         self._knows = super().informs()
         self.offset = None  # tags are decided one by one: an unknown tag is left out, not excluded
 
-    def encode(self, raw: Iterable[Any], where: str = "annotations") -> Tensor:
+    def encode(self, raw: Iterable[Any], where: str = "annotations", first: int = 1) -> Tensor:
         """Read tags written `a;b` or given as sequences; a sample with an empty value has no annotation at all."""
         allowed = self.known or self.space.names
         columns = self.space.columns(allowed)
         target_rows: list[list[int]] = []
         problems: list[str] = []
-        for number, value in enumerate(raw, start=1):
+        for number, value in enumerate(raw, start=first):
             row = [NOT_ANNOTATED] * len(self.space)
             names = _split(value, ";")
             if names is not None:
@@ -242,7 +242,7 @@ class Unlabelled(View):
 
     kind = "unlabelled"
 
-    def encode(self, raw: Iterable[Any], where: str = "annotations") -> Tensor:
+    def encode(self, raw: Iterable[Any], where: str = "annotations", first: int = 1) -> Tensor:
         """Count the samples; what stands in the column is not read."""
         return torch.full((sum(1 for _ in raw),), NOT_ANNOTATED)
 
@@ -259,10 +259,10 @@ class Unlabelled(View):
         return torch.zeros(len(self.space), dtype=torch.bool)
 
 
-def _read_names(raw: Iterable[Any], space: LabelSpace, allowed: Sequence[str], where: str) -> Tensor:
+def _read_names(raw: Iterable[Any], space: LabelSpace, allowed: Sequence[str], where: str, first: int) -> Tensor:
     column = {name: space.column(name) for name in allowed}
     found, problems = [], []
-    for number, value in enumerate(raw, start=1):
+    for number, value in enumerate(raw, start=first):
         if _is_missing(value):
             found.append(NOT_ANNOTATED)
         elif (name := str(value).strip()) in column:

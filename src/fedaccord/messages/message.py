@@ -17,6 +17,7 @@ from fedaccord.errors import MessageError
 
 SiteId = str
 Number = int | float
+_HEADER = "fedaccord"
 _EMPTY = "fedaccord.empty"  # safetensors refuses a file without tensors
 
 
@@ -54,7 +55,8 @@ class Failure:
 def to_bytes(message: Message) -> bytes:
     """Encode a message as one safetensors document whose header carries numbers and words as JSON."""
     _check_content(message.tensors.keys(), message.numbers, message.words)
-    header = {"numbers": json.dumps(message.numbers), "words": json.dumps(message.words)}
+    # One entry only: safetensors writes several in a random order, and equal messages are to be equal bytes.
+    header = {_HEADER: json.dumps({"numbers": message.numbers, "words": message.words})}
     return safetensors_save(_apart(message.tensors) or {_EMPTY: torch.zeros(0)}, metadata=header)
 
 
@@ -62,10 +64,10 @@ def from_bytes(data: bytes) -> Message:
     """Decode what `to_bytes` made; anything else is a MessageError. No pickle is ever involved."""
     try:
         size = int.from_bytes(data[:8], "little")
-        header = json.loads(data[8 : 8 + size])["__metadata__"]
-        tensors = safetensors_load(data)
+        header = json.loads(json.loads(data[8 : 8 + size])["__metadata__"][_HEADER])
+        numbers, words = header["numbers"], header["words"]
+        tensors = dict(sorted(safetensors_load(data).items()))  # they come in a random order
         tensors.pop(_EMPTY, None)
-        numbers, words = json.loads(header["numbers"]), json.loads(header["words"])
         _check_content(tensors.keys(), numbers, words)
         return Message(tensors, numbers, words)
     except (SafetensorError, ValueError, KeyError, TypeError, RecursionError) as error:

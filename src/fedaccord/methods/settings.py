@@ -10,7 +10,11 @@ from fedaccord.training.settings import TrainingSettings
 
 
 class AccordSettings(TrainingSettings):
-    """Settings of `accord`."""
+    """Settings of `accord`; the default of `prior` was chosen by paired runs, see docs/accord.md."""
+
+    prior: Literal["off", "exact-sites", "all"] = Field(
+        "all", description="which sites add the log of their own label frequencies to the logits"
+    )
 
 
 class ClassicSettings(TrainingSettings):

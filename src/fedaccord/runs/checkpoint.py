@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from pathlib import Path
 
 from fedaccord.errors import MessageError, RunFolderError
-from fedaccord.messages.message import Message, SiteId, from_bytes
+from fedaccord.messages.message import Message, SiteId, from_bytes, to_bytes
 
 FORMAT = 1
+_DIGEST = 32  # bytes of SHA-256 in front of a checkpoint, so that damage anywhere is noticed
 
 
 def pack(state: Message, memories: Mapping[SiteId, Message]) -> Message:
@@ -40,10 +42,24 @@ def unpack(whole: Message) -> tuple[Message, dict[SiteId, Message]]:
     return part("state"), {site: part(prefix) for prefix, site in names.items()}
 
 
+def seal(whole: Message) -> bytes:
+    """Return the bytes of a checkpoint file."""
+    data = to_bytes(whole)
+    return hashlib.sha256(data).digest() + data
+
+
+def unseal(data: bytes) -> Message:
+    """Read what `seal` made; a file that was cut or altered is refused."""
+    digest, rest = data[:_DIGEST], data[_DIGEST:]
+    if hashlib.sha256(rest).digest() != digest:
+        raise MessageError("its content does not match its digest")
+    return from_bytes(rest)
+
+
 def read_checkpoint(path: Path) -> tuple[Message, dict[SiteId, Message]]:
     """Read a checkpoint file."""
     try:
-        whole = from_bytes(path.read_bytes())
+        whole = unseal(path.read_bytes())
     except OSError as error:
         raise RunFolderError(f"the checkpoint '{path}' cannot be read: {error.strerror}") from None
     except MessageError as error:

@@ -14,22 +14,29 @@ from torch import Tensor
 
 from fedaccord.errors import RunFolderError
 from fedaccord.messages.message import Message, to_bytes
-from fedaccord.runs.checkpoint import pack
+from fedaccord.runs.checkpoint import pack, seal
+from fedaccord.runs.lock import FolderLock
 
 KEPT_CHECKPOINTS = 2
 
 
 class RunFolder:
-    """One run's folder, opened for writing."""
+    """One run's folder, opened for writing by this process alone."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, reopen: bool = False) -> None:
         self.path = path
+        if reopen:
+            if not (path / "config.toml").is_file():
+                raise RunFolderError(f"'{path}' is not a run folder: it has no config.toml")
+            self._lock = FolderLock(path)
+            return
         try:
             path.mkdir(parents=True, exist_ok=True)
             if any(path.iterdir()):
                 raise RunFolderError(f"the folder '{path}' is not empty; give another one with --out")
             (path / "checkpoints").mkdir()
             (path / "model").mkdir()
+            self._lock = FolderLock(path)
         except OSError as error:
             if isinstance(error, RunFolderError):
                 raise
@@ -55,14 +62,22 @@ class RunFolder:
     def write_checkpoint(self, state: Message, memories: Mapping[str, Message]) -> None:
         """Write the whole state of the run as one file, and drop all but the last few."""
         round_ = int(state.numbers["round"])
-        self._write(f"checkpoints/round-{round_:06d}.safetensors", to_bytes(pack(state, memories)))
-        for old in sorted((self.path / "checkpoints").glob("round-*.safetensors"))[:-KEPT_CHECKPOINTS]:
+        self._write(f"checkpoints/round-{round_:06d}.checkpoint", seal(pack(state, memories)))
+        for old in sorted((self.path / "checkpoints").glob("round-*.checkpoint"))[:-KEPT_CHECKPOINTS]:
             old.unlink()
 
     def write_model(self, tensors: Mapping[str, Tensor], description: Mapping[str, Any]) -> None:
         """Write the trained model and how to rebuild it."""
         self._write("model/model.safetensors", to_bytes(Message(dict(tensors))))
         self.write_json("model/model.json", description)
+
+    def trim_metrics(self, lines: list[dict[str, Any]]) -> None:
+        """Write metrics.jsonl anew with only these lines."""
+        self._write("metrics.jsonl", "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
+
+    def close(self) -> None:
+        """Let other processes in."""
+        self._lock.release()
 
     def discard(self) -> None:
         """Remove the folder of a run that ended before its first round; it was empty, so all in it is ours."""

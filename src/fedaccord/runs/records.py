@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from fedaccord.data.sites import FederationData
-from fedaccord.evaluation.metrics import Metrics, recall
+from fedaccord.evaluation.metrics import recall
 from fedaccord.federation.round import Evaluation, RoundRecord
-from fedaccord.federation.server import SiteCard
+from fedaccord.federation.server import Dropped, SiteCard
 from fedaccord.labels.coverage import connected_groups
 from fedaccord.labels.space import LabelSpace
 
@@ -83,17 +83,16 @@ class Best:
     round: int = 0
     figures: dict[str, Any] = field(default_factory=dict)
 
-    def look(self, at: int, figures: Evaluation) -> None:
-        """Remember a round if it is better than all before."""
-        mean: Metrics = figures.over_sites()["mean"] if figures.sites else {}
+    def look(self, at: int, figures: Mapping[str, Any]) -> None:
+        """Remember a round's figures by scope if they are better than all before."""
         for metric, value in (
-            ("sites.mean.accuracy", mean.get("accuracy")),
-            ("global.accuracy", figures.global_.get("accuracy")),
+            ("sites.mean.accuracy", figures["sites"]["mean"].get("accuracy")),
+            ("global.accuracy", figures["global"].get("accuracy")),
         ):
             if value is not None and self.metric in ("", metric):
                 self.metric = metric
                 if value > self.value:
-                    self.value, self.round, self.figures = value, at, scopes(figures)
+                    self.value, self.round, self.figures = value, at, dict(figures)
                 return
 
     def account(self) -> dict[str, Any]:
@@ -110,3 +109,28 @@ def scopes(figures: Evaluation | None) -> dict[str, Any]:
         "global": figures.global_,
         "sites": {"mean": spread["mean"], "std": spread["std"], "each": figures.sites},
     }
+
+
+def past_scopes(lines: Sequence[Mapping[str, Any]]) -> dict[int, dict[str, Any]]:
+    """Return figures by round and scope from lines of metrics.jsonl, as `scopes` gave them when they were written."""
+    rounds: dict[int, dict[str, Any]] = {}
+    for line in lines:
+        if line["scope"] in ("global", "sites", "site"):
+            figures = rounds.setdefault(line["round"], scopes(None))
+            if line["scope"] == "global":
+                figures["global"] = line["metrics"]
+            elif line["scope"] == "sites":
+                figures["sites"].update(mean=line["mean"], std=line["std"])
+            else:
+                figures["sites"]["each"][line["site"]] = line["metrics"]
+    return rounds
+
+
+def past_drops(lines: Sequence[Mapping[str, Any]]) -> list[Dropped]:
+    """Return the dropped replies that lines of metrics.jsonl tell of."""
+    return [
+        Dropped(line["round"], drop["site"], drop["task"], drop["tensor"], drop["reason"])
+        for line in lines
+        if line["scope"] == "round"
+        for drop in line["dropped"]
+    ]

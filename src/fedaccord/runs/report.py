@@ -3,93 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
 from collections import Counter
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
 
-from pydantic import BaseModel, Field, ValidationError
-
-from fedaccord.errors import RunFolderError
+from fedaccord.runs import page as parts
 from fedaccord.runs import report_figures as draw
-from fedaccord.runs.report_figures import Html, counted, decimal, listed, percent, remark, section, table, text
+from fedaccord.runs.page import Figure, Html, counted, decimal, listed, percent, remark, section, table, text
+from fedaccord.runs.reading import Metrics, Run, Summary, read_run, read_summary
 
 SOME_SITES_HAVE = {"accuracy_classes": "Accuracy in all classes", "in_set": "Answers in the candidate set"}
-Metrics = dict[str, float]
-_Form = TypeVar("_Form", bound=BaseModel)
-
-
-class _Spread(BaseModel):
-    mean: Metrics = {}
-    std: Metrics = {}
-    each: dict[str, Metrics] = {}
-
-
-class _Figures(BaseModel):
-    round: int | None = None
-    metric: str = ""
-    overall: Metrics = Field(default={}, alias="global")
-    sites: _Spread = _Spread()
-
-
-class _Summary(BaseModel):
-    name: str
-    method: str
-    engine: str = "unknown"
-    seed: int | None = None
-    rounds: int = 0
-    seconds: float = 0.0
-    final: _Figures = _Figures()
-    best: _Figures = _Figures()
-    dropped: int = 0
-    model_sha256: str = ""
-    workers: int = 0
-    settings: dict[str, Any] = {}
-
-
-class _Site(BaseModel):
-    view: dict[str, Any]
-    train: int
-    test: int
-    informs: list[str]
-
-
-class _Federation(BaseModel):
-    labels: list[str]
-    sites: dict[str, _Site]
-    groups: list[list[str]] = []
-    histogram: dict[str, dict[str, int]] = {}
-    test: str = ""
-    notes: list[str] = []
-
-
-class _Line(BaseModel):
-    round: int
-    scope: str
-    site: str | None = None
-    metrics: Metrics = {}
-    mean: Metrics = {}
-    min: Metrics = {}
-    max: Metrics = {}
-    recall: Metrics = {}
-    samples: dict[str, int] = {}
-    asked: list[str] = []
-    dropped: list[dict[str, str]] = []
-    seconds: Metrics = {}
-    names: list[str] = []
-    counts: list[list[int]] = []
-
-
-@dataclass
-class _Run:
-    summary: _Summary
-    federation: _Federation
-    lines: list[_Line]
-    figures: dict[str, draw.Figure] = field(default_factory=dict)
-
-    def of(self, scope: str) -> list[_Line]:
-        return [line for line in self.lines if line.scope == scope]
 
 
 def write_report(folder: Path, alone: Path | None = None) -> Path:
@@ -97,70 +19,16 @@ def write_report(folder: Path, alone: Path | None = None) -> Path:
 
     Raises RunFolderError where a file of the run is missing, broken or cannot be written.
     """
-    run = _read_run(Path(folder))
-    gains = [] if alone is None else [_gains(run, _read(Path(alone) / "summary.json", _Summary))]
-    sections = (_curves, _sites, _classes, _confusion, _coverage, _dropped, _time, _settings)
-    body = [_headline(run), *gains, *(write(run) for write in sections)]
-    target = Path(folder) / "report.html"
-    half_written = target.with_suffix(".part")
-    try:
-        half_written.write_text(draw.page(run.summary.name, body, run.figures), encoding="utf-8")
-        os.replace(half_written, target)
-    except OSError as problem:
-        raise RunFolderError(f"cannot write {target}: {problem.strerror}") from problem
-    return target
+    run, figures = read_run(Path(folder)), dict[str, Figure]()
+    gains = [] if alone is None else [_gains(run, read_summary(Path(alone)))]
+    body = [_headline(run), *gains, _curves(run, figures), _sites(run), _classes(run), _confusion(run, figures),
+            _coverage(run), _dropped(run), _time(run), _settings(run)]  # fmt: skip
+    return parts.write_page(Path(folder) / "report.html", parts.page(run.summary.name, body, figures))
 
 
-def _read_run(folder: Path) -> _Run:
-    summary, federation = _read(folder / "summary.json", _Summary), _read(folder / "federation.json", _Federation)
-    path = folder / "metrics.jsonl"
-    rows = _bytes(path).rstrip().split(b"\n")
-    lines: dict[tuple[int, str, str | None], _Line] = {}
-    for number, row in enumerate(rows, start=1):
-        try:
-            line = _parsed(row, _Line, f"{path}, line {number},")
-        except _NotJson:
-            if number < len(rows):
-                raise
-            break  # the run was cut off while writing its last line
-        lines[line.round, line.scope, line.site] = line  # a resumed run writes a round again: the later line holds
-    return _Run(summary, federation, sorted(lines.values(), key=lambda line: line.round))
-
-
-class _NotJson(RunFolderError):
-    """A file or line that does not even parse."""
-
-
-def _read(path: Path, form: type[_Form]) -> _Form:
-    return _parsed(_bytes(path), form, str(path))
-
-
-def _bytes(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except FileNotFoundError:
-        raise RunFolderError(f"there is no {path.name} in {path.parent}; name the folder of a finished run") from None
-    except OSError as problem:
-        raise RunFolderError(f"cannot read {path}: {problem.strerror}") from problem
-
-
-def _parsed(raw: bytes, form: type[_Form], where: str) -> _Form:
-    def known(pairs: dict[str, Any]) -> dict[str, Any]:  # null and NaN mean the same as absent
-        return {key: value for key, value in pairs.items() if value is not None}
-
-    try:
-        return form.model_validate(json.loads(raw, object_hook=known, parse_constant=lambda _: None))
-    except ValidationError as problems:
-        first = problems.errors(include_url=False)[0]
-        at = ".".join(str(part) for part in first["loc"]) or "the whole"
-        raise RunFolderError(f"{where} is not what a run writes: '{at}': {first['msg'].lower()}") from None
-    except ValueError:
-        raise _NotJson(f"{where} is not JSON") from None
-
-
-def _headline(run: _Run) -> Html:
+def _headline(run: Run) -> Html:
     summary, final, best = run.summary, run.summary.final, run.summary.best
-    facts = [counted(summary.rounds, "round"), draw.duration(summary.seconds), f"seed {summary.seed}",
+    facts = [counted(summary.rounds, "round"), parts.duration(summary.seconds), f"seed {summary.seed}",
              counted(len(run.federation.sites), "site"), f"engine {summary.engine}",
              counted(summary.workers, "worker")]  # fmt: skip
     spread = f" ± {100 * final.sites.std['accuracy']:.1f}" if "accuracy" in final.sites.std else ""
@@ -171,9 +39,9 @@ def _headline(run: _Run) -> Html:
     cards = [
         _card("Global model, last round", final.overall),
         _card("Mean over sites, last round", final.sites.mean, spread),
-        draw.card(f"Best, not last: round {best.round}" if metric else "Best, not last",
+        parts.card(f"Best, not last: round {best.round}" if metric else "Best, not last",
                   decimal(figure) if metric == "nll" else percent(figure), chosen_by, "aside"),
-        draw.card("Dropped replies", str(summary.dropped), f"of {asked} asked for" if asked else ""),
+        parts.card("Dropped replies", str(summary.dropped), f"of {asked} asked for" if asked else ""),
     ]  # fmt: skip
     measured = f"Global figures: {run.federation.test.rstrip('.')}." if run.federation.test else ""
     picked = "The best round is picked by its test figure and so flatters: quote the last round." if metric else ""
@@ -186,10 +54,10 @@ def _headline(run: _Run) -> Html:
 
 def _card(label: str, metrics: Metrics, spread: str = "") -> Html:
     below = f"accuracy; nll {decimal(metrics.get('nll'))}" if metrics else "not measured"
-    return draw.card(label, percent(metrics.get("accuracy")) + spread, below)
+    return parts.card(label, percent(metrics.get("accuracy")) + spread, below)
 
 
-def _gains(run: _Run, alone: _Summary) -> Html:
+def _gains(run: Run, alone: Summary) -> Html:
     title, before, after = "What federation brought each site", alone.final.sites.each, run.summary.final.sites.each
     both = {site: (before[site]["accuracy"], metrics["accuracy"]) for site, metrics in after.items()
             if "accuracy" in metrics and "accuracy" in before.get(site, {})}  # fmt: skip
@@ -199,7 +67,7 @@ def _gains(run: _Run, alone: _Summary) -> Html:
     return section(title, *draw.gains(both), remark(f"Accuracy on each site's own task, last round. {source}"))
 
 
-def _curves(run: _Run) -> Html:
+def _curves(run: Run, figures: dict[str, Figure]) -> Html:
     names = list(dict.fromkeys(str(line.site) for line in run.of("site")))
     panels = ""
     for metric, title in (("accuracy", "Accuracy"), ("nll", "Negative log-likelihood, lower is better")):
@@ -212,8 +80,8 @@ def _curves(run: _Run) -> Html:
                 each[str(line.site)].append((line.round, line.metrics[metric]))
         if overall or spread or any(each.values()):
             mean = [(line.round, line.mean[metric]) for line in spread]
-            run.figures[metric] = draw.learning_curves(overall, mean, band, each, share=metric == "accuracy")
-            panels += f"<div><h3>{title}</h3>{draw.figure_box(metric, title)}</div>"
+            figures[metric] = draw.learning_curves(overall, mean, band, each, share=metric == "accuracy")
+            panels += f"<div><h3>{title}</h3>{parts.figure_box(metric, title)}</div>"
     if not panels:
         return section("Learning curves", "This run was not evaluated, so there is no curve to draw.")
     reading = ["The shaded band reaches from the weakest to the strongest site."] if run.of("sites") else []
@@ -221,7 +89,7 @@ def _curves(run: _Run) -> Html:
     return section("Learning curves", *reading, *switch, Html(f'<div class="pair">{panels}</div>'))
 
 
-def _sites(run: _Run) -> Html:
+def _sites(run: Run) -> Html:
     labels, best, each = len(run.federation.labels), run.summary.best, run.summary.final.sites.each
     at_best = {line.site: line.metrics for line in run.of("site") if line.round == best.round} | best.sites.each
     more = {words: metric for metric, words in SOME_SITES_HAVE.items() if any(metric in m for m in each.values())}
@@ -239,30 +107,32 @@ def _sites(run: _Run) -> Html:
     return section("Sites", table(head, rows, numbers=range(2, len(head))), remark(own))
 
 
-def _classes(run: _Run) -> Html:
+def _classes(run: Run) -> Html:
     if not (lines := run.of("classes")):
         return section("Classes", "No recall for each class was measured in this run.")
     recall, samples = lines[-1].recall, lines[-1].samples
     names = [name for name in run.federation.labels if name in recall or name in samples]
-    rows = [(name, draw.share_bar(recall.get(name)), percent(recall.get(name)), samples.get(name, 0)) for name in names]
+    rows = [
+        (name, parts.share_bar(recall.get(name)), percent(recall.get(name)), samples.get(name, 0)) for name in names
+    ]
     said = f"Recall after round {lines[-1].round}: the share of a class's test samples that the model gives to it."
     return section("Classes", said, table(["Class", "", "Recall", "Samples"], rows, numbers={2, 3}))
 
 
-def _confusion(run: _Run) -> Html:
+def _confusion(run: Run, figures: dict[str, Figure]) -> Html:
     last = {line.site: line for line in run.of("confusion")}
     if not last:
         return section("Confusion", "No confusion matrix was measured in this run.")
     options = {}
     for number, site in enumerate(sorted(last, key=lambda site: site is not None)):
         key, who = f"confusion-{number}", "global model" if site is None else f"site {site}"
-        run.figures[key] = draw.confusion(last[site].names, last[site].counts)
+        figures[key] = draw.confusion(last[site].names, last[site].counts)
         options[key] = f"{who}, round {last[site].round}"
     said = "A row is a true class: its colours say how its samples are shared out, its numbers count them."
-    return section("Confusion", said, *draw.figure_choice("Matrix of", options))
+    return section("Confusion", said, *parts.figure_choice("Matrix of", options))
 
 
-def _coverage(run: _Run) -> Html:
+def _coverage(run: Run) -> Html:
     federation = run.federation
     sites = {name: (str(site.view.get("kind", "exact")), site.informs) for name, site in federation.sites.items()}
     said = draw.coverage_warnings(federation.labels, sites, federation.groups)
@@ -273,25 +143,25 @@ def _coverage(run: _Run) -> Html:
     return section("Who can teach which label", *warnings, *calm, *matrix, *notes)
 
 
-def _dropped(run: _Run) -> Html:
+def _dropped(run: Run) -> Html:
     drops = [(line.round, drop) for line in run.of("round") for drop in line.dropped]
     said = f"Replies that did not pass the checks, and so never reached the model: {len(drops)}."
     return section("Dropped replies", *([said, draw.drops(drops)] if drops else ["No reply was dropped."]))
 
 
-def _time(run: _Run) -> Html:
+def _time(run: Run) -> Html:
     total: Counter[str] = Counter()
     for line in run.of("round"):
         total.update(line.seconds)
     if not total.total():
         return section("Time", "No time was recorded.")
-    rows = [(beat, draw.share_bar(seconds / total.total()), f"{seconds:.2f}", percent(seconds / total.total()))
+    rows = [(beat, parts.share_bar(seconds / total.total()), f"{seconds:.2f}", percent(seconds / total.total()))
             for beat, seconds in total.items()]  # fmt: skip
     said = f"Seconds in each beat of a round, over {counted(len(run.of('round')), 'round')}."
     return section("Time", said, table(["Beat", "", "Seconds", "Share"], rows, numbers={2, 3}))
 
 
-def _settings(run: _Run) -> Html:
+def _settings(run: Run) -> Html:
     values = text(json.dumps(run.summary.settings, indent=2, ensure_ascii=False))
     folded = Html(f"<details><summary>Show all</summary><pre>{values}</pre></details>")
     digest = Html(f"<p>SHA-256 of the final parameters: <code>{text(run.summary.model_sha256)}</code></p>")

@@ -1,25 +1,22 @@
-"""How the report draws things: numbers, tables and bars as HTML, curves and matrices as plotly figures.
+"""How the report draws things: special tables as HTML, curves and matrices as plotly figures.
 
-A plain `str` is text and is escaped wherever it enters the page; only `Html` goes in as it is. So a name from a file
-can not become markup by being forgotten. plotly is imported when the first figure is drawn, not before.
+plotly is imported when the first figure is drawn, not before.
 """
 
 from __future__ import annotations
 
-import html
 import json
 import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from importlib import resources
 from typing import Any
+
+from fedaccord.runs.page import NOTHING, Figure, Html, counted, listed, percent, signed_points, table, text
 
 Curve = Sequence[tuple[int, float]]
 Band = Sequence[tuple[int, float, float]]
-Figure = dict[str, Any]
 Teaching = Mapping[str, tuple[str, Collection[str]]]  # site -> the kind of its view, the labels it teaches
 
-NOTHING = "–"
 KINDS = {"exact": ("E", "labels exactly"), "candidates": ("C", "candidate sets"), "coarse": ("G", "labels in groups"),
          "tags": ("T", "several tags per sample"), "unlabelled": ("", "no labels")}  # fmt: skip
 # Okabe and Ito's colours: told apart by colour-blind readers, too.
@@ -27,67 +24,6 @@ BLUE, ORANGE, GREY = "#0072B2", "#E69F00", "#7A8794"
 OTHERS = ("#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#8C6D1F", "#4B4B9F", GREY)
 CELL_TEXT_UP_TO = 30  # classes; beyond, numbers would not fit their cells
 DROPS_ONE_BY_ONE = 50  # more are grouped and counted
-TALL_FROM = 25  # rows; a longer table scrolls in its own box
-
-# The browser enforces what we promise: nothing is fetched from anywhere.
-POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data: blob:"
-SCRIPT = """
-const figures = JSON.parse(document.getElementById("figures").textContent);
-const config = {displayModeBar: false, responsive: true};
-const draw = (box, key) => Plotly.react(box, figures[key].data, figures[key].layout, config);
-const boxes = [...document.querySelectorAll("[data-figure]")];
-boxes.forEach(box => draw(box, box.dataset.figure));
-document.querySelectorAll("select[data-for]").forEach(list =>
-  list.addEventListener("change", () => draw(document.getElementById(list.dataset.for), list.value)));
-document.getElementById("each-site")?.addEventListener("change", event => boxes.forEach(box => {
-  const lines = box.data.flatMap((trace, at) => trace.meta === "site" ? [at] : []);
-  if (lines.length) Plotly.restyle(box, {visible: event.target.checked}, lines);
-}));
-"""
-
-
-class Html(str):
-    """Markup that is ready to stand in the page; any other `str` is escaped first."""
-
-
-def text(value: object) -> Html:
-    """Return the value as markup: unchanged if it is `Html`, escaped otherwise."""
-    return value if isinstance(value, Html) else Html(html.escape(str(value)))
-
-
-def percent(value: float | None) -> str:
-    """Write a share with one decimal: 0.8412 -> 84.1%."""
-    return NOTHING if value is None else f"{100 * value:.1f}%"
-
-
-def decimal(value: float | None) -> str:
-    """Write a figure that is not a share: 0.4123 -> 0.412."""
-    return NOTHING if value is None else f"{value:.3f}"
-
-
-def signed_points(gain: float) -> str:
-    """Write a difference of two shares in percentage points, with its sign unless it rounds to zero."""
-    points = f"{abs(100 * gain):.1f}"
-    return points if points == "0.0" else ("+" if gain > 0 else "−") + points
-
-
-def counted(number: int, what: str) -> str:
-    """Write a number of things: 1 round, 30 rounds."""
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
-
-
-def duration(seconds: float) -> str:
-    """Write a time span as a person would say it."""
-    if seconds < 120:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes} min {rest} s" if minutes < 120 else f"{minutes // 60} h {minutes % 60} min"
-
-
-def listed(names: Sequence[str], between: str = ", ", most: int = 15) -> str:
-    """Write names as one list, cut after `most` of them with the number of those left out."""
-    more = len(names) - most
-    return between.join(names[:most]) + (f" and {more} more" if more > 0 else "")
 
 
 def view_in_words(view: Mapping[str, Any], taught: int, labels: int) -> str:
@@ -99,29 +35,6 @@ def view_in_words(view: Mapping[str, Any], taught: int, labels: int) -> str:
     if not 0 < taught < labels:
         return words
     return ("labels" if kind == "exact" else words + ",") + f" {taught} of {labels} classes"
-
-
-def section(title: str, *parts: str) -> Html:
-    """Return a titled part of the page; a plain string among the parts is a paragraph."""
-    body = "".join(part if isinstance(part, Html) else f"<p>{text(part)}</p>" for part in parts)
-    return Html(f"<section><h2>{text(title)}</h2>{body}</section>")
-
-
-def remark(sentence: str, kind: str = "note") -> Html:
-    """Return a small sentence under a table, or one marked by the kind `warning`."""
-    return Html(f'<p class="{kind}">{text(sentence)}</p>')
-
-
-def table(head: Sequence[str], rows: Iterable[Sequence[object]], numbers: Collection[int] = (), kind: str = "") -> Html:
-    """Return a table that scrolls inside its own box; the columns in `numbers` are aligned to the right."""
-    side = [' class="number"' if column in numbers else "" for column in range(len(head))]
-    names = "".join(f'<th scope="col"{s}>{text(name)}</th>' for s, name in zip(side, head, strict=True))
-    cells = ["".join(f"<td{s}>{text(cell)}</td>" for s, cell in zip(side, row, strict=True)) for row in rows]
-    body = "".join(f"<tr>{row}</tr>" for row in cells)
-    return Html(
-        f'<div class="box{" tall" if len(cells) > TALL_FROM else ""}" tabindex="0"><table class="{kind}">'
-        f"<thead><tr>{names}</tr></thead><tbody>{body}</tbody></table></div>"
-    )
 
 
 def coverage(labels: Sequence[str], sites: Teaching, histogram: Mapping[str, Mapping[str, int]]) -> tuple[Html, Html]:
@@ -191,57 +104,28 @@ def each_site_switch(names: Sequence[str]) -> Html:
     return Html(f'<div class="switch">{tick}<p class="keys">{key}</p></div>')
 
 
-def share_bar(share: float | None) -> Html:
-    """Return a horizontal bar as long as the share."""
-    return Html(f'<div class="bar"><i style="width:{100 * min(max(share or 0.0, 0.0), 1.0):.1f}%"></i></div>')
-
-
-def card(label: str, figure: str, below: str, kind: str = "") -> Html:
-    """Return one headline figure."""
-    inside = f"<h3>{text(label)}</h3><strong>{text(figure)}</strong><p>{text(below)}</p>"
-    return Html(f'<div class="card {kind}">{inside}</div>')
-
-
-def figure_box(key: str, label: str, kind: str = "") -> Html:
-    """Return the place where the figure of that key is drawn; a selector finds it by `box-` and the key."""
-    spoken = f'role="img" aria-label="{text(label)}"'
-    return Html(f'<div id="box-{key}" class="figure {kind}" data-figure="{key}" {spoken}></div>')
-
-
-def figure_choice(label: str, options: Mapping[str, str]) -> tuple[Html, Html]:
-    """Return a selector of figures, given as key -> words, and the place where the chosen one is drawn."""
-    first = next(iter(options))
-    listing = "".join(f'<option value="{key}">{text(words)}</option>' for key, words in options.items())
-    choice = f'<label>{text(label)} <select data-for="box-{first}" autocomplete="off">{listing}</select></label>'
-    return Html(choice), figure_box(first, label, "square")
-
-
-def page(title: str, body: Iterable[Html], figures: Mapping[str, Figure]) -> str:
-    """Return the whole page: styles, figures and plotly.js (once, and only if there is a figure) are inside."""
-    styles = resources.files("fedaccord.runs").joinpath("report.css").read_text(encoding="utf-8")
-    return (
-        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{text(title)}</title>'
-        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
-        f'<meta name="viewport" content="width=device-width, initial-scale=1"><style>{styles}</style></head>'
-        f"<body><main>{''.join(body)}</main>{_scripts(figures) if figures else ''}</body></html>\n"
-    )
-
-
 def learning_curves(overall: Curve, mean: Curve, band: Band, each: Mapping[str, Curve], share: bool) -> Figure:
     """Draw a metric over the rounds: the global model, the mean over sites in its band, hidden lines per site."""
     low, high = [(r, value) for r, value, _ in band], [(r, value) for r, _, value in band]
     edge = {"width": 0, "color": ORANGE}
     area = {"fill": "tonexty", "fillcolor": "rgba(230,159,0,0.18)"}
-    traces = [_line("weakest site", low, edge), _line("strongest site", high, edge, **area)] if band else []
+    traces = [curve_line("weakest site", low, edge), curve_line("strongest site", high, edge, **area)] if band else []
     for name, colour in _site_colours(list(each)).items():
         thin = {"width": 1.2, "color": colour}
-        traces.append(_line(text(name), each[name], thin, meta="site", visible=False))
+        traces.append(curve_line(text(name), each[name], thin, meta="site", visible=False))
     if mean:
-        traces.append(_line("mean over sites", mean, {"width": 2.5, "color": ORANGE, "dash": "dash"}, showlegend=True))
+        traces.append(
+            curve_line("mean over sites", mean, {"width": 2.5, "color": ORANGE, "dash": "dash"}, showlegend=True)
+        )
     if overall:
-        traces.append(_line("global model", overall, {"width": 2.5, "color": BLUE}, showlegend=True))
+        traces.append(curve_line("global model", overall, {"width": 2.5, "color": BLUE}, showlegend=True))
+    return over_rounds(traces, share)
+
+
+def over_rounds(traces: Sequence[Figure], share: bool) -> Figure:
+    """Return the figure of curves over the rounds; a share is written in percent."""
     y = {"tickformat": ".0%", "hoverformat": ".1%"} if share else {"hoverformat": ".3f"}
-    return _figure(traces, xaxis={"title": {"text": "round"}}, yaxis=y)
+    return figure(traces, xaxis={"title": {"text": "round"}}, yaxis=y)
 
 
 def confusion(names: Sequence[str], counts: Sequence[Sequence[int]]) -> Figure:
@@ -258,10 +142,11 @@ def confusion(names: Sequence[str], counts: Sequence[Sequence[int]]) -> Figure:
         "texttemplate": "%{text}" if few else "",
     }  # fmt: skip
     across, down = ({"title": {"text": name, "standoff": 12}} for name in ("predicted", "true"))
-    return _figure([trace], xaxis=axis | across, yaxis=axis | down | {"autorange": "reversed"})
+    return figure([trace], xaxis=axis | across, yaxis=axis | down | {"autorange": "reversed"})
 
 
-def _figure(traces: Sequence[Figure], xaxis: Figure, yaxis: Figure) -> Figure:
+def figure(traces: Sequence[Figure], xaxis: Figure, yaxis: Figure) -> Figure:
+    """Return a figure of these traces in the dress that all our figures wear."""
     import plotly.graph_objects as go  # here, so that a run without a report does not pay for it
 
     axis = {"gridcolor": "#E4E8EC", "zeroline": False, "automargin": True, "ticks": "", "ticklabelstandoff": 6,
@@ -281,20 +166,9 @@ def _site_colours(names: Sequence[str]) -> dict[str, str]:
     return dict(zip(names, OTHERS if len(names) <= len(OTHERS) else [GREY] * len(names), strict=False))
 
 
-def _line(name: str, curve: Curve, line: Figure, **more: Any) -> Figure:
+def curve_line(name: str, curve: Curve, line: Figure, **more: Any) -> Figure:
+    """Return the trace of one curve over the rounds."""
     mode = "lines" if len(curve) > 2 else "lines+markers"  # a single evaluated round has no line to see
     points = {"x": [point[0] for point in curve], "y": [point[1] for point in curve]}
     said = {"name": name, "hovertemplate": "round %{x}: %{y}", "showlegend": False}
     return {"type": "scatter", "mode": mode, "line": line} | said | points | more
-
-
-def _scripts(figures: Mapping[str, Figure]) -> str:
-    from plotly.offline import get_plotlyjs
-
-    # Inside a script element only markup characters could end it: none is left in the data.
-    data = json.dumps(figures).replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
-    return (
-        "<noscript><p>The figures need JavaScript; the tables do not.</p></noscript>"
-        f'<script>{get_plotlyjs()}</script><script type="application/json" id="figures">{data}</script>'
-        f"<script>{SCRIPT}</script>"
-    )

@@ -1,0 +1,220 @@
+"""Who is compared with whom: runs that differ only in their seed are one contestant, compared seed by seed."""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fedaccord.runs.page import listed
+from fedaccord.runs.reading import Federation, Figures, Run, read_settings
+
+Settings = dict[str, str]  # "method.lr" -> its value as JSON
+Values = Mapping[int | None, float]  # seed -> a figure of that run
+NOT_PART_OF_A_METHOD = ("name", "seed", "run.workers", "run.checkpoint_every")  # they change no figure but by chance
+FEDERATION_PARTS = ("labels.", "data.", "sites.", "server.")
+LONGEST_LABEL = 50  # letters; where settings would need more, folders tell contestants apart
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A figure that contestants are compared by."""
+
+    scope: str
+    metric: str
+
+    @property
+    def words(self) -> str:
+        """Its name on the page."""
+        return f"{'Global model' if self.scope == 'global' else 'Mean over sites'}, {self.metric}"
+
+    @property
+    def share(self) -> bool:
+        """Whether it is a share, written in percent, where more is better; otherwise less is better."""
+        return self.metric == "accuracy"
+
+    def of(self, figures: Figures) -> float | None:
+        """Return it from a round's figures, or None where it was not measured."""
+        return (figures.overall if self.scope == "global" else figures.sites.mean).get(self.metric)
+
+    def curve(self, run: Run) -> dict[int, float]:
+        """Return it for every round of a run that measured it."""
+        found = {line.round: line.metrics if self.scope == "global" else line.mean for line in run.of(self.scope)}
+        return {at: metrics[self.metric] for at, metrics in found.items() if self.metric in metrics}
+
+
+MEASURES = tuple(Measure(scope, metric) for scope in ("global", "sites") for metric in ("accuracy", "nll"))
+
+
+@dataclass
+class Contestant:
+    """Runs of one name, method and settings, each with a seed of its own, in the order of their seeds."""
+
+    label: str
+    settings: Settings
+    runs: list[Run]
+
+    @property
+    def seeds(self) -> list[int | None]:
+        """The seeds; None is one that was not written down."""
+        return [run.summary.seed for run in self.runs]
+
+    def figures(self, best: bool = False) -> dict[int | None, Figures]:
+        """Return the figures of the last round, or of the best one, for every seed."""
+        return {run.summary.seed: run.summary.best if best else run.summary.final for run in self.runs}
+
+    def values(self, measure: Measure, best: bool = False) -> dict[int | None, float]:
+        """Return a measure for every seed that has it."""
+        found = {seed: measure.of(figures) for seed, figures in self.figures(best).items()}
+        return {seed: value for seed, value in found.items() if value is not None}
+
+    def at_site(self, site: str) -> dict[int | None, float]:
+        """Return the accuracy on a site's own task, last round, for every seed that has it."""
+        each = {seed: figures.sites.each.get(site, {}) for seed, figures in self.figures().items()}
+        return {seed: metrics["accuracy"] for seed, metrics in each.items() if "accuracy" in metrics}
+
+
+@dataclass(frozen=True)
+class Paired:
+    """A comparison over shared seeds; `standard_error` is None for a single seed, which has none."""
+
+    seeds: list[int]
+    first: float
+    second: float
+    difference: float
+    standard_error: float | None
+    ahead: int
+    level: int
+
+
+def find_contestants(runs: Sequence[Run]) -> list[Contestant]:
+    """Group runs into contestants, in the order in which they were named.
+
+    A second run of a seed is no further evidence on that contestant: it opens another one.
+    """
+    groups: list[Contestant] = []
+    for run in runs:
+        settings = _flat(read_settings(run.folder))
+        for group in groups:
+            first = group.runs[0].summary
+            same = (first.name, first.method, group.settings) == (run.summary.name, run.summary.method, settings)
+            if same and run.summary.seed not in group.seeds:
+                group.runs.append(run)
+                break
+        else:
+            groups.append(Contestant("", settings, [run]))
+    _tell_apart(groups)
+    for group in groups:
+        group.runs.sort(key=lambda run: (run.summary.seed is None, run.summary.seed))
+    return groups
+
+
+def paired(first: Values, second: Values, more_is_better: bool) -> Paired | None:
+    """Compare two contestants seed by seed; None where they share no seed."""
+    seeds = sorted(seed for seed in first if seed is not None and seed in second)
+    if not seeds:
+        return None
+    differences = [first[seed] - second[seed] for seed in seeds]
+    error = statistics.stdev(differences) / math.sqrt(len(seeds)) if len(seeds) > 1 else None
+    one, other = (statistics.fmean(values[seed] for seed in seeds) for values in (first, second))
+    ahead = sum((difference > 0) if more_is_better else (difference < 0) for difference in differences)
+    return Paired(seeds, one, other, statistics.fmean(differences), error, ahead, differences.count(0.0))
+
+
+def differing_settings(contestants: Sequence[Contestant]) -> dict[str, list[str | None]]:
+    """Return the settings in which contestants differ: key -> each one's value as JSON, or None where it has none."""
+    keys = dict.fromkeys(key for contestant in contestants for key in contestant.settings)
+    values = {key: [contestant.settings.get(key) for contestant in contestants] for key in keys}
+    return {key: each for key, each in values.items() if len(set(each)) > 1}
+
+
+def federation_sentence(contestants: Sequence[Contestant]) -> tuple[str, bool]:
+    """Say in what the runs' federations differ, and whether that is a warning: nothing, if they are all the same.
+
+    It is none where one description is drawn anew with each seed, and runs of one seed are of one federation.
+    """
+    runs = [run for contestant in contestants for run in contestant.runs]
+    differing = _differences([run.federation for run in runs])
+    if not differing:
+        return "", False
+    told_to_differ = any(key.startswith(FEDERATION_PARTS) for key in differing_settings(contestants))
+    by_seed = [[run.federation for run in runs if run.summary.seed == seed] for seed in {r.summary.seed for r in runs}]
+    if not told_to_differ and not any(map(_differences, by_seed)):
+        return f"The federation is drawn anew with each seed. Between seeds differ: {'; '.join(differing)}.", False
+    why = "Their figures are not measured on the same task, so a difference need not come from the method."
+    return f"These runs are not of the same federation. They differ in: {'; '.join(differing)}. {why}", True
+
+
+def seed_list(seeds: Iterable[int | None]) -> str:
+    """Write seeds as a list."""
+    return listed(["unknown" if seed is None else str(seed) for seed in seeds])
+
+
+def _tell_apart(groups: Sequence[Contestant]) -> None:
+    """Give contestants short labels: their names, and where those are the same, their methods, settings or folders."""
+    if len(groups) == 1:
+        groups[0].label = groups[0].runs[0].summary.name
+    for words_for in (_names, _methods, _settings, _folders):
+        for label in list(dict.fromkeys(group.label for group in groups)):
+            clash = [group for group in groups if group.label == label]
+            words = words_for(clash)
+            if len(set(words)) > 1:
+                for group, more in zip(clash, words, strict=True):
+                    group.label = f"{label} · {more}" if label else more
+
+
+def _names(clash: Sequence[Contestant]) -> list[str]:
+    return [group.runs[0].summary.name for group in clash]
+
+
+def _methods(clash: Sequence[Contestant]) -> list[str]:
+    return [group.runs[0].summary.method for group in clash]
+
+
+def _settings(clash: Sequence[Contestant]) -> list[str]:
+    differing = {key.rpartition(".")[2]: values for key, values in differing_settings(clash).items()}
+    said = [", ".join(f"{key}={values[at] or 'not set'}" for key, values in differing.items())
+            for at in range(len(clash))]  # fmt: skip
+    return said if max(map(len, said)) <= LONGEST_LABEL else []
+
+
+def _folders(clash: Sequence[Contestant]) -> list[str]:
+    return [str(group.runs[0].folder) for group in clash]
+
+
+def _differences(federations: Sequence[Federation]) -> list[str]:
+    labels = _not_everywhere([federation.labels for federation in federations])
+    sites = _not_everywhere([list(federation.sites) for federation in federations])
+    views: dict[str, list[dict[str, Any]]] = {}
+    for federation in federations:
+        for name, site in federation.sites.items():
+            views.setdefault(name, []).append(site.view)
+    unlike = [name for name, each in views.items() if any(view != each[0] for view in each)]
+    tests = list(dict.fromkeys(federation.test for federation in federations))
+    said = [f"labels (not in every run: {listed(labels)})"] if labels else []
+    said += [f"sites (not in every run: {listed(sites)})"] if sites else []
+    said += [f"views (of {listed(unlike)})"] if unlike else []
+    return said + ([f"global test data ({listed([test or 'none' for test in tests], '; ')})"] if len(tests) > 1 else [])
+
+
+def _not_everywhere(lists: Sequence[Sequence[str]]) -> list[str]:
+    every = dict.fromkeys(name for names in lists for name in names)
+    return [name for name in every if any(name not in names for names in lists)]
+
+
+def _flat(table: Mapping[str, Any]) -> Settings:
+    """Return nested tables as one, with dotted keys; a list of named tables is keyed by their names."""
+
+    def walk(value: Any, key: str) -> Iterator[tuple[str, str]]:
+        if isinstance(value, list) and value and all(isinstance(x, dict) and "name" in x for x in value):
+            value = {str(each["name"]): each for each in value}
+        if isinstance(value, dict):
+            for inner, each in value.items():
+                yield from walk(each, f"{key}.{inner}" if key else inner)
+        else:
+            yield key, json.dumps(value, ensure_ascii=False, default=str)
+
+    return {key: value for key, value in walk(table, "") if key not in NOT_PART_OF_A_METHOD}

@@ -1,0 +1,39 @@
+"""One process at a time in a run folder."""
+
+from __future__ import annotations
+
+import os
+import weakref
+from pathlib import Path
+
+from fedaccord.errors import RunFolderError
+
+try:
+    import fcntl
+except ImportError:  # not a Unix: the operating system gives no lock that ends with its process
+    fcntl = None  # type: ignore[assignment]
+
+
+class FolderLock:
+    """Held while a run is written; the operating system lets go of it when the process ends, however it ends."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / ".lock"
+        try:
+            fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            raise RunFolderError(f"the run folder '{folder}' cannot be written: {error.strerror}") from None
+        self._close = weakref.finalize(self, os.close, fd)
+        if fcntl is not None:
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                holder = os.read(fd, 100).decode()
+                self.release()
+                raise RunFolderError(f"the run in '{folder}' is being written by another process ({holder})") from None
+        os.truncate(fd, 0)
+        os.write(fd, f"process {os.getpid()}".encode())
+
+    def release(self) -> None:
+        """Let others in; may be called more than once."""
+        self._close()

@@ -1,0 +1,94 @@
+"""The command line, run in this process or as a real one, and experiment files small enough for a test."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import subprocess
+import sys
+import traceback
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+from unittest import mock
+
+import numpy as np
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore", DeprecationWarning)  # typer 0.20 imports names that click 8.5 deprecates
+    from fedaccord import cli
+
+SMALL = """
+name = "small"
+
+[data]
+dataset = "digits"
+samples = 200
+partition = { kind = "iid", sites = 2 }
+
+[model]
+name = "mlp"
+hidden = [16]
+
+[method]
+name = "fedavg"
+rounds = 2
+steps = 2
+
+[run]
+workers = 0
+"""
+
+
+@dataclass
+class Outcome:
+    """How a command ended and what it said."""
+
+    code: int
+    out: str
+    err: str
+
+
+def command(*arguments: str | Path, cwd: Path) -> Outcome:
+    """Run the command line in this process; what would be a traceback for the user is one in `err`, with code 1."""
+    out, err, code = io.StringIO(), io.StringIO(), 0
+    argv = ["fedaccord", *map(str, arguments)]
+    caught = contextlib.redirect_stdout(out), contextlib.redirect_stderr(err)
+    with contextlib.chdir(cwd), mock.patch.object(sys, "argv", argv), caught[0], caught[1]:
+        try:
+            cli.main()
+        except SystemExit as end:
+            code = end.code or 0
+        except Exception:
+            traceback.print_exc(file=err)
+            code = 1
+    return Outcome(code, out.getvalue(), err.getvalue())
+
+
+def process(*arguments: str | Path, cwd: Path, **variables: str) -> Outcome:
+    """Run the command line as a process of its own."""
+    done = subprocess.run(
+        [sys.executable, "-m", "fedaccord", *map(str, arguments)], cwd=cwd, env=os.environ | variables,
+        capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    return Outcome(done.returncode, done.stdout, done.stderr)
+
+
+def write(folder: Path, text: str, name: str = "experiment.toml") -> Path:
+    path = folder / name
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def checkpoint(run: Path, round_: int) -> Path:
+    (path,) = (run / "checkpoints").glob(f"round-{round_:06d}.*")
+    return path
+
+
+def blobs(n: int, classes: int = 3, features: int = 4, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Samples of classes that a linear model can tell apart."""
+    rng = np.random.default_rng(seed)
+    y = rng.permutation(np.arange(n) % classes)
+    centres = np.random.default_rng(99).normal(scale=3, size=(classes, features))
+    return (centres[y] + rng.normal(size=(n, features))).astype(np.float32), y

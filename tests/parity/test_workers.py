@@ -1,0 +1,155 @@
+"""The model does not depend on where sites run, on how many workers there are, or on the order of the sites.
+
+Compared bit for bit: the digest of the global model, what the sites keep, and every figure.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from command_line import blobs, checkpoint
+from fedaccord.config import parse_experiment
+from fedaccord.experiment import run_experiment
+from fedaccord.runs.checkpoint import read_checkpoint
+from fedaccord.runs.folder import RunFolder
+
+FOUR_VIEWS = """
+seed = 3
+
+[data]
+dataset = "digits"
+samples = 260
+partition = { kind = "quantity", sizes = [70, 60, 50, 40, 30] }
+names = ["exact", "some", "groups", "crowd", "mute"]
+
+[data.views]
+some = { known = ["1", "3", "5", "7"] }
+groups = { kind = "coarse", correspondence = "shape" }
+crowd = { kind = "candidates", generate = "uniform" }
+mute = { kind = "unlabelled" }
+
+[method]
+rounds = 2
+steps = 3
+batch = 16
+"""
+LENET = '[model]\nname = "lenet5"\n'  # convolutions, in channels_last
+MLP = "[model]\nhidden = [16]\n"
+METHODS = {
+    "fedavg": (LENET, "softmax='view'"),
+    "fedprox": (MLP, "mu=0.1"),
+    "accord": (LENET, "prior='all'"),
+    "local": (MLP, "prior='exact-sites'"),
+}
+
+
+class Finished:
+    """What a run left behind."""
+
+    def __init__(self, folder, summary):
+        self.summary = summary
+        self.digest = summary["model_sha256"]
+        self.state, self.memories = read_checkpoint(checkpoint(folder, summary["rounds"]))
+        self.metrics = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+        for line in self.metrics:
+            line.pop("seconds", None)
+
+
+def carry_out(folder, text, *changes, base=None):
+    run = RunFolder(folder)
+    try:
+        return Finished(folder, run_experiment(parse_experiment(text, changes), base or folder, run))
+    finally:
+        run.close()
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """Each method with each number of workers, run once."""
+
+    @functools.cache
+    def run(method, workers):
+        model, setting = METHODS[method]
+        changes = [f"method.name={method}", f"method.{setting}", f"run.workers={workers}"]
+        return carry_out(tmp_path_factory.mktemp(f"{method}-{workers}"), FOUR_VIEWS + model, *changes)
+
+    return run
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("method", METHODS)
+class TestWorkers:
+    def test_the_global_model_is_the_same(self, finished, method, workers):
+        here, there = finished(method, 0), finished(method, workers)
+        assert (here.summary["workers"], there.summary["workers"]) == (0, workers)
+        assert here.digest == there.digest
+        assert torch.equal(here.state.tensors["model"], there.state.tensors["model"])
+
+    def test_what_the_sites_keep_is_the_same(self, finished, method, workers):
+        here, there = finished(method, 0).memories, finished(method, workers).memories
+        assert list(here) == list(there)
+        for site, kept in here.items():
+            assert list(kept.tensors) == list(there[site].tensors)
+            assert all(torch.equal(tensor, there[site].tensors[name]) for name, tensor in kept.tensors.items())
+            assert (kept.numbers, kept.words) == (there[site].numbers, there[site].words)
+
+    def test_the_figures_are_the_same(self, finished, method, workers):
+        here, there = finished(method, 0), finished(method, workers)
+        assert here.metrics == there.metrics
+        assert here.summary["final"] == there.summary["final"]
+        assert here.summary["best"] == there.summary["best"]
+
+
+def test_the_runs_that_are_compared_did_something(finished):
+    digests = [finished(method, 0).digest for method in METHODS]
+    assert len(set(digests)) == len(METHODS)
+    assert all(finished(method, 0).summary["dropped"] == 0 for method in METHODS)
+    trained = ["crowd", "exact", "groups", "some"]
+    assert list(finished("local", 0).memories) == trained
+    assert "personal/head.weight" in finished("local", 0).memories["some"].tensors
+    assert set(finished("accord", 0).memories) >= set(trained)
+    assert "prior" in finished("accord", 0).memories["groups"].tensors
+    assert "prior" not in finished("local", 0).memories["groups"].tensors
+    assert finished("fedavg", 0).memories == {}
+
+
+class TestOrderOfSites:
+    NAMES = {"b": ["ant", "bee", "cat"], "a": ["cat", "dog", "ant"], "c": ["small", "large"]}
+    GROUPS = 'view = { kind = "coarse", correspondence = { small = ["ant", "bee"], large = ["cat", "dog"] } }'
+    TAIL = "[model]\nhidden = [8]\n[method]\nrounds = 3\nsteps = 3\nparticipation = 2\n[run]\nworkers = 0\n"
+
+    @pytest.fixture
+    def text(self, tmp_path):
+        for seed, (name, labels) in enumerate(self.NAMES.items()):
+            x, y = blobs(40 + seed, classes=len(labels), seed=seed)
+            np.savez(tmp_path / f"{name}.npz", x=x, y=y, label_names=np.array(labels))
+        x, y = blobs(20, seed=9)
+        np.savez(tmp_path / "test.npz", x=x, y=y, label_names=np.array(["ant", "bee", "cat"]))
+
+        def text(order):
+            parts = [f'[[sites]]\nname = "{n}"\ndata = "{n}.npz"\n' + self.GROUPS * (n == "c") + "\n" for n in order]
+            return '[server]\ntest = "test.npz"\n' + "".join(parts) + self.TAIL
+
+        return text
+
+    @pytest.mark.parametrize("method", ["accord", "fedavg", "pooled"])
+    def test_it_changes_nothing(self, tmp_path, text, method):
+        changes = [f"method.name={method}"] + ["method.labels=views"] * (method == "pooled")
+        one, other, third = (
+            carry_out(tmp_path / order, text(order), *changes, base=tmp_path) for order in ("abc", "cba", "bca")
+        )
+        assert one.digest == other.digest == third.digest
+        assert one.metrics == other.metrics == third.metrics
+        assert one.summary["final"] == other.summary["final"] == third.summary["final"]
+        assert one.summary["final"]["global"]["accuracy"] > 0.3
+
+    def test_another_name_does(self, tmp_path, text):
+        # Streams are derived from names, so the test above would fail if names and files were mixed up.
+        one = carry_out(tmp_path / "one", text("abc"), base=tmp_path)
+        other = carry_out(tmp_path / "other", text("abc").replace('name = "a"', 'name = "z"'), base=tmp_path)
+        assert one.digest != other.digest

@@ -1,0 +1,112 @@
+"""The plan of the house: a room imports only from rooms above it, and nothing in it opens a pickle."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import fedaccord
+
+SOURCE = Path(fedaccord.__file__).parent
+ROOMS = [
+    "errors", "seeds", "messages", "engines", "labels", "data", "models", "training", "evaluation", "aggregation",
+    "federation", "methods", "runs", "config_errors", "config", "stopping", "experiment", "display", "cli",
+    "__main__",
+]  # fmt: skip
+MODULES = sorted(path.relative_to(SOURCE).as_posix() for path in SOURCE.rglob("*.py") if path.name != "__init__.py")
+UNSAFE = {"pickle", "cPickle", "_pickle", "dill", "cloudpickle", "joblib", "multiprocessing", "marshal", "shelve"}
+
+
+def room_of(module):
+    """Return the room of 'labels/views.py' or 'fedaccord.labels.views'."""
+    return module.removeprefix("fedaccord.").replace("/", ".").removesuffix(".py").split(".")[0]
+
+
+class Imports(ast.NodeVisitor):
+    """All names a file imports, at the top or inside functions, but not those for annotations only."""
+
+    def __init__(self, package):
+        self.package, self.names, self.calls = package, [], []
+
+    def visit_If(self, node):
+        if "TYPE_CHECKING" in ast.unparse(node.test):
+            for other in node.orelse:
+                self.visit(other)
+        else:
+            self.generic_visit(node)
+
+    def visit_Import(self, node):
+        self.names += [alias.name for alias in node.names]
+
+    def visit_ImportFrom(self, node):
+        module = node.module or ""
+        if node.level:  # a relative import, of which there should be none
+            module = ".".join(filter(None, [*self.package[: len(self.package) - node.level + 1], module]))
+        # `from fedaccord import labels` imports a room as well as `from fedaccord.labels import views`.
+        self.names += [module, *(f"{module}.{alias.name}" for alias in node.names)]
+
+    def visit_Call(self, node):
+        called = ast.unparse(node.func)
+        self.calls.append(called)
+        if called in ("import_module", "importlib.import_module", "__import__"):
+            self.names += [argument.value for argument in node.args[:1] if isinstance(argument, ast.Constant)]
+        self.generic_visit(node)
+
+
+def read(text, package=("fedaccord",)):
+    visitor = Imports(list(package))
+    visitor.visit(ast.parse(text))
+    return visitor
+
+
+def look_into(module):
+    return read((SOURCE / module).read_text(), ("fedaccord", *Path(module).parent.parts))
+
+
+def rooms_used(imports):
+    names = {name for name in imports.names if name.startswith("fedaccord.")}
+    return {room_of(name) for name in names} - {"__version__"}
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_a_room_imports_only_from_rooms_above_it(module):
+    room = room_of(module)
+    assert room in ROOMS, f"'{module}' is in no room of this list; add it where it belongs"
+    below = rooms_used(look_into(module)) - set(ROOMS[: ROOMS.index(room) + 1])
+    assert not below, f"{module} imports from {sorted(below)}, which is below '{room}'"
+
+
+@pytest.mark.parametrize("module", [module for module in MODULES if module.startswith("engines/")])
+def test_engines_know_nothing_of_labels_data_models_and_methods(module):
+    assert rooms_used(look_into(module)) <= {"errors", "messages", "engines"}
+
+
+@pytest.mark.parametrize("module", [*MODULES, "__init__.py"])
+def test_nothing_opens_a_pickle(module):
+    imports = look_into(module)
+    assert not {name.split(".")[0] for name in imports.names} & UNSAFE
+    opened = [call for call in imports.calls if call in ("torch.load", "torch.save")]
+    assert not opened, f"{module} calls {opened}; tensors travel and rest as safetensors"
+    assert not {"torch.load", "torch.multiprocessing", "torch.save"} & set(imports.names)
+
+
+def test_the_reader_finds_what_it_looks_for():
+    found = read(
+        """
+from typing import TYPE_CHECKING
+import fedaccord.labels.views
+from fedaccord import methods
+if TYPE_CHECKING:
+    from fedaccord.runs.folder import RunFolder
+def later():
+    from fedaccord.federation import round
+    from . import cli
+    import_module("fedaccord.data.sites")
+    torch.load("x")
+    import pickle
+"""
+    )
+    assert rooms_used(found) == {"labels", "methods", "federation", "cli", "data"}
+    assert "torch.load" in found.calls
+    assert "pickle" in found.names
+    assert len(MODULES) > 40
