@@ -245,6 +245,17 @@ class TestServerTest:
         expected = apply_moments(dataset.test.x, fit_moments(dataset.train.x[rows]))
         assert np.allclose(x.numpy(), expected, atol=1e-5)
 
+    def test_a_file_that_marks_its_published_part(self, tmp_path):
+        x, y = blobs(50)
+        x[:, 0] = np.arange(50)
+        np.savez(tmp_path / "f.npz", x=x, y=y, is_test=np.arange(50) >= 40, label_names=NAMES)
+        made = split(load_dataset("f.npz", tmp_path), standardise="none", test=0.25)
+        assert made.test[0][:, 0].tolist() == list(range(40, 50))
+        assert made.test[1].tolist() == y[40:].tolist()
+        seen = [row for site in made.sites.values() for row in rows_of(site.train) + rows_of(site.test)]
+        assert sorted(seen) == list(range(40))  # nobody else sees it
+        assert made.space.names == tuple(NAMES)
+
     def test_only_some_of_the_published_part(self):
         assert len(split(self.published(), test_samples=7).test[1]) == 7
         assert len(split(self.published(), test_samples=700).test[1]) == 20

@@ -288,7 +288,6 @@ class TestTheFederation:
             (["data.view.kind=unlabelled"], "no site that may train has labelled samples"),
             (["model={name='no_such_package:make'}"], "the module of model 'no_such_package:make' cannot be imported"),
             (["model={name='fedaccord.errors:make'}"], "the module 'fedaccord.errors' of model 'fedaccord.errors:"),
-            (["run.device=cuda"], "run.device is 'cuda', but torch finds no GPU here; use device = \"cpu\""),
             # files
             (["data.dataset=mnist"], "data.dataset: 'mnist' is read from the folder named by the environment variable"),
             (["server.test=none.npz"], "server.test: the file '"),
@@ -296,6 +295,11 @@ class TestTheFederation:
     )
     def test_a_wrong_federation(self, mistake, changes, told):
         assert mistake(SMALL, *changes).startswith(told)
+
+    def test_a_gpu_that_is_not_there(self, mistake, monkeypatch):
+        monkeypatch.setattr("torch.cuda.is_available", lambda: False)  # where these tests run there may be one
+        told = mistake(SMALL, "run.device=cuda")
+        assert told == "run.device is 'cuda', but torch finds no GPU here; use device = \"cpu\""
 
     def test_a_mistake_leaves_the_folder_free_for_the_next_try(self, tmp_path):
         path = write(tmp_path, SMALL)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
@@ -11,12 +12,14 @@ import subprocess
 import sys
 import time
 import tomllib
+from unittest import mock
 
 import numpy as np
 import pytest
 import torch
+from rich.console import Console
 
-from command_line import SMALL, blobs, checkpoint, command, process, write
+from command_line import SMALL, blobs, checkpoint, cli, command, process, write
 from fedaccord import __version__
 from fedaccord.data.registry import DATASETS
 from fedaccord.federation.state import RunState, model_digest
@@ -315,6 +318,16 @@ class TestUnusualRuns:
         done = command("run", write(tmp_path, SMALL), "--set", "method.lr=1e30", "--out", "out", cwd=tmp_path)
         assert (done.code, done.err) == (0, "")
         assert read(tmp_path / "out" / "summary.json")["rounds"] == 2  # as JSON without NaN
+
+    def test_a_terminal_shows_a_bar(self, tmp_path):
+        screen = io.StringIO()
+        terminal = Console(file=screen, force_terminal=True, width=100, markup=False)
+        with mock.patch.object(cli, "console", terminal):
+            assert command("run", write(tmp_path, SMALL), cwd=tmp_path).code == 0
+        shown = re.sub(r"\x1b\[[\d;?]*[a-zA-Z]", "", screen.getvalue())
+        assert re.search(r"small \(fedavg\) ━+ 2/2 0:00:00 global \d+\.\d%, sites", shown)
+        assert "small (fedavg): 2 sites, 160 training samples, 10 labels, 2 rounds" in shown
+        assert shown.endswith("report: runs/small/report.html\n")
 
     def test_names_that_look_like_markup(self, tmp_path):
         names = 'data.names=["[red]", "a:smile:b"]'

@@ -1,0 +1,74 @@
+"""The mixture of views is accord's test: it must beat training alone at every site, and FedAvg over the exact sites."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from pathlib import Path
+
+import pytest
+
+from command_line import command
+from fedaccord.config import check_experiment
+from fedaccord.experiment import load_federation, open_server, play
+
+SEEDS = range(3)
+VIEWS = {
+    "site-0": {"kind": "exact"},
+    "site-1": {"kind": "exact", "known": ["1", "3", "5", "8", "9"]},
+    "site-2": {"kind": "coarse", "correspondence": "shape"},
+    "site-3": {"kind": "candidates", "generate": "uniform", "q": 0.3},
+}
+
+
+def last_round(seed, method, **settings):
+    experiment = check_experiment({
+        "seed": seed,
+        "data": {"dataset": "digits", "partition": {"kind": "iid", "sites": 4}, "views": VIEWS,
+                 "samples": 500, "test": 0.5},
+        "model": {"name": "mlp", "hidden": [32]},
+        "method": {"name": method, "rounds": 40, "steps": 10, "lr": 0.1, **settings},
+        "run": {"workers": 0, "evaluate_every": 40},
+    })  # fmt: skip
+    with open_server(experiment, load_federation(experiment, Path())) as server:
+        return list(play(experiment, server))[-1].evaluation
+
+
+@pytest.fixture(scope="module")
+def paired():
+    """Figures of the last round by method, one for each seed."""
+    return {
+        "accord": [last_round(seed, "accord") for seed in SEEDS],
+        "local": [last_round(seed, "local") for seed in SEEDS],
+        "fedavg": [last_round(seed, "fedavg", sites="exact") for seed in SEEDS],
+    }
+
+
+@pytest.mark.parametrize("site", VIEWS)
+def test_every_site_does_better_than_alone(paired, site):
+    gains = [
+        together.sites[site]["accuracy"] - alone.sites[site]["accuracy"]
+        for together, alone in zip(paired["accord"], paired["local"], strict=True)
+    ]
+    assert statistics.fmean(gains) > 0
+
+
+def test_the_model_is_better_than_one_of_the_exactly_labelled_sites_alone(paired):
+    for together, exact in zip(paired["accord"], paired["fedavg"], strict=True):
+        assert together.global_["accuracy"] > exact.global_["accuracy"] + 0.02
+
+
+def test_the_demo_ends_with_what_federation_brought_each_site(tmp_path):
+    done = command("demo", "--workers", "0", "--out", "shown", cwd=tmp_path)
+    assert done.code == 0, done.err
+    together, alone = (
+        json.loads((tmp_path / "shown" / part / "summary.json").read_text()) for part in ("together", "alone")
+    )
+    sites = together["final"]["sites"]["each"]
+    assert set(sites) == {"central-lab", "night-clinic", "archive", "crowd", "village"}
+    for site, figures in sites.items():
+        before, after = alone["final"]["sites"]["each"][site]["accuracy"], figures["accuracy"]
+        assert f"{site} " in done.out
+        assert f"{100 * (after - before):+.1f}" in done.out
+    assert str(Path("shown") / "together" / "report.html") in done.out
+    assert "What federation brought each site" in (tmp_path / "shown" / "together" / "report.html").read_text()
