@@ -93,7 +93,8 @@ def cell(table: dict, method: str, settings: dict, seed: int) -> dict[str, float
     assert last is not None
     mean = last.over_sites()["mean"]
     each = {f"site {name}": m["accuracy"] for name, m in last.sites.items() if "accuracy" in m}
-    return {"global": last.global_.get("accuracy", 0.0), "sites": mean["accuracy"], "nll": mean["nll"], **each}
+    whole = {"global": last.global_["accuracy"]} if last.global_ else {}
+    return {**whole, "sites": mean["accuracy"], "nll": mean["nll"], **each}
 
 
 def paired(values: list[float]) -> str:
@@ -118,10 +119,13 @@ def figures(results: dict[str, list[dict[str, float]]]) -> None:
     first = next(iter(results))
     print(f"| | global | sites | nll | global - {first} | sites - {first} | nll - {first} |\n| --- |" + " --- |" * 6)
     for name, rows in results.items():
-        means = [statistics.fmean(scale * r[k] for r in rows) for k, scale in FIGURES]
-        pairs = list(zip(rows, results[first], strict=True))
-        gaps = [paired([scale * (r[k] - o[k]) for r, o in pairs]) for k, scale in FIGURES]
-        print(f"| {name} | " + " | ".join(f"{m:.2f}" for m in means) + " | " + " | ".join(gaps) + " |", flush=True)
+        means, gaps = [], []
+        for key, scale in FIGURES:
+            told = all(key in row for row in rows)  # training alone has no global model
+            means.append(f"{statistics.fmean(scale * row[key] for row in rows):.2f}" if told else "-")
+            pairs = zip(rows, results[first], strict=True)
+            gaps.append(paired([scale * (row[key] - other[key]) for row, other in pairs]) if told else "-")
+        print(f"| {name} | " + " | ".join(means) + " | " + " | ".join(gaps) + " |", flush=True)
 
 
 def by_site(results: dict[str, list[dict[str, float]]], views: dict) -> None:

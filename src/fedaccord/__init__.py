@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from fedaccord.api import Federation as Federation
+    from fedaccord.api import Result as Result
+    from fedaccord.api import Site as Site
     from fedaccord.errors import FedAccordError as FedAccordError
     from fedaccord.labels.space import LabelSpace as LabelSpace
     from fedaccord.labels.views import Candidates as Candidates
@@ -15,9 +18,14 @@ if TYPE_CHECKING:
     from fedaccord.labels.views import Exact as Exact
     from fedaccord.labels.views import Tags as Tags
     from fedaccord.labels.views import Unlabelled as Unlabelled
+    from fedaccord.runs.model_folder import TrainedModel as TrainedModel
 
 # Names are imported when first used, so that `import fedaccord` stays quick: torch alone takes two seconds.
 _EXPORTS = {
+    "Federation": "api",
+    "Result": "api",
+    "Site": "api",
+    "TrainedModel": "runs.model_folder",
     "FedAccordError": "errors",
     "LabelSpace": "labels.space",
     "Candidates": "labels.views",

@@ -7,6 +7,7 @@ Exit codes: 0 done; 1 something broke; 2 a mistake in what was given; 3 a run fo
 from __future__ import annotations
 
 import io
+import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,6 +21,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fedaccord import __version__
+from fedaccord.cli_prepare import Change, Config, check, console, init
 from fedaccord.config import Experiment, load_experiment, parse_experiment
 from fedaccord.data.registry import DATA_VARIABLE, DATASETS
 from fedaccord.errors import FedAccordError, UserError
@@ -36,12 +38,14 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-console = Console(emoji=False, markup=False)  # a name such as "[a]:b:" is neither markup nor a picture
+app.command()(init)
+app.command()(check)
 
 Out = Annotated[Path | None, typer.Option("--out", help="Folder for the run; by default runs/NAME.")]
 Workers = Annotated[
     int | None, typer.Option("--workers", min=0, help="Worker processes; 0 runs in this process. Default: all cores.")
 ]
+OfSite = Annotated[str | None, typer.Option("--site", help="Use this site's own model; by default the common one.")]
 Seed = Annotated[int | None, typer.Option("--seed", min=0, help="Seed of every random stream of the run.")]
 
 
@@ -65,17 +69,19 @@ def _version(version: Annotated[bool, typer.Option("--version", help="Print the 
 
 @app.command()
 def run(
-    config: Annotated[Path, typer.Argument(help="The experiment file (TOML).")],
-    change: Annotated[
-        list[str] | None,
-        typer.Option("--set", help="Change a key of the file, e.g. --set method.rounds=50. May be repeated."),
-    ] = None,
+    config: Config,
+    change: Change = None,
     out: Out = None,
     workers: Workers = None,
     seed: Seed = None,
+    track: Annotated[
+        list[str] | None,
+        typer.Option("--track", help="Mirror the figures for tensorboard or mlflow (extras). May be repeated."),
+    ] = None,
 ) -> None:
     """Train a federation as an experiment file describes it, and write its run folder with a report."""
-    experiment, base = load_experiment(config, _changes(change, workers, seed))
+    changes = [*_changes(change, workers, seed), *([f"run.track={json.dumps(track)}"] if track else [])]
+    experiment, base = load_experiment(config, changes)
     folder = _carry_out(experiment, base, out)
     console.print(f"report: {folder.path / 'report.html'}", highlight=False, soft_wrap=True)
 
@@ -120,8 +126,7 @@ def resume(
 ) -> None:
     """Go on with a run from its last checkpoint; it ends as if it had never been stopped."""
     experiment, _ = load_experiment(run / "config.toml")
-    if (run / "summary.json").exists():
-        console.print(f"the run in {run} is finished: nothing to do", highlight=False, soft_wrap=True)
+    if _is_finished(run):
         return
     # Imported here: torch takes seconds to load, and --help or a wrong file should not wait for it.
     from fedaccord.display import Display
@@ -129,9 +134,43 @@ def resume(
     from fedaccord.runs.folder import RunFolder
 
     folder = RunFolder(run, reopen=True)
+    if _is_finished(run):  # by the process that had the folder until now
+        folder.close()
+        return
     with _watched(folder), Display(experiment, console) as display:
         resume_experiment(folder, display.watcher(), workers)
     console.print(f"report: {run / 'report.html'}", highlight=False, soft_wrap=True)
+
+
+@app.command()
+def predict(
+    run: Annotated[Path, typer.Argument(help="The folder of a finished run, or a copy of its model folder.")],
+    file: Annotated[Path, typer.Argument(help="New rows: .csv or .parquet, or .npz with the array x.")],
+    site: OfSite = None,
+    answers: Annotated[str, typer.Option(help="classes: the federation's; own: those of the site.")] = "classes",
+    candidates: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="Column or array of candidate sets (a|b) to choose from.")
+    ] = None,
+    out: Annotated[Path, typer.Option("--out", help="File for the predictions.")] = Path("predictions.csv"),
+) -> None:
+    """Write class names and probabilities for new rows, with the common model or a site's own."""
+    from fedaccord.runs.predictions import predict_file
+
+    written, rows = predict_file(run, file, out, site, answers, candidates)
+    console.print(f"predictions for {rows} rows: {written}", highlight=False, soft_wrap=True)
+
+
+@app.command()
+def export(
+    run: Annotated[Path, typer.Argument(help="The folder of a finished run, or a copy of its model folder.")],
+    onnx: Annotated[Path, typer.Option("--onnx", help="The ONNX file to write.")],
+    site: OfSite = None,
+) -> None:
+    """Write the trained model as an ONNX file: samples in, probabilities of the classes out."""
+    from fedaccord.runs.onnx_export import export_onnx
+
+    written = export_onnx(run, onnx, site)
+    console.print(f"model: {written}", highlight=False, soft_wrap=True)
 
 
 @app.command()
@@ -182,13 +221,32 @@ def _carry_out(experiment: Experiment, base: Path, out: Path | None, alone: Path
     return folder
 
 
+def _is_finished(run: Path) -> bool:
+    """Say whether there is nothing left to do for a run; only a report that is missing is written."""
+    if not (run / "summary.json").exists():
+        return False
+    console.print(f"the run in {run} is finished: nothing to do", highlight=False, soft_wrap=True)
+    if not (run / "report.html").exists():
+        from fedaccord.experiment import finish_report
+        from fedaccord.runs.resume import read_run
+
+        written = finish_report(run, read_run(run))
+        console.print(f"but its report was missing: {written}", highlight=False, soft_wrap=True)
+    return True
+
+
 @contextmanager
 def _watched(folder: RunFolder) -> Iterator[None]:
     """Tell what becomes of a run that is stopped, and let go of its folder."""
+    from fedaccord.runs.folder import NotWritten
     from fedaccord.stopping import Stopped
 
     try:
         yield
+    except NotWritten as error:
+        if not (folder.path / "config.toml").exists():
+            raise
+        raise NotWritten(f"{error}; once that is put right, go on with: fedaccord resume {folder.path}") from None
     except Stopped as stopped:
         _complain(f"{stopped}; go on with: fedaccord resume {folder.path}")
         raise typer.Exit(stopped.exit_code) from None
@@ -206,15 +264,14 @@ def _complain(*parts: str | tuple[str, str]) -> None:
 
 
 def _compare(alone: Path, together: Path) -> None:
-    import json
-
     def read(folder: Path) -> dict[str, Any]:
         summary: dict[str, Any] = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
         each: dict[str, Any] = summary["final"]["sites"]["each"]
         return each
 
     before, after = read(alone), read(together)
-    table = Table("site", "alone", "together", "gain", title="What federation brought each site (own task, accuracy)")
+    console.print("\nWhat federation brought each site: accuracy on its own task", highlight=False)
+    table = Table("site", "alone", "together", "gain")
     for column in table.columns[1:]:
         column.justify = "right"
     for site in after:

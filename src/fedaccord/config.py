@@ -15,11 +15,12 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from fedaccord.config_errors import sentence
 from fedaccord.data.declarations import Count, Features, Partition, Section, SiteSection
-from fedaccord.data.registry import check_dataset
-from fedaccord.errors import ConfigError, UserError
+from fedaccord.data.registry import check_dataset, locate
+from fedaccord.errors import ConfigError, UserError, did_you_mean
 from fedaccord.labels.declarations import ViewConfig, exact_view
+from fedaccord.messages.names import POOL
 from fedaccord.methods.registry import method_entry
-from fedaccord.models.registry import check_model
+from fedaccord.models.registry import MODELS, check_model, is_factory
 from fedaccord.training.settings import TrainingSettings
 
 SiteName = Annotated[str, Field(min_length=1)]
@@ -70,6 +71,15 @@ class Stop(Section):
     min_delta: float = Field(0.0, ge=0, description="what counts as an improvement")
     seconds: float | None = Field(None, gt=0, description="time budget of the whole run")
 
+    @field_validator("metric")
+    @classmethod
+    def _scope_and_figure(cls, metric: str | None) -> str | None:
+        if metric is not None and not re.fullmatch(r"(global|sites\.mean|sites\.each\..+)\.\w+", metric):
+            figure = metric.rsplit(".", 1)[-1] or "accuracy"
+            forms = [f"global.{figure}", f"sites.mean.{figure}", f"sites.each.SITE.{figure}"]
+            raise ValueError(f"'{metric}' does not say whose figure it is; {did_you_mean(metric, forms)}")
+        return metric
+
 
 class Model(BaseModel):
     """`[model]`: the network; further keys are the model's own settings."""
@@ -92,6 +102,9 @@ class Run(Section):
     deadline: float | None = Field(None, gt=0, description="seconds a round waits for its sites")
     evaluate_every: int = Field(1, ge=0, description="rounds between evaluations; 0: never")
     checkpoint_every: int = Field(10, ge=0, description="rounds between checkpoints; 0: only the last")
+    track: list[Literal["tensorboard", "mlflow"]] = Field(
+        default_factory=list, description='where figures are shown beside the run folder: "tensorboard", "mlflow"'
+    )
 
     @field_validator("device")
     @classmethod
@@ -138,6 +151,16 @@ class Experiment(Section):
         for name in names:
             if names.count(name) > 1:
                 raise ValueError(f"two sites are named '{name}'")
+            if name == POOL:
+                raise ValueError(f"no site can be named '{name}': that is where a study pools all samples")
+        return self
+
+    @model_validator(mode="after")
+    def _a_watched_figure_is_measured(self) -> Experiment:
+        if self.stop.metric is not None and self.run.evaluate_every == 0:
+            raise ValueError(
+                f"stop.metric is '{self.stop.metric}', but run.evaluate_every = 0 means that nothing is measured"
+            )
         return self
 
     @property
@@ -170,6 +193,8 @@ def parse_experiment(text: str, overrides: Sequence[str] = (), where: str = "exp
         table = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{where} is not valid TOML: {error}") from None
+    except RecursionError:
+        raise ConfigError(f"{where} is nested too deeply") from None
     for override in overrides:
         _override(table, override)
     return check_experiment(table, where)
@@ -199,9 +224,11 @@ def check_experiment(table: Mapping[str, Any], where: str = "experiment") -> Exp
         settings = experiment.settings
     except ValidationError as error:
         raise ConfigError(f"{where}: {sentence(error, entry.settings, ('method',))}") from None
-    # What is written down is complete: every default of the method stands in the file.
+    # What is written down is complete: every default of method and model stands in the file.
     complete = {"name": entry.name} | settings.model_dump(mode="json", exclude_none=True)
-    return experiment.model_copy(update={"method": complete})
+    defaults = {} if is_factory(experiment.model.name) else MODELS[experiment.model.name].settings
+    model = Model(**{"name": experiment.model.name, **defaults, **experiment.model.settings})
+    return experiment.model_copy(update={"method": complete, "model": model})
 
 
 def _check_values(value: Any, where: str, place: str = "") -> None:
@@ -219,11 +246,12 @@ def with_paths_from(experiment: Experiment, folder: Path) -> Experiment:
     """Return the experiment with every file named by its whole path, so that it can be run from anywhere."""
     update: dict[str, Any] = {}
     if experiment.data is not None and experiment.data.dataset.endswith(".npz"):
-        update["data"] = experiment.data.model_copy(update={"dataset": str(folder / experiment.data.dataset)})
+        update["data"] = experiment.data.model_copy(update={"dataset": str(locate(experiment.data.dataset, folder))})
     if experiment.sites is not None:
-        update["sites"] = [s.model_copy(update={"data": str(folder / s.data)}) for s in experiment.sites]
+        update["sites"] = [s.model_copy(update={"data": str(locate(s.data, folder))}) for s in experiment.sites]
     if experiment.server.test is not None:
-        update["server"] = experiment.server.model_copy(update={"test": str(folder / experiment.server.test)})
+        test = str(locate(experiment.server.test, folder))
+        update["server"] = experiment.server.model_copy(update={"test": test})
     return experiment.model_copy(update=update)
 
 

@@ -11,8 +11,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 
 from fedaccord.config import Experiment
 from fedaccord.data.sites import FederationData
-from fedaccord.experiment import Watcher
 from fedaccord.federation.round import Evaluation, RoundRecord
+from fedaccord.recording import Watcher
 
 SECONDS_BETWEEN_LINES = 5.0
 
@@ -49,7 +49,7 @@ class Display:
 
     def watcher(self) -> Watcher:
         """Return what the run should call."""
-        return Watcher(self.started, self.round)
+        return Watcher(self.started, self.round, self.note)
 
     def started(self, data: FederationData) -> None:
         """Tell what kind of federation this is."""
@@ -64,13 +64,16 @@ class Display:
         if record.evaluation is not None:
             self.figures = _figures(record.evaluation)
         for drop in record.dropped:
-            what = f"{drop.tensor} {drop.reason}".strip()
-            self._say(f"  round {record.round}: site '{drop.site}' dropped from {drop.task}: {what}")
+            self._say(f"  {drop}")
         if self._progress is not None and self._task is not None:
             self._progress.update(self._task, completed=record.round, figures=self.figures)
         elif record.round == self.rounds or time.monotonic() - self._told > SECONDS_BETWEEN_LINES:
             self._told = time.monotonic()
             self._say(f"{self._title()}: round {record.round}/{self.rounds}  {self.figures}")
+
+    def note(self, text: str) -> None:
+        """Tell something out of the ordinary."""
+        self._say(f"{self._title()}: {text}")
 
     def _title(self) -> str:
         return f"{self.experiment.name} ({self.experiment.method_name})"

@@ -9,6 +9,7 @@
     ├── MessageError (ValueError)    a message that is not one: undecodable, or of a forbidden content
     ├── EngineError (RuntimeError)   the place where sites run broke down
     └── RunFolderError (OSError)     a run folder that cannot be written or read; exit code 3
+        └── FolderTakenError         the folder asked for is not empty; also a UserError, exit code 2
 """
 
 from __future__ import annotations
@@ -65,6 +66,12 @@ class RunFolderError(FedAccordError, OSError):
     """A run folder cannot be written or read."""
 
     exit_code = 3
+
+
+class FolderTakenError(RunFolderError, UserError):
+    """The folder asked for a new run has something in it already."""
+
+    exit_code = 2
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

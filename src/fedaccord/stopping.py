@@ -13,6 +13,8 @@ from typing import Any
 from fedaccord.config import Stop
 from fedaccord.errors import ConfigError, FedAccordError, did_you_mean
 
+SMALLER_IS_BETTER = {"nll"}  # likelihoods are told as losses
+
 
 class Stopped(FedAccordError):
     """A signal asked the run to end; a checkpoint of the last finished round was written."""
@@ -22,19 +24,46 @@ class Stopped(FedAccordError):
         self.exit_code = 128 + number
 
 
+class Signals:
+    """SIGINT and SIGTERM of a run: raised as `Stopped` at once, but not in the middle of writing a round down."""
+
+    def __init__(self) -> None:
+        self._caught = 0
+        self._held = False
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Let a signal wait for the end of this block."""
+        self._held = True
+        try:
+            yield
+        finally:
+            self._held = False
+        # Also one that was raised before, where nobody could hear it: in a destructor, or under a user's `except`.
+        if self._caught:
+            raise Stopped(self._caught)
+
+    def ignore(self) -> None:
+        """Let no further signal disturb how the run ends."""
+        self._held = True
+
+    def arrive(self, number: int, frame: FrameType | None = None) -> None:
+        """Take a signal: the handler."""
+        self._caught = self._caught or number
+        if not self._held:
+            raise Stopped(number)
+
+
 @contextmanager
-def signals_stop() -> Iterator[None]:
+def signals_stop() -> Iterator[Signals]:
     """Turn SIGINT and SIGTERM into `Stopped` while a run goes; outside the main thread signals are not ours."""
+    signals = Signals()
     if threading.current_thread() is not threading.main_thread():
-        yield
+        yield signals
         return
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        raise Stopped(number)
-
-    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.signal(number, signals.arrive) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        yield
+        yield signals
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
@@ -60,34 +89,49 @@ class Stopping:
         self.waited = 0
 
     def look(self, figures: dict[str, Any]) -> None:
-        """Take the figures of an evaluation into account, by scope as in `summary.json`."""
+        """Take the figures of an evaluation into account, by scope as in `summary.json`.
+
+        A figure that the first evaluation does not have is an unknown one; later it may be missing, and nothing is won.
+        """
         metric = self.settings.metric
         if metric is None:
             return
         value = figure(figures, metric)
-        # Likelihoods are told as losses: smaller is better.
-        gain = -value if metric.rsplit(".", 1)[-1] == "nll" else value
+        if value is None and self.best is None:
+            raise ConfigError(f"stop.metric: there is no figure '{metric}'; {did_you_mean(metric, known(figures))}")
+        gain = float("-inf") if value is None else value
+        if value is not None and metric.rpartition(".")[2] in SMALLER_IS_BETTER:
+            gain = -value
         if self.best is None or gain > self.best + self.settings.min_delta:
             self.best, self.waited = gain, 0
         else:
             self.waited += 1
+
+    def out_of_time(self) -> bool:
+        """Say whether the time budget is used up."""
+        return self.settings.seconds is not None and self.clock.seconds() >= self.settings.seconds
 
     def reason(self) -> str:
         """Return why the run should end now, or nothing."""
         settings = self.settings
         if settings.metric is not None and self.waited >= settings.patience:
             return f"{settings.metric} did not improve in {self.waited} evaluations"
-        if settings.seconds is not None and self.clock.seconds() >= settings.seconds:
+        if settings.seconds is not None and self.out_of_time():
             return f"the time budget of {settings.seconds:g} s is used up"
         return ""
 
 
-def figure(figures: dict[str, Any], metric: str) -> float:
-    """Return a figure by its dotted name; an unknown one is an error that says what there is."""
-    place: Any = figures
-    for part in metric.split("."):
-        if not isinstance(place, dict) or part not in place:
-            known = [f"global.{k}" for k in figures["global"]] + [f"sites.mean.{k}" for k in figures["sites"]["mean"]]
-            raise ConfigError(f"stop.metric: there is no figure '{metric}'; {did_you_mean(metric, known)}")
-        place = place[part]
-    return float(place)
+def figure(figures: dict[str, Any], metric: str) -> float | None:
+    """Return a figure by its dotted name, if there is one: `global.F`, `sites.mean.F` or `sites.each.SITE.F`."""
+    scope, _, name = metric.rpartition(".")
+    if scope.startswith("sites.each."):  # a site's name may have dots in it
+        place = figures["sites"]["each"].get(scope.removeprefix("sites.each."), {})
+    else:
+        place = {"global": figures["global"], "sites.mean": figures["sites"]["mean"]}.get(scope, {})
+    return place.get(name)
+
+
+def known(figures: dict[str, Any]) -> list[str]:
+    """Return the dotted names of all figures that can be watched."""
+    each = [f"sites.each.{site}.{name}" for site, metrics in figures["sites"]["each"].items() for name in metrics]
+    return [f"global.{k}" for k in figures["global"]] + [f"sites.mean.{k}" for k in figures["sites"]["mean"]] + each

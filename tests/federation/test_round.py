@@ -7,10 +7,10 @@ from fedaccord.aggregation.mean import mean
 from fedaccord.errors import ConfigError, FedAccordError
 from fedaccord.federation.recipe import Recipe
 from fedaccord.federation.round import play_round
-from fedaccord.federation.server import POOL
 from fedaccord.labels.views import Unlabelled
 from fedaccord.messages.checks import TensorSpec
 from fedaccord.messages.message import Failure, Message
+from fedaccord.messages.names import POOL
 from fedaccord.methods.classic import fedavg
 from fedaccord.methods.settings import ClassicSettings
 from fedaccord.training.objectives import ViewLikelihood

@@ -600,3 +600,32 @@ def test_a_view_is_exact_unless_said_otherwise():
 def test_a_view_that_cannot_be_made(spec, message):
     with pytest.raises(ConfigError, match=message):
         make_view(spec, SPACE)
+
+
+@pytest.mark.parametrize("top", [1e38, 3e38])
+@pytest.mark.parametrize("name", CASES)
+def test_logits_at_the_end_of_the_float_range_have_gradients(name, top):
+    view, raw = CASES[name]
+    target = view.encode(raw)
+    logits = torch.full((len(target), len(SPACE)), -top)
+    logits[:, 0] = top
+    logits.requires_grad_()
+    view.nll(logits, target).clamp(max=1e38).sum().backward()
+    assert torch.isfinite(logits.grad).all()
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_half_precision_logits_of_every_view_stay_finite(name):
+    view, raw = CASES[name]
+    target = view.encode(raw)
+    logits = torch.full((len(target), len(SPACE)), -6e4, dtype=torch.float16)
+    logits[:, 0] = 6e4
+    assert torch.isfinite(view.nll(logits, target)).all()
+
+
+def test_exact_labels_take_the_last_axis_for_the_classes_as_every_view_does():
+    view = Exact(SPACE)
+    logits = torch.randn(2, 3, len(SPACE), generator=torch.Generator().manual_seed(0))
+    target = torch.tensor([[0, 1, 0], [1, 0, 1]])
+    flat = view.nll(logits.reshape(6, -1), target.reshape(6)).reshape(2, 3)
+    assert torch.equal(view.nll(logits, target), flat)

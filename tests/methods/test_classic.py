@@ -9,9 +9,9 @@ from fedaccord.data.sites import pool_sites
 from fedaccord.engines.engine import build_host
 from fedaccord.errors import ConfigError
 from fedaccord.federation.round import play_round
-from fedaccord.federation.server import POOL
 from fedaccord.labels.views import Candidates, Tags
 from fedaccord.messages.message import Message, to_bytes
+from fedaccord.messages.names import POOL
 from fedaccord.methods.classic import fedavg, fedprox, local, pooled
 from fedaccord.methods.hosting import build_network, host_spec
 from fedaccord.methods.registry import METHODS, make_recipe, method_entry

@@ -55,9 +55,9 @@ def test_a_last_batch_of_one_sample_is_left_out_where_batch_norm_needs_a_varianc
 
 
 @pytest.mark.parametrize(("samples", "size"), [(1, 4), (3, 1)])
-def test_where_there_are_only_single_samples_they_are_kept(samples, size):
-    assert take(samples, size, drop_single=True) == take(samples, size)
-    assert len(take(samples, size, steps=5, drop_single=True)) == 5
+def test_where_there_are_only_single_samples_nothing_is_left(samples, size):
+    assert take(samples, size, drop_single=True) == []
+    assert take(samples, size, steps=5, drop_single=True) == []
 
 
 def test_no_samples_give_no_batches():

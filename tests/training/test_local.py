@@ -20,8 +20,9 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 def trained(data, settings, network=None, **how):
     network = network or small_network()
     work = work_for(data, network, **how)
-    loss = train_locally(work, ViewLikelihood(), SGD(settings.momentum, settings.weight_decay, settings.clip), settings)
-    return network, loss
+    solver = SGD(settings.momentum, settings.weight_decay, settings.clip)
+    reply = train_locally(work, ViewLikelihood(), solver, settings)
+    return network, reply.numbers["loss"]
 
 
 def test_the_loop_is_a_plain_torch_loop_over_the_derived_batches():
@@ -144,3 +145,37 @@ def test_the_learning_rate_follows_the_round():
 def test_settings_that_make_no_sense_are_refused(wrong, said):
     with pytest.raises(ValidationError, match=said):
         TrainingSettings(**wrong)
+
+
+def test_only_the_chosen_rows_train():
+    data, settings = site("a", samples=10), TrainingSettings(epochs=2, batch=3)
+    chosen = torch.tensor([1, 4, 8])
+
+    class Seen(ViewLikelihood):
+        rows = ()
+
+        def loss(self, work, batch):
+            self.rows = (*self.rows, *batch.rows.tolist())
+            return super().loss(work, batch)
+
+    seen = Seen()
+    work = work_for(data, small_network())
+    work.rows = chosen
+    train_locally(work, seen, SGD(), settings)
+    assert sorted(seen.rows) == [1, 1, 4, 4, 8, 8]
+
+
+def test_a_solver_starts_from_what_the_site_was_told_and_adds_to_the_reply():
+    class Carried(SGD):
+        def start(self, work):
+            stepper = super().start(work)
+            stepper.velocity = [work.memory.tensors["speed"]]
+            stepper.finish = lambda work, reply: reply.tensors.update(speed=stepper.velocity[0])
+            return stepper
+
+    work = work_for(site("a"), small_network())
+    work.parameters = work.parameters[:1]
+    work.memory.tensors["speed"] = torch.ones_like(work.parameters[0])
+    reply = train_locally(work, ViewLikelihood(), Carried(0.9), TrainingSettings(steps=2))
+    assert reply.tensors["speed"].shape == work.parameters[0].shape
+    assert not torch.equal(reply.tensors["speed"], torch.ones_like(work.parameters[0]))

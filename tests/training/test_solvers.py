@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedaccord.training.solvers import SGD, clip_norm
+from fedaccord.training.solvers import SGD, SGDStepper, clip_norm
 
 SHAPES = [(3, 2), (3,), (2, 3, 2)]
 
@@ -29,7 +29,7 @@ def gradients(step):
 )
 def test_sgd_steps_as_torch_does_bit_for_bit(lr, momentum, weight_decay):
     ours = parameters()
-    stepper = SGD(momentum, weight_decay).start(ours, lr)
+    stepper = SGDStepper(SGD(momentum, weight_decay), ours, lr)
     theirs = [torch.nn.Parameter(p) for p in parameters()]
     optimiser = torch.optim.SGD(theirs, lr=lr, momentum=momentum, weight_decay=weight_decay)
     for step in range(6):
@@ -43,7 +43,7 @@ def test_sgd_steps_as_torch_does_bit_for_bit(lr, momentum, weight_decay):
 
 def test_clipping_before_a_step_is_what_torch_does():
     ours = parameters()
-    stepper = SGD(momentum=0.9, weight_decay=0.1, clip=0.5).start(ours, 0.1)
+    stepper = SGDStepper(SGD(momentum=0.9, weight_decay=0.1, clip=0.5), ours, 0.1)
     theirs = [torch.nn.Parameter(p) for p in parameters()]
     optimiser = torch.optim.SGD(theirs, lr=0.1, momentum=0.9, weight_decay=0.1)
     for step in range(4):
@@ -58,7 +58,7 @@ def test_clipping_before_a_step_is_what_torch_does():
 
 def test_momentum_by_hand():
     weight = torch.tensor([1.0])
-    stepper = SGD(momentum=0.5).start([weight], lr=0.1)
+    stepper = SGDStepper(SGD(momentum=0.5), [weight], lr=0.1)
     stepper.step([torch.tensor([2.0])])  # velocity 2
     assert weight.item() == pytest.approx(0.8)
     stepper.step([torch.tensor([2.0])])  # velocity 0.5 * 2 + 2 = 3
@@ -68,14 +68,14 @@ def test_momentum_by_hand():
 def test_every_round_starts_without_momentum():
     weight, solver = torch.tensor([1.0]), SGD(momentum=0.5)
     for _ in range(2):
-        solver.start([weight], lr=0.1).step([torch.tensor([2.0])])
+        SGDStepper(solver, [weight], lr=0.1).step([torch.tensor([2.0])])
     assert weight.item() == pytest.approx(0.6)
 
 
 @pytest.mark.parametrize("solver", [SGD(), SGD(momentum=0.9), SGD(weight_decay=0.1), SGD(clip=1.0)])
 def test_the_gradients_of_the_caller_are_left_alone(solver):
     gradient = [torch.tensor([3.0, 4.0])]
-    stepper = solver.start([torch.ones(2)], 0.1)
+    stepper = SGDStepper(solver, [torch.ones(2)], 0.1)
     for _ in range(3):
         stepper.step(gradient)
     assert gradient[0].tolist() == [3, 4]

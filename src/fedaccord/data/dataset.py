@@ -15,6 +15,7 @@ from fedaccord.data.registry import dataset_files
 from fedaccord.errors import DataError
 
 Array = NDArray[Any]
+BRIGHTEST = 255  # the value of a white pixel, as files have it
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,7 @@ class Dataset:
     labels: tuple[str, ...]
     images: bool
     groupings: dict[str, dict[str, list[str]]] = field(default_factory=dict)  # named coarse labels and their classes
+    brightest: int = BRIGHTEST
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -123,8 +125,7 @@ def _rows(arrays: dict[str, Array], suffix: str, name: str) -> Rows:
     x = pick("x", "X")
     if x is None:
         raise DataError(f"'{name}' has no array 'x{suffix}' of samples; it has {', '.join(sorted(arrays))}")
-    if x.dtype.kind not in "fiub" or x.ndim < 2 or 0 in x.shape[1:]:
-        raise DataError(f"'{name}': the samples are of type {x.dtype} and shape {x.shape}; numbers by row are needed")
+    samples = to_samples(x, name)
     y, tags, candidates = pick("y"), pick("Y"), pick("candidates")
     for key, values, dimensions in (("y", y, 1), ("Y", tags, 2), ("candidates", candidates, 2)):
         if values is not None and values.ndim != dimensions:
@@ -141,7 +142,7 @@ def _rows(arrays: dict[str, Array], suffix: str, name: str) -> Rows:
         raise DataError(f"'{name}': row {row} of 'candidates{suffix}' names no candidate")
     columns = {k.removesuffix(suffix): v for k, v in arrays.items() if k.endswith(suffix) and k != f"y{suffix}"}
     return Rows(
-        _samples(x),
+        samples,
         None if y is None else y.astype(np.int64),
         None if tags is None else tags.astype(np.int8),
         sets,
@@ -155,11 +156,13 @@ def _zeros_and_ones(values: Array, key: str, name: str, dimensions: int) -> Arra
     return values.astype(bool)
 
 
-def _samples(x: Array) -> Array:
+def to_samples(x: Array, name: str, brightest: int = BRIGHTEST) -> Array:
     """Return float32 samples: bytes are pixels, scaled to -1..1 and put channel first."""
+    if x.dtype.kind not in "fiub" or x.ndim < 2 or 0 in x.shape[1:]:
+        raise DataError(f"'{name}': the samples are of type {x.dtype} and shape {x.shape}; numbers by row are needed")
     if x.dtype == np.uint8 and x.ndim in (3, 4):
         pixels = x[:, None] if x.ndim == 3 else np.moveaxis(x, -1, 1)
-        return pixels.astype(np.float32) / np.float32(127.5) - np.float32(1)
+        return pixels.astype(np.float32) / np.float32(brightest / 2) - np.float32(1)
     return x.astype(np.float32)
 
 
@@ -203,4 +206,4 @@ def _digits() -> Dataset:
         "parity": {"even": ["0", "2", "4", "6", "8"], "odd": ["1", "3", "5", "7", "9"]},
     }
     rows = Rows(x, bundle.target.astype(np.int64))
-    return Dataset("digits", rows, None, tuple(str(d) for d in range(10)), True, groupings)
+    return Dataset("digits", rows, None, tuple(str(d) for d in range(10)), True, groupings, brightest=16)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from fedaccord.labels.declarations import ViewConfig, exact_view
 
@@ -14,7 +14,7 @@ Count = Annotated[int, Field(ge=1)]
 class Section(BaseModel):
     """A table of the experiment file; unknown keys are errors."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
 class Iid(Section):
@@ -61,6 +61,9 @@ class Gamma(Section):
     high: float = Field(0.55, gt=0, description="upper end of the class priors")
     reading: Literal["multiply", "set"] = Field("multiply", description="how a majority prior is raised")
     replace: bool = Field(False, description="draw with replacement")
+    level: Literal["coarse", "fine"] = Field(
+        "coarse", description="which classes are skewed where the data set names coarse ones; fine: its own"
+    )
 
 
 class LabelSets(Section):
@@ -91,11 +94,11 @@ Partition = Annotated[
 class Features(Section):
     """`[features]`: how the columns of sites' tables become features."""
 
-    numbers: list[str] | dict[str, tuple[float, float]] = Field(
-        default_factory=list, description="columns of numbers; as a table: with mean and deviation, not to be reported"
+    numbers: list[str] | dict[str, list[float]] = Field(
+        default_factory=list, description="columns of numbers; as a table: age = [mean, deviation], not to be reported"
     )
     categories: list[str] | dict[str, list[str]] = Field(
-        default_factory=list, description="columns of words; as a table: with their values, not to be reported"
+        default_factory=list, description='columns of words; as a table: sex = ["f", "m"], not to be reported'
     )
     text: list[str] = Field(default_factory=list, description="columns of free text, hashed into features")
     text_width: Count = Field(256, description="features for each text column")
@@ -108,12 +111,25 @@ class Features(Section):
     scale: Literal["federation", "none"] = Field(
         "federation", description="standardise numbers by the moments of all sites' training rows, or not"
     )
+    image_size: Count = Field(32, description="images are scaled to that many pixels in width and height")
+    image_colour: bool = Field(True, description="three channels; false: one, of grey")
+
+    @model_validator(mode="after")
+    def _each_column_once(self) -> Features:
+        named = [*self.asked(), *self.ignore]
+        for name in named:
+            if named.count(name) > 1:
+                raise ValueError(f"the column '{name}' is named twice; it can be of one kind only")
+        for name, given in self.given_numbers().items():
+            if len(given) != 2 or not given[1] > 0:
+                raise ValueError(f"numbers.{name} is {given}, but should be a mean and a deviation above 0: [50, 10]")
+        return self
 
     def asked(self) -> list[str]:
         """Return the columns named as features; empty where all columns are."""
         return [*self.numbers, *self.categories, *self.text]
 
-    def given_numbers(self) -> dict[str, tuple[float, float]]:
+    def given_numbers(self) -> dict[str, list[float]]:
         """Return the numbers whose moments the file gives."""
         return self.numbers if isinstance(self.numbers, dict) else {}
 

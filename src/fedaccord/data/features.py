@@ -1,30 +1,34 @@
 """From table cells to features that mean the same at every site, agreed without sharing rows.
 
-Each site reports, for every column, its kind with its moments or its categories, and nothing else. The reports become
-one plan; with the plan each site encodes its own rows. What the experiment file gives (`[features]`) need not be
-reported at all.
+Each site reports, for every column, its kind with its moments or its categories over its training rows, and nothing
+else. The reports become one plan; with the plan each site encodes its own rows. What the experiment file gives
+(`[features]`) need not be reported at all.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
-from fedaccord.data.tables import Cells, Table, read_numbers, report_cells
-from fedaccord.errors import DataError
+from fedaccord.data.scaling import FARTHEST, Moments, pool_moments
+from fedaccord.data.tables import Cells, Table, are_missing, by_value, plain, read_numbers, report_cells
+from fedaccord.errors import DataError, did_you_mean
 
 MOST_CATEGORIES = 200
+MOSTLY = 0.9  # a column of which this share are numbers is one of numbers; the other cells are wrong
 Floats = NDArray[np.float32]
 
 
 class ColumnReport(BaseModel):
     """What a site says of one column: moments of a number, categories of a word; never a row."""
 
-    kind: Literal["number", "category"]
+    model_config = ConfigDict(frozen=True)
+
+    kind: Literal["number", "category", "empty"]
     missing: int = 0
     n: int = 0
     mean: float = 0.0
@@ -41,9 +45,20 @@ class ColumnPlan(BaseModel):
     kind: Literal["number", "category", "text"]
     mean: float = 0.0
     scale: float = 1.0
+    cut: bool = True  # numbers far out are cut; not where the experiment file asks for numbers as they are
     flag_missing: bool = False
     values: tuple[str, ...] = ()
+    closed: bool = False  # the experiment file gives the values, so that any other is wrong
     width: int = 1  # text: number of hashed features
+
+    @property
+    def features(self) -> list[str]:
+        """The names of the features this column becomes."""
+        if self.kind == "number":
+            return [self.name] + ([f"{self.name} is missing"] if self.flag_missing else [])
+        if self.kind == "category":
+            return [f"{self.name} = {value}" for value in self.values]
+        return [f"{self.name} #{i}" for i in range(self.width)]
 
 
 class FeaturePlan(BaseModel):
@@ -57,44 +72,46 @@ class FeaturePlan(BaseModel):
     @property
     def names(self) -> list[str]:
         """The name of every encoded feature."""
-        names: list[str] = []
-        for column in self.columns:
-            if column.kind == "number":
-                names += [column.name] + ([f"{column.name} is missing"] if column.flag_missing else [])
-            elif column.kind == "category":
-                names += [f"{column.name} = {value}" for value in column.values]
-            else:
-                names += [f"{column.name} #{i}" for i in range(column.width)]
-        return names
+        return [name for column in self.columns for name in column.features]
 
     def encode(self, table: Table) -> tuple[Floats, dict[str, int]]:
-        """Encode a table's rows; returns the features and, by column, how many cells were missing or unknown."""
-        parts, problems, gaps = [], [], {}
+        """Encode new rows; returns the features and, by column, how many cells were missing or of no known category.
+
+        Cells that are no numbers are an error that names them.
+        """
+        x, gaps, problems = self.read(table, closed=False)
+        report_cells(problems)
+        return x, gaps
+
+    def read(self, table: Table, closed: bool = True) -> tuple[Floats, dict[str, int], list[str]]:
+        """Encode rows as `encode` does, but return what is wrong with each wrong cell instead of raising.
+
+        With `closed`, as for the sites' own tables, a word that is not among the values the experiment file gives is
+        wrong, and only missing cells are counted.
+        """
+        x = np.zeros((table.rows, len(self.names)), dtype=np.float32)
+        gaps: dict[str, int] = {}
+        problems: list[str] = []
+        start = 0
         for column in self.columns:
-            cells = table.column(column.name)
+            cells, part = table.column(column.name), x[:, start : start + len(column.features)]
+            start += len(column.features)
             if column.kind == "number":
-                values, wrong = read_numbers(cells, self.missing)
-                problems += [_wrong_cell(table, row, column.name, cells[row], "is not a number") for row in wrong]
-                missing = np.isnan(values)
-                parts.append(np.where(missing, 0.0, (values - column.mean) / column.scale)[:, None])
-                if column.flag_missing:
-                    parts.append(missing[:, None].astype(float))
-                gaps[column.name] = int(missing.sum())
+                gaps[column.name] = _encode_numbers(column, cells, self.missing, part, table, problems)
             elif column.kind == "category":
-                parts.append(np.stack([cells == value for value in column.values], 1).astype(float))
-                gaps[column.name] = int((parts[-1].sum(1) == 0).sum())
+                gaps[column.name] = _encode_words(column, cells, self.missing, part, table, problems, closed)
             else:
-                parts.append(_hash_text(cells, column.width))
-                gaps[column.name] = int(sum(cell in self.missing for cell in cells))
-        report_cells(f"'{table.path.name}' has cells that cannot be read", problems)
-        return np.concatenate(parts, axis=1).astype(np.float32), {k: v for k, v in gaps.items() if v}
+                absent = are_missing(cells, self.missing)
+                part[:] = _hash_text(["" if a else c for c, a in zip(cells, absent, strict=True)], column.width)
+                gaps[column.name] = int(absent.sum())
+        return x, {name: number for name, number in gaps.items() if number}, problems
 
 
 def describe_columns(
     table: Table, names: Sequence[str], missing: Sequence[str], train: NDArray[np.int64],
     numbers: Sequence[str] = (), words: Sequence[str] = (),
 ) -> dict[str, ColumnReport]:  # fmt: skip
-    """Report a site's columns: moments over its training rows, categories over all of them.
+    """Report a site's columns over its training rows.
 
     Columns in `numbers` are numbers by decree: a cell that is none is wrong, not a category. Those in `words` are
     categories, whatever they look like.
@@ -102,89 +119,116 @@ def describe_columns(
     reports = {}
     for name in names:
         cells = table.column(name)
+        absent = are_missing(cells, missing)
+        given, gaps = int((~absent).sum()), int(absent[train].sum())
         values, wrong = read_numbers(cells, missing)
-        absent = int(sum(cell in missing for cell in cells))
-        if name not in words and (name in numbers or not wrong):
+        if name in numbers or (name not in words and given and len(wrong) <= (1 - MOSTLY) * given):
             seen = values[train][~np.isnan(values[train])]
-            reports[name] = ColumnReport(
-                kind="number", missing=absent, n=len(seen),
-                mean=float(seen.mean()) if len(seen) else 0.0, variance=float(seen.var()) if len(seen) else 0.0,
-            )  # fmt: skip
+            mean, variance = (float(seen.mean()), float(seen.var())) if len(seen) else (0.0, 0.0)
+            reports[name] = ColumnReport(kind="number", missing=gaps, n=len(seen), mean=mean, variance=variance)
+        elif name in words or given:
+            found = sorted({plain(cell) for cell in set(cells[train][~absent[train]])})
+            reports[name] = ColumnReport(kind="category", missing=gaps, values=found)
         else:
-            reports[name] = ColumnReport(kind="category", missing=absent, values=_categories(cells, missing))
+            reports[name] = ColumnReport(kind="empty", missing=gaps)
     return reports
 
 
 def agree(
     reports: Mapping[str, Mapping[str, ColumnReport]], missing: Sequence[str],
     numbers: Mapping[str, Sequence[float]] | None = None, categories: Mapping[str, Sequence[str]] | None = None,
-    text: Sequence[str] = (), text_width: int = 256, scale: bool = True, words: Sequence[str] = (),
-    order: Sequence[str] = (),
+    text: Sequence[str] = (), text_width: int = 256, scale: bool = True, order: Sequence[str] = (),
 ) -> FeaturePlan:  # fmt: skip
-    """Make one plan of all sites' reports and of what the experiment file gives.
-
-    `words` are categories by decree although they look like numbers; `order` is the order of the columns.
-    """
+    """Make one plan of all sites' reports and of what the experiment file gives; `order` is that of the columns."""
     given_numbers, given_categories = dict(numbers or {}), dict(categories or {})
     columns = []
     for name in order or list(dict.fromkeys(name for report in reports.values() for name in report)):
-        told = [site[name] for site in reports.values() if name in site]
-        flag = any(report.missing for report in told)
+        told = {site: report[name] for site, report in reports.items() if name in report}
         if name in text:
             columns.append(ColumnPlan(name=name, kind="text", width=text_width))
         elif name in given_categories:
-            columns.append(ColumnPlan(name=name, kind="category", values=tuple(given_categories[name])))
+            values = tuple(dict.fromkeys(plain(value) for value in given_categories[name]))
+            columns.append(ColumnPlan(name=name, kind="category", values=values, closed=True))
         elif name in given_numbers:
             mean, spread = given_numbers[name]
-            columns.append(ColumnPlan(name=name, kind="number", mean=mean, scale=spread or 1.0, flag_missing=True))
-        elif name not in words and all(report.kind == "number" for report in told):
-            mean, spread = _pooled(told) if scale else (0.0, 1.0)
-            columns.append(ColumnPlan(name=name, kind="number", mean=mean, scale=spread, flag_missing=flag))
+            columns.append(ColumnPlan(name=name, kind="number", mean=mean, scale=spread, flag_missing=True))
+        elif any(report.kind == "category" for report in told.values()):
+            columns.append(ColumnPlan(name=name, kind="category", values=_vocabulary(name, told)))
         else:
-            columns.append(ColumnPlan(name=name, kind="category", values=_vocabulary(name, reports, name in words)))
-    if not columns:
-        raise DataError("no feature columns are left beside the label")
-    return FeaturePlan(columns=tuple(columns), missing=tuple(missing))
+            mean, spread = _pooled(list(told.values())) if scale else (0.0, 1.0)
+            flag = any(report.missing for report in told.values())
+            columns.append(
+                ColumnPlan(name=name, kind="number", mean=mean, scale=spread, cut=scale, flag_missing=flag)
+            )
+    plan = FeaturePlan(columns=tuple(columns), missing=tuple(missing))
+    if not plan.names:
+        raise DataError("no features are left: beside the labels the sites have no columns, or empty ones only")
+    return plan
 
 
 def _pooled(told: Sequence[ColumnReport]) -> tuple[float, float]:
     """Return mean and standard deviation of all sites' rows together, from their moments alone."""
-    total = sum(r.n for r in told)
-    if not total:
-        return 0.0, 1.0
-    mean = sum(r.n * r.mean for r in told) / total
-    variance = sum(r.n * (r.variance + r.mean**2) for r in told) / total - mean**2
-    return mean, float(np.sqrt(variance)) if variance > 1e-12 else 1.0
+    parts = [Moments(np.array(r.n), np.array(r.mean), np.array(r.variance)) for r in told]
+    moments = pool_moments(parts)
+    spread = float(np.sqrt(moments.variance))
+    return float(moments.mean), spread if spread > 1e-12 else 1.0
 
 
-def _vocabulary(name: str, reports: Mapping[str, Mapping[str, ColumnReport]], decreed: bool) -> tuple[str, ...]:
-    kinds = {site: report[name].kind for site, report in reports.items() if name in report}
-    if not decreed and set(kinds.values()) == {"number", "category"}:
-        words = next(site for site, kind in kinds.items() if kind == "category")
-        examples = ", ".join(repr(v) for v in reports[words][name].values[:3])
+def _vocabulary(name: str, told: Mapping[str, ColumnReport]) -> tuple[str, ...]:
+    """Return the categories of all sites together."""
+    numbers = [site for site, report in told.items() if report.kind == "number"]
+    if numbers:
+        site, words = next((site, report.values) for site, report in told.items() if report.kind == "category")
+        examples = ", ".join(f"'{value}'" for value in words[:3]) + (", …" if len(words) > 3 else "")
         raise DataError(
-            f"column '{name}' holds numbers at some sites but words at site '{words}' ({examples}, ...); "
-            "name it in features.numbers or features.categories"
+            f"column '{name}' holds numbers at site '{numbers[0]}' but words at site '{site}' ({examples}); "
+            "name every feature column in features.numbers or features.categories"
         )
-    values = sorted({value for report in reports.values() if name in report for value in report[name].values})
+    values = sorted({value for report in told.values() for value in report.values})
     if len(values) > MOST_CATEGORIES:
         raise DataError(
-            f"column '{name}' has {len(values)} different words; name it in features.text, features.ignore, "
-            "or give its categories in features.categories"
+            f"column '{name}' has {len(values)} different words; name it in features.text or features.ignore, or give "
+            "its values in features.categories"
         )
     return tuple(values)
 
 
-def _categories(cells: Cells, missing: Sequence[str]) -> list[str]:
-    return sorted({str(cell) for cell in cells} - set(missing))
+def _encode_numbers(
+    column: ColumnPlan, cells: Cells, missing: Sequence[str], part: Floats, table: Table, problems: list[str]
+) -> int:
+    values, wrong = read_numbers(cells, missing)
+    problems += [table.wrong(row, column.name, f"'{cells[row]}' is not a number") for row in wrong.tolist()]
+    absent = np.isnan(values)
+    scaled = (values - column.mean) / column.scale
+    # A number that hardly varies where it was measured must not explode elsewhere.
+    part[:, 0] = np.where(absent, 0.0, np.clip(scaled, -FARTHEST, FARTHEST) if column.cut else scaled)
+    if column.flag_missing:
+        part[:, 1] = absent
+    return int(absent.sum()) - len(wrong)
 
 
-def _hash_text(cells: Cells, width: int) -> NDArray[np.float64]:
+def _encode_words(
+    column: ColumnPlan, cells: Cells, missing: Sequence[str], part: Floats, table: Table, problems: list[str],
+    closed: bool,
+) -> int:  # fmt: skip
+    """Set one feature of each row; a missing or unknown word sets none. Returns how many are missing, or either."""
+    place = {value: number for number, value in enumerate(column.values)}
+    words, codes = by_value(cells)
+    absent = are_missing(np.array(words, dtype=object), missing)
+    at = np.array([-1 if gone else place.get(plain(word), -1) for word, gone in zip(words, absent, strict=True)])
+    rows = np.flatnonzero(at[codes] >= 0)
+    part[rows, at[codes][rows]] = 1.0
+    wrong = (at < 0) & ~absent & (closed and column.closed)
+    for row in np.flatnonzero(wrong[codes]).tolist():
+        what = f"'{cells[row]}' is not among its values; {did_you_mean(cells[row], column.values)}"
+        problems.append(table.wrong(row, column.name, what))
+    return int(absent[codes].sum()) if closed else table.rows - len(rows)
+
+
+def _hash_text(texts: list[str], width: int) -> Floats:
     from sklearn.feature_extraction.text import HashingVectorizer  # imported here: it takes a second to load
 
-    vectorizer = HashingVectorizer(n_features=width, alternate_sign=False, norm="l2", ngram_range=(1, 2))
-    return np.asarray(vectorizer.transform([str(cell) for cell in cells]).toarray(), dtype=np.float64)
-
-
-def _wrong_cell(table: Table, row: int, column: str, value: Any, what: str) -> str:
-    return f"line {table.line(row)}, column '{column}': '{value}' {what}"
+    vectorizer = HashingVectorizer(
+        n_features=width, alternate_sign=False, norm="l2", ngram_range=(1, 2), dtype=np.float32
+    )
+    return np.asarray(vectorizer.transform(texts).toarray(), dtype=np.float32)

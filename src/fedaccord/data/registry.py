@@ -48,7 +48,7 @@ def dataset_files(name: str, folder: Path) -> list[Path]:
     """Return the files of a data set: a catalogue name, or the path of an .npz file; empty for a bundled one."""
     check_dataset(name)
     if name.endswith(".npz"):
-        return [existing(folder / name, "data.dataset")]
+        return [existing(locate(name, folder), "data.dataset")]
     entry = DATASETS[name]
     if not entry.files:
         return []
@@ -59,6 +59,14 @@ def dataset_files(name: str, folder: Path) -> list[Path]:
             "which is not set"
         )
     return [existing(Path(root) / file, f"data.dataset: '{name}', by {DATA_VARIABLE}") for file in entry.files]
+
+
+def locate(name: str, folder: Path) -> Path:
+    """Return where a file or folder is that an experiment names: beside it, or else below the data folder."""
+    beside, root = folder / name, os.environ.get(DATA_VARIABLE)
+    if root and not os.path.exists(beside) and os.path.exists(Path(root) / name):  # a path's own exists() may raise
+        return Path(root).resolve() / name
+    return beside
 
 
 def existing(path: Path, where: str = "") -> Path:

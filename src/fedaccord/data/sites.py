@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from fedaccord.data.annotate import Annotated, observe, read_annotations
-from fedaccord.data.dataset import Array, Dataset, Rows, from_arrays, read_npz
+from fedaccord.data.dataset import BRIGHTEST, Array, Dataset, Rows, from_arrays, read_npz
 from fedaccord.data.features import FeaturePlan
 from fedaccord.data.partition import Partition, split
 from fedaccord.data.registry import existing
@@ -44,6 +44,8 @@ class FederationData:
     features: FeaturePlan | None = None  # how tables became features
     gaps: dict[str, dict[str, int]] = field(default_factory=dict)  # missing cells by site and column
     groups: list[str] = field(default_factory=list)  # of the sensitive attribute
+    moments: dict[str, Moments] = field(default_factory=dict)  # by which sites' samples were scaled
+    brightest: int = BRIGHTEST  # the value of a white pixel
 
     def add(self, site: SiteData, test: float) -> None:
         """Add a site, and note when it is too small for the test share asked for."""
@@ -68,11 +70,11 @@ def split_dataset(
         if name not in site_names:
             raise ConfigError(f"data.views: there is no site '{name}'; {did_you_mean(name, site_names)}")
     scaled = standardise == "site" or (standardise == "auto" and not dataset.images)
-    wanted = [views.get(name, view) for name in site_names]
+    wanted = [_knows_its_own(views.get(name, view), partition["kind"]) for name in site_names]
     uses_clean = any(getattr(v, "generate", None) == "instance" for v in wanted)
     predictions = clean(replace(dataset, train=rows)) if uses_clean and clean else None
 
-    result = FederationData(space, {}, dataset.shape, notes=list(parts.notes))
+    result = FederationData(space, {}, dataset.shape, notes=list(parts.notes), brightest=dataset.brightest)
     if samples is not None and samples > len(rows):
         result.notes.append(f"data.samples asks for {samples}, but there are {len(rows)}; all are used")
     moments: list[Moments] = []
@@ -87,7 +89,11 @@ def split_dataset(
         if seen.left_out:
             result.notes.append(f"site '{name}' leaves out {seen.left_out} samples of classes it does not know")
         result.add(_site(name, seen, test, derive(seed, "test", name), scaled, moments), test)
-    result.partition = {"asked": dict(partition), "used": parts.report(_classes(rows, dataset), space.names)}
+    result.moments = dict(zip(site_names, moments, strict=False))  # none at all where nothing was scaled
+    used = parts.report(_classes(rows, dataset), space.names)
+    if rows.y is None:
+        used["histogram"] = None  # tags were dealt without looking at them
+    result.partition = {"asked": dict(partition), "used": used}
     result.histogram = _histogram(result.sites, space)
     if test_file is not None:
         result.test, result.test_source = _own_test(test_file, result, moments)
@@ -125,6 +131,7 @@ def read_sites(
         own = file.test
         held = None if own is None else read_annotations(own, file.labels, declared, result.space, where)
         result.add(_site(name, seen, test, derive(seed, "test", name), not file.images, moments, held), test)
+    result.moments = dict(zip(data, moments, strict=False))
     result.sites = {name: result.sites[name] for name in files}
     if test_file is not None:
         result.test, result.test_source = _own_test(test_file, result, moments)
@@ -202,17 +209,30 @@ def _parts(dataset: Dataset, rows: Rows, partition: Mapping[str, Any], seed: int
             hint = did_you_mean(by, rows.columns)
             raise ConfigError(f"data.partition.by: '{dataset.name}' has no column '{by}'; {hint}")
         ids = rows.columns[by]
+    if rows.y is None and partition["kind"] not in ("iid", "quantity", "natural"):
+        raise ConfigError(
+            f"data.partition: '{dataset.name}' has no true classes, so '{partition['kind']}' cannot deal them; "
+            "use iid, quantity or natural"
+        )
     groups = None
-    if "coarse" in dataset.groupings:
+    if "coarse" in dataset.groupings and partition.get("level", "coarse") == "coarse":
         names = list(dataset.labels)
         groups = np.zeros(len(names), dtype=np.int64)
         for number, members in enumerate(dataset.groupings["coarse"].values()):
             groups[[names.index(m) for m in members]] = number
     rng = np.random.default_rng(derive(seed, "partition"))
+    given = {key: value for key, value in partition.items() if key != "level"}
     try:
-        return split(_classes(rows, dataset), partition, rng, ids, groups)
+        return split(_classes(rows, dataset), given, rng, ids, groups)
     except PartitionError as error:
         raise PartitionError(f"data.partition: {error}") from None
+
+
+def _knows_its_own(view: AnyView, partition: str) -> AnyView:
+    """Return the view of a site; where each is dealt a set of labels, an exact one knows that set unless it says."""
+    if partition == "label-sets" and isinstance(view, ExactView) and view.known is None:
+        return view.model_copy(update={"known": "own"})
+    return view
 
 
 def _classes(rows: Rows, dataset: Dataset) -> Array:
@@ -286,7 +306,7 @@ def _server_test(
 def _histogram(sites: Mapping[str, SiteData], space: LabelSpace) -> dict[str, dict[str, int]] | None:
     counts = {}
     for name, site in sites.items():
-        truth = site.train.truth if site.train.truth is not None else None
+        truth = site.train.truth
         if truth is None:
             return None
         by_class = torch.bincount(truth[truth >= 0], minlength=len(space)).tolist()

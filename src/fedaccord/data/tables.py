@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+import csv
+import gzip
+import re
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,26 +19,40 @@ from fedaccord.errors import DataError, did_you_mean
 Cells = NDArray[np.object_]
 CSV_ENDINGS = (".csv", ".tsv", ".data", ".txt", ".csv.gz", ".tsv.gz")
 SHOWN = 10
+LARGEST = 1e30  # squares of larger numbers leave no room for a variance
+_TRUTH = {"true": 1.0, "false": 0.0}
+_WHOLE = re.compile(r"([+-]?\d+)\.0+")
 
 
 @dataclass(frozen=True)
 class Table:
-    """Columns of text cells; `first_row` is the line number of the first data row in the file."""
+    """Columns of text cells, and the line of the file (in a .parquet file: the row) in which each row stands."""
 
     path: Path
     columns: dict[str, Cells]
-    rows: int
-    first_row: int
+    lines: NDArray[np.int64]
+    title: str = ""  # what messages call the file; several sites' files may have the same name
+
+    @property
+    def shown(self) -> str:
+        """The file's name in messages."""
+        return self.title or self.path.name
+
+    @property
+    def rows(self) -> int:
+        """The number of rows."""
+        return len(self.lines)
 
     def column(self, name: str) -> Cells:
         """Return a column by name; an unknown one is an error that says the closest."""
         if name not in self.columns:
-            raise DataError(f"'{self.path.name}' has no column '{name}'; {did_you_mean(name, self.columns)}")
+            raise DataError(f"'{self.shown}' has no column '{name}'; {did_you_mean(name, self.columns)}")
         return self.columns[name]
 
-    def line(self, row: int) -> int:
-        """Return the line of the file in which a row stands."""
-        return row + self.first_row
+    def wrong(self, row: int, column: str, what: str) -> str:
+        """Say what is wrong with one cell, and where it stands."""
+        unit = "row" if self.path.name.lower().endswith(".parquet") else "line"
+        return f"{self.shown}, {unit} {self.lines[row]}, column '{column}': {what}"
 
 
 def is_table(path: Path) -> bool:
@@ -43,67 +60,136 @@ def is_table(path: Path) -> bool:
     return path.name.lower().endswith((*CSV_ENDINGS, ".parquet"))
 
 
-def read_table(path: Path, header: Sequence[str] | None = None) -> Table:
-    """Read a .csv or .parquet file; `header` names the columns of a file without a header line."""
-    import pandas as pd  # imported here: pandas takes a second to load
+def read_table(path: Path, header: Sequence[str] | None = None, where: str = "", title: str = "") -> Table:
+    """Read a .csv, .tsv or .parquet file; `header` names the columns of a text file without a header line.
 
-    existing(path)
+    A column without a name, such as the row numbers that pandas writes, is left out: nothing can ask for it.
+    """
+    existing(path, where)
     try:
-        if path.name.endswith(".parquet"):
-            frame = pd.read_parquet(path)
+        if path.name.lower().endswith(".parquet"):
+            names, columns, lines = _read_parquet(path)
         else:
-            separator = "\t" if ".tsv" in path.name else ","
-            frame = pd.read_csv(
-                path, sep=separator, dtype=str, keep_default_na=False, skipinitialspace=True,
-                header=0 if header is None else None, names=None if header is None else list(header),
-                encoding="utf-8-sig", index_col=False,
-            )  # fmt: skip
-    except (ValueError, OSError, UnicodeDecodeError, pd.errors.ParserError) as error:
-        raise DataError(f"'{path}' cannot be read as a table: {' '.join(str(error).split())}") from None
-    if not len(frame):
+            names, columns, lines = _read_text(path, header)
+    except (OSError, EOFError, UnicodeDecodeError, csv.Error) as error:
+        reason = "it is not UTF-8 text" if isinstance(error, UnicodeDecodeError) else error
+        raise DataError(f"'{path}' cannot be read as a table: {reason}") from None
+    if not lines:
         raise DataError(f"'{path}' has no rows")
-    names = [str(name).strip() for name in frame.columns]
-    for name in names:
+    for name in filter(None, names):
         if names.count(name) > 1:
             raise DataError(f"'{path}' has two columns named '{name}'")
-    columns = {name: _text(frame.iloc[:, i].to_numpy()) for i, name in enumerate(names)}
-    return Table(path, columns, len(frame), 1 if header is not None or path.suffix == ".parquet" else 2)
+    cells = {name: _as_array(column) for name, column in zip(names, columns, strict=True) if name}
+    return Table(path, cells, np.array(lines, dtype=np.int64), title)
 
 
-def report_cells(what: str, problems: Iterable[str]) -> None:
+def report_cells(problems: Sequence[str]) -> None:
     """Raise a DataError that shows the first ten wrong cells and counts the rest; nothing happens without any."""
-    found = list(problems)
-    if found:
-        more = f"; and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
-        raise DataError(f"{what}: " + "; ".join(found[:SHOWN]) + more)
+    if problems:
+        more = f"; and {len(problems) - SHOWN} more" if len(problems) > SHOWN else ""
+        cells = "a cell" if len(problems) == 1 else f"{len(problems)} cells"
+        raise DataError(f"{cells} cannot be read: " + "; ".join(problems[:SHOWN]) + more)
 
 
-def read_numbers(cells: Cells, missing: Collection[str]) -> tuple[NDArray[np.float64], list[int]]:
-    """Parse a column of numbers; missing cells are NaN, and the rows of cells that are no numbers are returned."""
+def are_missing(cells: Cells, missing: Collection[str]) -> NDArray[np.bool_]:
+    """Say of each cell whether its value is missing."""
+    words = {"", *missing}
+    return np.fromiter((cell in words for cell in cells), dtype=bool, count=len(cells))
+
+
+def read_numbers(cells: Cells, missing: Collection[str]) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Parse a column of numbers; missing and wrong cells are NaN, and the rows of wrong ones are returned."""
     values = np.full(len(cells), np.nan)
-    wrong = []
-    for row, cell in enumerate(cells):
-        if cell in missing:
-            continue
-        try:
-            values[row] = float(cell)
-        except ValueError:
-            wrong.append(row)
-            continue
-        if not np.isfinite(values[row]):
-            wrong.append(row)
-    return values, wrong
+    given = np.flatnonzero(~are_missing(cells, missing))
+    try:
+        if any("_" in cell for cell in cells):  # Python would read 1_000 as a number
+            raise ValueError
+        values[given] = cells[given].astype(np.float64)
+    except ValueError:
+        values[given] = [_number(cell) for cell in cells[given]]
+    values[~(np.abs(values) <= LARGEST)] = np.nan
+    return values, given[np.isnan(values[given])]
 
 
-def _text(values: NDArray[Any]) -> Cells:
-    return np.array([_cell(value) for value in values.tolist()], dtype=object)
+def plain(cell: str) -> str:
+    """Return a word as categories compare it: a whole number means the same with and without `.0`."""
+    whole = _WHOLE.fullmatch(cell)
+    return whole[1] if whole else cell
 
 
-def _cell(value: Any) -> str:
-    if value is None or value != value:
-        return ""
+def by_value(cells: Cells) -> tuple[list[str], NDArray[np.int64]]:
+    """Return the different cells of a column, in order of appearance, and for each row which of them it holds."""
+    place: dict[str, int] = {}
+    codes = [place.setdefault(cell, len(place)) for cell in cells]
+    return list(place), np.array(codes, dtype=np.int64)
+
+
+def _read_text(path: Path, header: Sequence[str] | None) -> tuple[list[str], list[Sequence[str]], list[int]]:
+    name = path.name.lower()
+    opener = gzip.open if name.endswith(".gz") else open
+    with opener(path, "rt", encoding="utf-8-sig", newline="") as file:  # some programs put a mark at the beginning
+        rows = _rows_of(file, "\t" if ".tsv" in name else ",")
+        names = [name.strip() for name in header] if header is not None else next(rows, (0, list[str]()))[1]
+        lines, cells, ragged = [], [], []
+        for line, row in rows:
+            if len(row) == len(names):
+                lines.append(line)
+                cells.append(row)
+            else:
+                ragged.append(f"line {line} has {len(row)} cells")
+    if ragged:
+        more = f"; and {len(ragged) - SHOWN} more" if len(ragged) > SHOWN else ""
+        what = "are named" if header is not None else "are in its header"
+        raise DataError(f"'{path}': {len(names)} columns {what}, but " + "; ".join(ragged[:SHOWN]) + more)
+    columns: list[Sequence[str]] = list(zip(*cells, strict=True)) if cells else [() for _ in names]
+    return names, columns, lines
+
+
+def _rows_of(file: IO[str], separator: str) -> Iterator[tuple[int, list[str]]]:
+    """Yield the rows of a text file with the line each begins in; empty lines are left out."""
+    reader = csv.reader(file, delimiter=separator, skipinitialspace=True, strict=True)
+    line = 1
+    for row in reader:
+        cells = [cell.strip() for cell in row]
+        if cells not in ([], [""]):
+            yield line, cells
+        line = reader.line_num + 1
+
+
+def _read_parquet(path: Path) -> tuple[list[str], list[Sequence[str]], list[int]]:
+    import pandas as pd  # imported here: pandas takes a second to load
+
+    try:
+        frame = pd.read_parquet(path)
+    except ValueError as error:  # pyarrow's errors are among them
+        raise DataError(f"'{path}' cannot be read as a table: {' '.join(str(error).split())}") from None
+    columns: list[Sequence[str]] = []
+    for number, name in enumerate(frame.columns):
+        column = frame.iloc[:, number]
+        gaps = column.isna().to_numpy()
+        values = column.tolist()
+        if any(isinstance(value, list | tuple | dict | np.ndarray) for value in values):
+            raise DataError(f"'{path}': column '{name}' holds lists; write several labels as text, `a;b` or `a|b`")
+        columns.append(["" if gap else _text(value) for value, gap in zip(values, gaps, strict=True)])
+    return [str(name).strip() for name in frame.columns], columns, list(range(1, len(frame) + 1))
+
+
+def _text(value: Any) -> str:
     if isinstance(value, float) and value.is_integer():
         return str(int(value))  # a whole number with gaps in its column arrives as a float
-    if isinstance(value, bool):
-        return str(int(value))
     return str(value).strip()
+
+
+def _as_array(cells: Sequence[str]) -> Cells:
+    array = np.empty(len(cells), dtype=object)
+    array[:] = cells
+    return array
+
+
+def _number(cell: str) -> float:
+    if "_" in cell:
+        return np.nan
+    try:
+        return float(cell)
+    except ValueError:
+        return _TRUTH.get(cell.lower(), np.nan)

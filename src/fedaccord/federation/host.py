@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from fedaccord.data.site_data import SiteData
 from fedaccord.errors import FedAccordError
@@ -18,7 +18,9 @@ from fedaccord.labels.views import Exact, View
 from fedaccord.messages.message import Message, SiteId
 from fedaccord.models.layout import Layout
 from fedaccord.models.network import Network
-from fedaccord.training.local import train_locally
+from fedaccord.seeds import derive
+from fedaccord.training.local import seeded, train_locally
+from fedaccord.training.settings import TrainingSettings
 from fedaccord.training.work import LocalWork
 
 PERSONAL = "personal"  # prefix of the tensors a site keeps of the model
@@ -48,7 +50,9 @@ class SiteHost:
         if task not in self._tasks:
             raise FedAccordError(f"site '{site}' knows no task '{task}'")
         work = self._work(site, brief, memory)
-        return self._addressed(self._tasks[task](work), brief), work.memory
+        with seeded(derive(self.seed, "task", task, site, work.round)):
+            reply = self._tasks[task](work)
+        return self._addressed(reply, brief), work.memory
 
     def _work(self, site: SiteId, brief: Message, memory: Message) -> LocalWork:
         data = self.sites[site]
@@ -56,13 +60,13 @@ class SiteHost:
         settings = self.recipe.settings
         round_ = int(brief.numbers["round"])
         kept = Message(dict(memory.tensors), dict(memory.numbers), dict(memory.words))
-        view = data.view.widened() if settings.softmax == "full" else data.view
+        view = trained_view(data, settings)
         if PRIOR in memory.tensors:
             view = view.with_offset(memory.tensors[PRIOR])
         return LocalWork(
             site=data, view=view, model=self.network, brief=brief, memory=kept, round=round_,
             lr=settings.lr_at(round_), parameters=self._parameters,
-            received=[p.detach().clone() for p in self._parameters], seed=self.seed,
+            received=[p.detach().clone() for p in self._parameters], seed=self.seed, rows=annotated_rows(data),
         )  # fmt: skip
 
     @torch.no_grad()
@@ -75,17 +79,17 @@ class SiteHost:
         torch._foreach_copy_([self._tensors[n] for n in names], [values[n].to(self.device) for n in names])
 
     def _join(self, data: SiteData) -> Message:
-        view = data.view.widened() if self.recipe.settings.softmax == "full" else data.view
-        return Message({"informs": view.informs()}, {"samples": len(data.train)}, {"view": view.kind})
+        view = trained_view(data, self.recipe.settings)
+        samples = int(data.view.annotated(data.train.target).sum())
+        return Message({"informs": view.informs()}, {"samples": samples}, {"view": view.kind})
 
     def _train(self, work: LocalWork) -> Message:
         offset = self._use_prior(work)
         if offset is not None:
             work.memory.tensors[PRIOR] = offset
         recipe = self.recipe
-        loss = train_locally(work, recipe.objective, recipe.site_solver, recipe.settings)
-        reply = Message(numbers={"samples": len(work.site.train), "loss": loss})
-        recipe.objective.finish(work, reply)
+        reply = train_locally(work, recipe.objective, recipe.site_solver, recipe.settings)
+        reply.numbers["samples"] = len(work.site.train) if work.rows is None else len(work.rows)
         reply.put(MODEL, {name: self._tensors[name].detach() for name in self._shared})
         work.memory.put(PERSONAL, {name: self._tensors[name].detach().clone() for name in self._kept})
         return reply
@@ -98,30 +102,52 @@ class SiteHost:
         if not len(test):
             return Message(numbers={"samples": 0})
         truth = None if test.truth is None else test.truth.cpu()
-        metrics, counts = site_metrics(work.view, logits, test.target.cpu(), truth)
+        metrics, counts = site_metrics(judging_view(work.site, work.view), logits, test.target.cpu(), truth)
         return Message({"confusion": counts}, {**finite(metrics), "samples": len(test)})
 
     def _use_prior(self, work: LocalWork) -> Tensor | None:
         """Estimate the site's prior with the model as it is and put it into the view; None for a site without one."""
-        settings = self.recipe.settings
-        if not uses_prior(settings.prior, work.site.view):
-            return None
-        data = work.site.train
-        if isinstance(work.view, Exact):
-            seen = data.target >= 0
-            confidences = torch.nn.functional.one_hot(data.target[seen], len(work.view.space)).float()
-        else:
-            confidences = work.view.posterior(predict_logits(work.model, data.x), data.target)
-        # Unknown labels stay unknown whatever is counted, so the view's own support is used, not the last prior's.
-        base = work.site.view.widened() if settings.softmax == "full" else work.site.view
-        offset = site_offset(base, confidences.cpu(), settings.prior_count)
-        work.view = base.with_offset(offset)
+        offset = estimate_prior(work.site, work.view, work.model, self.recipe.settings)
+        if offset is not None:
+            work.view = work.view.with_offset(offset)
         return offset
 
     def _addressed(self, reply: Message, brief: Message) -> Message:
         reply.words["run"] = brief.words["run"]
         reply.numbers["round"] = brief.numbers["round"]
         return reply
+
+
+def trained_view(site: SiteData, settings: TrainingSettings) -> View:
+    """Return the view a site trains through: its own, or with the softmax over all labels."""
+    return site.view.widened() if settings.softmax == "full" else site.view
+
+
+def judging_view(site: SiteData, trained: View) -> View:
+    """Return the view a site is judged through: its own task, whatever the softmax in training, with its prior."""
+    if site.view.offset is None or trained.offset is None:
+        return site.view if trained.offset is None else trained
+    return trained.with_offset(trained.offset.masked_fill(~torch.isfinite(site.view.offset), float("-inf")))
+
+
+def annotated_rows(site: SiteData) -> Tensor | None:
+    """Return the training rows whose annotations say anything; None when all do."""
+    says = site.view.annotated(site.train.target)
+    return None if bool(says.all()) else says.nonzero().flatten()
+
+
+def estimate_prior(site: SiteData, view: View, model: nn.Module, settings: TrainingSettings) -> Tensor | None:
+    """Estimate a site's prior with a model and the view it has so far; None for a site without one."""
+    if not uses_prior(settings.prior, site.view):
+        return None
+    data = site.train
+    if isinstance(view, Exact):
+        seen = data.target >= 0
+        confidences = torch.nn.functional.one_hot(data.target[seen], len(view.space)).float()
+    else:
+        confidences = view.posterior(predict_logits(model, data.x), data.target)
+    # Unknown labels stay unknown whatever is counted, so the view's own support is used, not the last prior's.
+    return site_offset(trained_view(site, settings), confidences.cpu(), settings.prior_count)
 
 
 def uses_prior(setting: str, view: View) -> bool:
@@ -138,4 +164,6 @@ def site_tensors(sites: Mapping[SiteId, SiteData]) -> dict[str, Tensor]:
             tensors[f"{name}/{part}/target"] = samples.target
             if samples.truth is not None:
                 tensors[f"{name}/{part}/truth"] = samples.truth
+            if samples.group is not None:
+                tensors[f"{name}/{part}/group"] = samples.group
     return tensors

@@ -18,6 +18,9 @@ from fedaccord.training.work import LocalWork
 if TYPE_CHECKING:
     from fedaccord.federation.server import Server, SiteCard
 
+SILENT = "silent"
+"""The word in a reply of a site that has nothing to send this round: it is left out without being dropped."""
+
 ServerStep = Callable[["Server"], None]
 SiteTask = Callable[[LocalWork], Message]
 

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -15,9 +15,10 @@ from torch import Tensor
 
 from fedaccord.evaluation.metrics import Metrics, class_metrics, finite, summarise_sites
 from fedaccord.evaluation.predict import predict_logits
-from fedaccord.federation.server import POOL, Dropped, Server
+from fedaccord.federation.server import Dropped, Server
 from fedaccord.messages.checks import is_finite
 from fedaccord.messages.message import Message, SiteId
+from fedaccord.messages.names import POOL
 
 
 @dataclass
@@ -47,10 +48,12 @@ class RoundRecord:
     evaluation: Evaluation | None = None
 
 
-def play_round(server: Server, evaluated: bool = True) -> RoundRecord:
-    """Play one round; afterwards the server's state is that of the finished round."""
+def play_round(server: Server, evaluated: bool | Callable[[], bool] = True) -> RoundRecord:
+    """Play one round; afterwards the server's state is that of the finished round.
+
+    `evaluated` may be a question that is asked when the model is ready to be evaluated.
+    """
     record = RoundRecord(server.state.round + 1)
-    before = len(server.dropped)
     recipe = server.recipe
     with _beat(record, "prepare"):
         for step in recipe.prepare:
@@ -73,18 +76,21 @@ def play_round(server: Server, evaluated: bool = True) -> RoundRecord:
         numbers = [message.numbers for message in replies.messages if is_finite(message.numbers.get("loss"))]
         losses = [(n["loss"], n["samples"]) for n in numbers]
         record.loss = sum(v * n for v, n in losses) / sum(n for _, n in losses) if losses else None
-    if evaluated:
+    if evaluated() if callable(evaluated) else evaluated:
         with _beat(record, "evaluate"):
             record.evaluation = evaluate(server)
     server.state.round += 1
-    record.dropped = server.dropped[before:]
+    server.replies = None
+    # What was dropped when the sites joined belongs to the first round's account.
+    record.dropped = server.dropped[server.told :]
+    server.told = len(server.dropped)
     return record
 
 
 def evaluate(server: Server) -> Evaluation:
     """Judge the current model: at the server where it has test data, and at every site on the site's own."""
     result = Evaluation()
-    if server.test is not None and server.recipe.aggregator is not None:
+    if server.test is not None and server.is_whole:
         x, truth = server.test
         metrics, result.confusion = class_metrics(predict_logits(server.load_network(), x), truth)
         result.global_ = finite(metrics)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -12,11 +13,19 @@ from torch import Tensor
 from fedaccord.aggregation.replies import Replies
 from fedaccord.engines.engine import Engine
 from fedaccord.errors import ConfigError, EngineError, did_you_mean
-from fedaccord.federation.recipe import Recipe
+from fedaccord.federation.recipe import SILENT, Recipe
+from fedaccord.federation.sharing import MODEL
 from fedaccord.federation.state import RunState
 from fedaccord.labels.space import LabelSpace
-from fedaccord.messages.checks import MOST_SAMPLES, find_figures_problem, find_problem
+from fedaccord.messages.checks import (
+    MOST_SAMPLES,
+    TensorSpec,
+    find_answer_problem,
+    find_figures_problem,
+    find_problem,
+)
 from fedaccord.messages.message import Failure, Message, SiteId
+from fedaccord.messages.names import POOL
 from fedaccord.models.layout import Layout
 from fedaccord.models.network import Network
 from fedaccord.seeds import derive
@@ -43,6 +52,15 @@ class Dropped:
     reason: str
     trace: str = ""
 
+    def __str__(self) -> str:
+        what = f"{self.tensor} {self.reason}".strip()
+        who = f"site '{self.site}' dropped from {self.task}" if self.site else f"{self.task} had no effect"
+        return f"round {self.round}: {who}: {what}"
+
+    def account(self) -> dict[str, str | int]:
+        """Return it as run folders write it."""
+        return {"round": self.round, "site": self.site, "task": self.task, "tensor": self.tensor, "reason": self.reason}
+
 
 @dataclass
 class Server:
@@ -59,9 +77,17 @@ class Server:
     deadline: float | None = None
     cards: dict[SiteId, SiteCard] = field(default_factory=dict)
     dropped: list[Dropped] = field(default_factory=list)
+    told: int = 0  # how many of the drops a round's record has told
+    replies: Replies | None = None  # of the round under way, for the steps that refine its result
 
     def __post_init__(self) -> None:
         self.layout = Layout.of(self.network)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the server's model is a trained whole: combined, and nothing of it kept at the sites."""
+        shared = set(self.recipe.sharing.names(self.layout))
+        return self.recipe.aggregator is not None and all(slot.name in shared for slot in self.layout.slots)
 
     @property
     def tensors(self) -> dict[str, Tensor]:
@@ -78,16 +104,16 @@ class Server:
         briefs = {site: self.address(Message(), 0) for site in self.engine.sites()}
         for site, reply in self.engine.ask("join", briefs, self.deadline).items():
             if isinstance(reply, Failure):
-                self._drop(reply.site, "join", "", reply.reason, reply.trace)
+                self.drop(reply.site, "join", "", reply.reason, reply.trace)
                 continue
             samples = reply.numbers.get("samples", -1)
             informs = reply.tensors.get("informs", torch.zeros(0))
             if not 0 <= samples <= MOST_SAMPLES:
-                self._drop(site, "join", "samples", f"joined with {samples} samples")
+                self.drop(site, "join", "samples", f"joined with {samples} samples")
                 continue
             if informs.shape != (len(self.space),):
                 shape = tuple(informs.shape)
-                self._drop(site, "join", "informs", f"the shape is {shape}, but there are {len(self.space)} labels")
+                self.drop(site, "join", "informs", f"the shape is {shape}, but there are {len(self.space)} labels")
                 continue
             self.cards[site] = SiteCard(site, int(samples), reply.words.get("view", ""), informs.bool())
         if not self.cards:
@@ -129,15 +155,22 @@ class Server:
         message.numbers["round"] = round_
         return message
 
-    def ask(self, task: str, briefs: dict[SiteId, Message]) -> dict[SiteId, Message]:
-        """Ask the sites a question of the coming round; failures are logged and left out."""
+    def ask(
+        self, task: str, briefs: dict[SiteId, Message], expected: Mapping[str, TensorSpec] | None = None
+    ) -> dict[SiteId, Message]:
+        """Ask the sites a question of the coming round; failures are noted and left out.
+
+        With `expected`, an answer must hold these tensors and no others, finite and addressed to this round.
+        """
         answers = {}
         round_ = self.state.round + 1
         replies = self.engine.ask(task, {s: self.address(b, round_) for s, b in briefs.items()}, self.deadline)
         for site in sorted(replies):
             reply = replies[site]
             if isinstance(reply, Failure):
-                self._drop(site, task, "", reply.reason, reply.trace)
+                self.drop(site, task, "", reply.reason, reply.trace)
+            elif expected is not None and (problem := find_answer_problem(reply, expected, self.run, round_)):
+                self.drop(site, task, problem.tensor, problem.reason)
             else:
                 answers[site] = reply
         return answers
@@ -156,16 +189,18 @@ class Server:
         expected = recipe.sharing.expected(self.layout, tensors)
         good: dict[SiteId, Message] = {}
         for site, reply in answers.items():
+            if SILENT in reply.words:
+                continue
             wanted = expected | dict(recipe.extras(self, self.cards[site]) if recipe.extras else {})
             problem = find_problem(reply, wanted, self.run, self.state.round + 1, self.cards[site].samples)
             if problem:
-                self._drop(site, "train", problem.tensor, problem.reason)
+                self.drop(site, "train", problem.tensor, problem.reason)
             else:
                 good[site] = reply
-        if not good:
-            return None
-        replies = self._gather(good)
-        return recipe.defence(self, replies) if recipe.defence else replies
+        self.replies = self._gather(good) if good else None
+        if self.replies is not None and recipe.defence:
+            self.replies = recipe.defence(self, self.replies)
+        return self.replies
 
     def admit_figures(self, answers: dict[SiteId, Message]) -> dict[SiteId, Message]:
         """Return the sites' answers to `evaluate` that can be written down as they are."""
@@ -173,7 +208,7 @@ class Server:
         for site, answer in answers.items():
             problem = find_figures_problem(answer, self.run, self.state.round + 1)
             if problem:
-                self._drop(site, "evaluate", problem.tensor, problem.reason)
+                self.drop(site, "evaluate", problem.tensor, problem.reason)
             else:
                 good[site] = answer
         return good
@@ -182,10 +217,15 @@ class Server:
         """Make the next model; without replies it stays as it is."""
         if replies is None or len(replies) == 0 or self.recipe.aggregator is None:
             return
-        self.state.model = self.recipe.aggregator(replies)
+        model = self.recipe.aggregator(replies)
+        if not bool(torch.isfinite(model).all()):
+            broken = next(n for n, t in self.layout.named(model).items() if not bool(torch.isfinite(t).all()))
+            self.drop("", "combine", broken, "the combined model is not finite, so the old one is kept")
+            return
+        self.state.model = model
         # A counter cannot be averaged, and its value is irrelevant with fixed momentum: the first site's is taken.
         self.state.counters = {
-            name: replies.messages[0].tensors.get(f"model/{name}", old).clone()
+            name: replies.messages[0].tensors.get(f"{MODEL}/{name}", old).clone()
             for name, old in self.state.counters.items()
         }
 
@@ -198,7 +238,7 @@ class Server:
             matrix[:] = self.state.model
         for row, site in enumerate(sites):
             for name in names:
-                matrix[row, at[name]] = good[site].tensors[f"model/{name}"].reshape(-1)
+                matrix[row, at[name]] = good[site].tensors[f"{MODEL}/{name}"].reshape(-1)
         return Replies(
             sites=sites,
             messages=tuple(good[s] for s in sites),
@@ -209,9 +249,7 @@ class Server:
             layout=self.layout,
         )
 
-    def _drop(self, site: SiteId, task: str, tensor: str, reason: str, trace: str = "") -> None:
+    def drop(self, site: SiteId, task: str, tensor: str, reason: str, trace: str = "") -> None:
+        """Note that something of a site did not reach the model, and why."""
         self.dropped.append(Dropped(self.state.round + 1, site, task, tensor, reason, trace))
 
-
-POOL = "(pool)"
-"""The name of the one place that holds all samples when a study pools them."""

@@ -26,6 +26,10 @@ class Pooled(View):
         z = below_top(logits + target[:, 0])
         return torch.logsumexp(z, -1) - torch.logsumexp(z + target[:, 1], -1)
 
+    def annotated(self, target: Tensor) -> Tensor:
+        """Say for each sample whether its evidence tells labels apart."""
+        return (target[:, 1] != 0).any(-1)
+
     def evidence(self, target: Tensor) -> Tensor:
         """Return the evidence carried along."""
         return target[:, 1]

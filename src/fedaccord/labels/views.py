@@ -21,6 +21,7 @@ from fedaccord.labels.correspondence import Groups, correspondence_matrix
 from fedaccord.labels.space import LabelSpace
 
 NOT_ANNOTATED = -1
+HUGE = 1e38  # logits beyond this are as good as infinite
 
 
 class View(ABC):
@@ -54,6 +55,8 @@ class View(ABC):
 
     def adjusted(self, logits: Tensor) -> Tensor:
         """Return the logits as this site sees them: with its prior, and without the labels it does not know."""
+        if logits.dtype in (torch.float16, torch.bfloat16):
+            logits = logits.float()  # a likelihood of half-precision logits overflows
         return logits if self.offset is None else logits + self.offset.to(logits.device)
 
     def informs(self) -> Tensor:
@@ -61,6 +64,10 @@ class View(ABC):
         if self.offset is None:
             return torch.ones(len(self.space), dtype=torch.bool)
         return torch.isfinite(self.offset)
+
+    def annotated(self, target: Tensor) -> Tensor:
+        """Say for each sample whether its annotation says anything: bool (B,)."""
+        return target != NOT_ANNOTATED
 
     def posterior(self, logits: Tensor, target: Tensor) -> Tensor:
         """Return P(true label | sample, annotation): (B, C)."""
@@ -97,7 +104,10 @@ class Exact(View):
 
     def nll(self, logits: Tensor, target: Tensor) -> Tensor:
         """Cross-entropy, restricted to the known labels."""
-        return F.cross_entropy(self.adjusted(logits), target, ignore_index=NOT_ANNOTATED, reduction="none")
+        z = self.adjusted(logits)
+        if z.ndim > 2:  # cross_entropy takes the second axis for the classes, we always the last
+            z = z.movedim(-1, 1)
+        return F.cross_entropy(z, target, ignore_index=NOT_ANNOTATED, reduction="none")
 
     def evidence(self, target: Tensor) -> Tensor:
         """Zero at the label, minus infinity elsewhere; zero everywhere where nothing was annotated."""
@@ -137,6 +147,10 @@ class Candidates(View):
     def evidence(self, target: Tensor) -> Tensor:
         """Zero on the candidates, minus infinity elsewhere."""
         return _log_mask(target)
+
+    def annotated(self, target: Tensor) -> Tensor:
+        """Say for each sample whether its set excludes any label that the site knows."""
+        return (~target & self.informs().to(target.device)).any(-1)
 
 
 class Coarse(View):
@@ -223,6 +237,10 @@ class Tags(View):
         loss = F.binary_cross_entropy_with_logits(z, target.clamp(min=0).to(z.dtype), reduction="none")
         return torch.where(counted, loss, torch.zeros_like(loss)).sum(-1)
 
+    def annotated(self, target: Tensor) -> Tensor:
+        """Say for each sample whether any of its tags is annotated."""
+        return (target != NOT_ANNOTATED).any(-1)
+
     def informs(self) -> Tensor:
         """Say for each tag whether the site knows it."""
         return self._knows
@@ -303,7 +321,11 @@ def _raise(problems: list[str], where: str) -> None:
 
 
 def below_top(z: Tensor) -> Tensor:
-    """Shift each row so that its largest logit is zero: a log-likelihood ratio of large logits keeps its digits."""
+    """Shift each row so that its largest logit is zero: a log-likelihood ratio of large logits keeps its digits.
+
+    Differences too large for a float are cut: an infinity that is no label's exclusion would become NaN.
+    """
+    z = z.clamp(min=-HUGE, max=HUGE).where(z.isfinite(), z)
     return z - z.detach().amax(-1, keepdim=True)
 
 

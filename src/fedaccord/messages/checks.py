@@ -46,6 +46,16 @@ def find_problem(
     )
 
 
+def find_answer_problem(
+    answer: Message, expected: Mapping[str, TensorSpec], run: str, round_: int
+) -> Problem | None:
+    """Return the first thing wrong with the answer to a further question, or None."""
+    for name, value in answer.numbers.items():
+        if not is_finite(value):
+            return Problem(name, f"the number is {value!r}")
+    return _address_problem(answer, run, round_) or _tensor_problem(answer.tensors, expected)
+
+
 def find_figures_problem(reply: Message, run: str, round_: int) -> Problem | None:
     """Return the first thing wrong with a site's figures, or None: finite numbers, and counts in a square."""
     for name, value in reply.numbers.items():

@@ -15,7 +15,7 @@ from fedaccord.labels.views import Exact
 from fedaccord.messages.message import Message
 from fedaccord.models.catalogue import build
 from fedaccord.seeds import derive
-from fedaccord.training.local import train_locally
+from fedaccord.training.local import seeded, train_locally
 from fedaccord.training.objectives import ViewLikelihood
 from fedaccord.training.settings import TrainingSettings
 from fedaccord.training.solvers import SGD
@@ -40,5 +40,6 @@ def clean_predictions(dataset: Dataset, seed: int) -> Array:
         memory=Message(), round=1, lr=SETTINGS.lr, parameters=parameters,
         received=[p.detach().clone() for p in parameters], seed=seed,
     )  # fmt: skip
-    train_locally(work, ViewLikelihood(), SGD(SETTINGS.momentum), SETTINGS)
+    with seeded(derive(seed, "clean", "training")):
+        train_locally(work, ViewLikelihood(), SGD(SETTINGS.momentum), SETTINGS)
     return predict_logits(network, x).softmax(-1).numpy()

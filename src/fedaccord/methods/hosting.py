@@ -10,6 +10,7 @@ from torch import Tensor
 
 from fedaccord.data.site_data import Samples, SiteData
 from fedaccord.engines.engine import HostSpec
+from fedaccord.errors import ConfigError
 from fedaccord.federation.host import SiteHost, site_tensors
 from fedaccord.labels.registry import make_view
 from fedaccord.labels.space import LabelSpace
@@ -18,6 +19,7 @@ from fedaccord.methods.registry import make_recipe
 from fedaccord.models.catalogue import build
 from fedaccord.models.network import Network, insert_personal_layer
 from fedaccord.seeds import derive
+from fedaccord.training.local import has_batch_norm
 from fedaccord.training.settings import TrainingSettings
 
 
@@ -54,6 +56,8 @@ def build_network(
     network = build(model["name"], model["settings"], tuple(model["input_shape"]), classes, derive(seed, "init"))
     if make_recipe(method, settings).personal_layer:
         insert_personal_layer(network)
+    if settings["batch"] == 1 and has_batch_norm(network):
+        raise ConfigError(f"method.batch is 1, but the model '{model['name']}' has batch-norm, which needs at least 2")
     return network
 
 
@@ -61,11 +65,11 @@ def _site(
     name: SiteId, view: dict[str, Any], space: LabelSpace, tensors: dict[str, Tensor], device: torch.device
 ) -> SiteData:
     def samples(part: str) -> Samples:
-        at = {key: tensors.get(f"{name}/{part}/{key}") for key in ("x", "target", "truth")}
+        at = {key: tensors.get(f"{name}/{part}/{key}") for key in ("x", "target", "truth", "group")}
         moved = {key: value if value is None else value.to(device) for key, value in at.items()}
         x, target = moved["x"], moved["target"]
         assert x is not None
         assert target is not None
-        return Samples(x, target, moved["truth"])
+        return Samples(x, target, moved["truth"], moved["group"])
 
     return SiteData(name, make_view(view, space), samples("train"), samples("test"))

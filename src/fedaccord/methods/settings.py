@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from fedaccord.training.settings import TrainingSettings
 
@@ -41,3 +41,10 @@ class PooledSettings(TrainingSettings):
     labels: Literal["truth", "views"] = Field(
         "truth", description="train on the true classes (an upper bound), or on what the sites' views show"
     )
+
+    @model_validator(mode="after")
+    def _no_settings_of_sites(self) -> PooledSettings:
+        for name in ("sites", "participation", "softmax", "prior", "prior_count", "bn"):
+            if getattr(self, name) != type(self).model_fields[name].default:
+                raise ValueError(f"pooled data has no sites of its own, so '{name}' has no meaning")
+        return self

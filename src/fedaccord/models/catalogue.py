@@ -87,7 +87,10 @@ def build(name: str, settings: Mapping[str, Any], input_shape: Sequence[int], cl
             module = _call_factory(name, settings, input_shape, classes)
         else:
             entry = MODELS[name]
-            module = _import(entry.builder)(input_shape, classes, **{**entry.settings, **settings})
+            try:
+                module = _import(entry.builder)(input_shape, classes, **{**entry.settings, **settings})
+            except (RuntimeError, MemoryError, OverflowError) as error:  # a layer larger than the machine's memory
+                raise ConfigError(f"the model '{name}' cannot be built: {_brief(error)}") from None
         network = as_network(module)
         _check_logits(name, network, input_shape, classes)
         if network is not module:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -12,12 +13,27 @@ from typing import Any
 
 from torch import Tensor
 
-from fedaccord.errors import RunFolderError
+from fedaccord.errors import FolderTakenError, RunFolderError
 from fedaccord.messages.message import Message, to_bytes
 from fedaccord.runs.checkpoint import pack, seal
 from fedaccord.runs.lock import FolderLock
 
 KEPT_CHECKPOINTS = 2
+MODEL_README = """\
+A model trained by FedAccord. This folder alone is enough to use it elsewhere:
+
+    fedaccord predict FOLDER FILE          class names and probabilities for new rows
+    fedaccord export FOLDER --onnx FILE    for programs without PyTorch
+
+model.safetensors is the common model, model.json says how to rebuild it. The files in sites/ hold what single sites
+keep to themselves: personal layers, label frequencies, the moments of their features. They are here because all sites
+were run by one person. To pass on the common model only, leave sites/ out, and take from model.json what is under
+"sites".
+"""
+
+
+class NotWritten(RunFolderError):
+    """A file of a run could not be written; all that was written before is there, and the run can be resumed."""
 
 
 class RunFolder:
@@ -29,11 +45,12 @@ class RunFolder:
             if not (path / "config.toml").is_file():
                 raise RunFolderError(f"'{path}' is not a run folder: it has no config.toml")
             self._lock = FolderLock(path)
+            self._sweep()
             return
         try:
             path.mkdir(parents=True, exist_ok=True)
             if any(path.iterdir()):
-                raise RunFolderError(f"the folder '{path}' is not empty; give another one with --out")
+                raise FolderTakenError(f"the folder '{path}' is not empty; give another one with --out")
             (path / "checkpoints").mkdir()
             (path / "model").mkdir()
             self._lock = FolderLock(path)
@@ -60,15 +77,38 @@ class RunFolder:
         self._append("log.txt", f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}\n")
 
     def write_checkpoint(self, state: Message, memories: Mapping[str, Message]) -> None:
-        """Write the whole state of the run as one file, and drop all but the last few."""
-        round_ = int(state.numbers["round"])
-        self._write(f"checkpoints/round-{round_:06d}.checkpoint", seal(pack(state, memories)))
-        for old in sorted((self.path / "checkpoints").glob("round-*.checkpoint"))[:-KEPT_CHECKPOINTS]:
-            old.unlink()
+        """Write the whole state of the run as one file, and drop all but the last few.
 
-    def write_model(self, tensors: Mapping[str, Tensor], description: Mapping[str, Any]) -> None:
-        """Write the trained model and how to rebuild it."""
+        The lines of its round are made durable first: a checkpoint is never newer than metrics.jsonl.
+        """
+        round_ = int(state.numbers["round"])
+        self._make_durable("metrics.jsonl")
+        self._write(f"checkpoints/round-{round_:06d}.checkpoint", seal(pack(state, memories)))
+        self.drop_old_checkpoints()
+
+    def drop_old_checkpoints(self) -> None:
+        """Keep only the last few checkpoints."""
+        for old in sorted((self.path / "checkpoints").glob("round-*.checkpoint"))[:-KEPT_CHECKPOINTS]:
+            with contextlib.suppress(OSError):  # one too many does no harm
+                old.unlink()
+
+    def set_aside(self, name: str) -> None:
+        """Rename a checkpoint that cannot be used, so that it neither counts as one nor is lost."""
+        path = self.path / "checkpoints" / name
+        try:
+            path.replace(path.with_name(f"{name}.refused"))
+        except OSError as error:
+            raise RunFolderError(f"'{path}' cannot be renamed: {error.strerror}") from None
+
+    def write_model(
+        self, tensors: Mapping[str, Tensor], description: Mapping[str, Any], parts: Mapping[str, Message] | None = None
+    ) -> None:
+        """Write the trained model, further parts of it by file name, and how to rebuild it; that last of all."""
+        for name, part in (parts or {}).items():
+            self._make_folder(Path("model", name).parent)
+            self._write(f"model/{name}", to_bytes(part))
         self._write("model/model.safetensors", to_bytes(Message(dict(tensors))))
+        self._write("model/README.txt", MODEL_README)
         self.write_json("model/model.json", description)
 
     def trim_metrics(self, lines: list[dict[str, Any]]) -> None:
@@ -84,6 +124,12 @@ class RunFolder:
         if not (self.path / "metrics.jsonl").exists():
             shutil.rmtree(self.path, ignore_errors=True)
 
+    def _make_folder(self, name: Path) -> None:
+        try:
+            (self.path / name).mkdir(exist_ok=True)
+        except OSError as error:
+            raise RunFolderError(f"'{self.path / name}' cannot be made: {error.strerror}") from None
+
     def _write(self, name: str, content: str | bytes) -> None:
         """Write a file so that either the old or the new content is there, whatever happens."""
         target = self.path / name
@@ -95,16 +141,43 @@ class RunFolder:
                 file.flush()
                 os.fsync(file.fileno())
             temporary.replace(target)
+            _sync(target.parent)
         except OSError as error:
-            temporary.unlink(missing_ok=True)
-            raise RunFolderError(f"'{target}' cannot be written: {error.strerror}") from None
+            with contextlib.suppress(OSError):  # nothing can be removed from a read-only folder
+                temporary.unlink(missing_ok=True)
+            raise NotWritten(f"'{target}' cannot be written: {error.strerror}") from None
+
+    def _sweep(self) -> None:
+        """Remove what a killed process left half written."""
+        for left in [*self.path.glob(".*.tmp"), *self.path.glob("*/.*.tmp"), *self.path.glob("*/*/.*.tmp")]:
+            with contextlib.suppress(OSError):
+                left.unlink()
+
+    def _make_durable(self, name: str) -> None:
+        try:
+            if (self.path / name).exists():
+                _sync(self.path / name)
+                _sync(self.path)
+        except OSError as error:
+            raise NotWritten(f"'{self.path / name}' cannot be written: {error.strerror}") from None
 
     def _append(self, name: str, text: str) -> None:
         try:
             with (self.path / name).open("a", encoding="utf-8") as file:
                 file.write(text)
         except OSError as error:
-            raise RunFolderError(f"'{self.path / name}' cannot be written: {error.strerror}") from None
+            raise NotWritten(f"'{self.path / name}' cannot be written: {error.strerror}") from None
+
+
+def _sync(path: Path) -> None:
+    """Wait until a file, or the names in a folder, are on the disk."""
+    if path.is_dir() and os.name == "nt":
+        return  # there a folder cannot be opened
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
 
 
 def free_folder(parent: Path, name: str) -> Path:

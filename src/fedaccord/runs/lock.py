@@ -28,11 +28,15 @@ class FolderLock:
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
-                holder = os.read(fd, 100).decode()
+                holder = os.read(fd, 100).decode() or "it has just begun"
                 self.release()
                 raise RunFolderError(f"the run in '{folder}' is being written by another process ({holder})") from None
-        os.truncate(fd, 0)
-        os.write(fd, f"process {os.getpid()}".encode())
+        try:
+            os.truncate(fd, 0)
+            os.write(fd, f"process {os.getpid()}".encode())
+        except OSError as error:
+            self.release()
+            raise RunFolderError(f"the run folder '{folder}' cannot be written: {error.strerror}") from None
 
     def release(self) -> None:
         """Let others in; may be called more than once."""

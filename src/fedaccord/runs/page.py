@@ -6,6 +6,7 @@ can not become markup by being forgotten. plotly is imported when a page with a 
 
 from __future__ import annotations
 
+import contextlib
 import html
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -152,7 +153,8 @@ def write_page(target: Path, content: str) -> Path:
         half_written.write_text(content, encoding="utf-8")
         half_written.replace(target)
     except OSError as problem:
-        half_written.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # nothing can be removed from a read-only folder
+            half_written.unlink(missing_ok=True)
         raise RunFolderError(f"cannot write {target}: {problem.strerror}") from problem
     return target
 

@@ -42,6 +42,7 @@ class Summary(BaseModel):
     seed: int | None = None
     rounds: int = 0
     seconds: float = 0.0
+    stopped: str = ""  # why the run ended before its last round
     final: Figures = Figures()
     best: Figures = Figures()
     dropped: int = 0

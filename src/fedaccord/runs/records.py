@@ -17,7 +17,7 @@ from fedaccord.labels.space import LabelSpace
 def round_lines(record: RoundRecord, space: LabelSpace) -> list[dict[str, Any]]:
     """Return the lines of one round, one for each scope."""
     at = record.round
-    dropped = [{"site": d.site, "task": d.task, "tensor": d.tensor, "reason": d.reason} for d in record.dropped]
+    dropped = [drop.account() for drop in record.dropped]
     lines: list[dict[str, Any]] = [
         {"round": at, "scope": "round", "asked": record.asked, "replied": record.replied, "loss": record.loss,
          "dropped": dropped, "seconds": {beat: round(s, 6) for beat, s in record.seconds.items()}}
@@ -69,6 +69,8 @@ def federation_account(data: FederationData, cards: Mapping[str, SiteCard]) -> d
         "groups": [list(group) for group in connected_groups(views, data.space)],
         "histogram": data.histogram,
         "partition": data.partition,
+        "features": None if data.features is None else data.features.names,
+        "missing": data.gaps,
         "test": data.test_source,
         "notes": data.notes,
     }
@@ -113,7 +115,9 @@ def scopes(figures: Evaluation | None) -> dict[str, Any]:
 
 def past_scopes(lines: Sequence[Mapping[str, Any]]) -> dict[int, dict[str, Any]]:
     """Return figures by round and scope from lines of metrics.jsonl, as `scopes` gave them when they were written."""
-    rounds: dict[int, dict[str, Any]] = {}
+    # A round that was evaluated counts, even if no site gave a figure.
+    judged = [line["round"] for line in lines if line["scope"] == "round" and "evaluate" in line.get("seconds", {})]
+    rounds: dict[int, dict[str, Any]] = {number: scopes(None) for number in judged}
     for line in lines:
         if line["scope"] in ("global", "sites", "site"):
             figures = rounds.setdefault(line["round"], scopes(None))

@@ -30,7 +30,8 @@ def _headline(run: Run) -> Html:
     summary, final, best = run.summary, run.summary.final, run.summary.best
     facts = [counted(summary.rounds, "round"), parts.duration(summary.seconds), f"seed {summary.seed}",
              counted(len(run.federation.sites), "site"), f"engine {summary.engine}",
-             counted(summary.workers, "worker")]  # fmt: skip
+             counted(summary.workers, "worker"),
+             *([f"stopped early: {summary.stopped}"] if summary.stopped else [])]  # fmt: skip
     spread = f" ± {100 * final.sites.std['accuracy']:.1f}" if "accuracy" in final.sites.std else ""
     scope, _, metric = best.metric.rpartition(".")
     figure = (best.overall if scope == "global" else best.sites.mean).get(metric)

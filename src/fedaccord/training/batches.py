@@ -14,15 +14,17 @@ def batches(
 ) -> Iterator[Tensor]:  # fmt: skip
     """Yield index tensors: `epochs` shuffled passes, or exactly `steps` batches from as many passes as that takes.
 
-    `drop_single` leaves out a last batch of one sample where there are others, since batch-norm has no variance there.
+    `drop_single` leaves out batches of one sample, since batch-norm has no variance there; a single sample gives none.
     """
     left = steps if steps is not None else -1
     passes = 0
+    if drop_single and (samples == 1 or size == 1):
+        return
     while left != 0 and samples > 0:
         order = torch.randperm(samples, generator=generator)
         for start in range(0, samples, size):
             batch = order[start : start + size]
-            if drop_single and len(batch) == 1 and samples > 1 and size > 1:
+            if drop_single and len(batch) == 1:
                 continue
             yield batch
             left -= 1

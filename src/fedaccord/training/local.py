@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import torch
 from torch import nn
 
+from fedaccord.messages.message import Message
 from fedaccord.seeds import derive
 from fedaccord.training.batches import batches
 from fedaccord.training.objectives import Objective
@@ -13,26 +17,43 @@ from fedaccord.training.solvers import Solver
 from fedaccord.training.work import Batch, LocalWork
 
 
-def train_locally(work: LocalWork, objective: Objective, solver: Solver, settings: TrainingSettings) -> float:
-    """Train the model of `work` in place for one round; returns the mean loss over the steps."""
+def train_locally(work: LocalWork, objective: Objective, solver: Solver, settings: TrainingSettings) -> Message:
+    """Train the model of `work` in place for one round.
+
+    Returns the beginning of a reply: the mean loss over the steps, and what objective and solver send. An objective may
+    choose the rows that train (`work.rows`) when it starts.
+    """
     data = work.site.train
-    generator = torch.Generator().manual_seed(derive(work.seed, "batches", work.site.name, work.round))
-    order = batches(
-        len(data.x), settings.batch, generator, settings.epochs, settings.steps, drop_single=_has_batch_norm(work.model)
-    )
     work.model.train()
     objective.start(work)
-    stepper = solver.start(work.parameters, work.lr)
+    stepper = solver.start(work)
+    generator = torch.Generator().manual_seed(derive(work.seed, "batches", work.site.name, work.round))
+    chosen = work.rows
+    samples = len(data) if chosen is None else len(chosen)
+    drop = has_batch_norm(work.model)
     losses = []
-    for rows in order:
+    for order in batches(samples, settings.batch, generator, settings.epochs, settings.steps, drop_single=drop):
+        rows = order if chosen is None else chosen[order]
         batch = Batch(rows, data.x[rows], data.target[rows])
         loss = objective.loss(work, batch)
         # A parameter that the loss does not reach gets a zero gradient instead of an error.
         stepper.step(list(torch.autograd.grad(loss, work.parameters, materialize_grads=True)))
         objective.stepped(work, batch)
         losses.append(loss.detach())
-    return float(torch.stack(losses).mean()) if losses else 0.0
+    reply = Message(numbers={"loss": float(torch.stack(losses).mean()) if losses else 0.0})
+    objective.finish(work, reply)
+    stepper.finish(work, reply)
+    return reply
 
 
-def _has_batch_norm(model: nn.Module) -> bool:
+@contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Give torch's own random numbers (dropout, augmentation) a stream of their own, then the old one back."""
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
+        yield
+
+
+def has_batch_norm(model: nn.Module) -> bool:
+    """Say whether a model has batch normalisation, which has no variance in a batch of one sample."""
     return any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in model.modules())

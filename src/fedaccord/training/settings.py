@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
@@ -13,13 +13,13 @@ Count = Annotated[int, Field(ge=1)]
 class TrainingSettings(BaseModel):
     """Settings common to all methods."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
     rounds: Count = Field(50, description="communication rounds")
-    epochs: Count | None = Field(None, description="passes over a site's data in each round (1); or give steps")
+    epochs: Count | None = Field(None, description="passes over a site's data in each round; 1 if no steps are given")
     steps: Count | None = Field(None, description="mini-batch steps of a site in each round, instead of epochs")
     batch: Count = Field(32, description="samples in a mini-batch")
-    lr: float = Field(0.05, gt=0, description="learning rate of the sites")
+    lr: float = Field(0.05, gt=0, le=1000, description="learning rate of the sites")
     momentum: float = Field(0.9, ge=0, lt=1, description="momentum of the sites' SGD, fresh in every round")
     weight_decay: float = Field(0.0, ge=0, description="weight decay of the sites' SGD")
     clip: float = Field(0.0, ge=0, description="largest norm of a step's gradient; 0 means no clipping")
@@ -40,6 +40,13 @@ class TrainingSettings(BaseModel):
     bn: Literal["average", "pooled", "local"] = Field(
         "average", description="batch-norm statistics: averaged, exactly pooled, or kept at the site"
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _one_epoch_unless_told(cls, given: Any) -> Any:
+        if isinstance(given, dict) and given.get("steps") is None and given.get("epochs") is None:
+            return {**given, "epochs": 1}
+        return given
 
     @model_validator(mode="after")
     def _steps_or_epochs(self) -> TrainingSettings:

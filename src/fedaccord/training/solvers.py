@@ -8,18 +8,25 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from fedaccord.messages.message import Message
+from fedaccord.training.work import LocalWork
 
-class Stepper(Protocol):
+
+class Stepper:
     """Changes parameters in place, one gradient at a time; lives for one round at one site."""
 
     def step(self, gradients: list[Tensor]) -> None:
         """Take one step."""
+        raise TypeError(f"{type(self).__name__} takes no steps")
+
+    def finish(self, work: LocalWork, reply: Message) -> None:
+        """Add to the reply, or to what the site keeps, e.g. momentum."""
 
 
 class Solver(Protocol):
-    """The `solver` slot: makes a fresh stepper for a round."""
+    """The `solver` slot: makes a fresh stepper for a round, from what the site was told and what it keeps."""
 
-    def start(self, parameters: list[Tensor], lr: float) -> Stepper:
+    def start(self, work: LocalWork) -> Stepper:
         """Begin a round at one site."""
 
 
@@ -31,12 +38,14 @@ class SGD:
     weight_decay: float = 0.0
     clip: float = 0.0
 
-    def start(self, parameters: list[Tensor], lr: float) -> Stepper:
+    def start(self, work: LocalWork) -> Stepper:
         """Begin with no momentum."""
-        return _SGDStepper(self, parameters, lr)
+        return SGDStepper(self, work.parameters, work.lr)
 
 
-class _SGDStepper:
+class SGDStepper(Stepper):
+    """The steps of one round of SGD."""
+
     def __init__(self, settings: SGD, parameters: list[Tensor], lr: float) -> None:
         self.settings, self.parameters, self.lr = settings, parameters, lr
         self.velocity: list[Tensor] | None = None

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
@@ -34,3 +34,5 @@ class LocalWork:
     parameters: list[Tensor]  # those that train, in the model's order
     received: list[Tensor]  # their values as they came in
     seed: int
+    rows: Tensor | None = None  # the rows of the training part that train; None: all
+    scratch: dict[str, Any] = field(default_factory=dict)  # an objective's own, for this round only

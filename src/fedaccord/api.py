@@ -1,0 +1,187 @@
+"""FedAccord from Python: sites with data in memory, one call to train, and a result to look into."""
+
+from __future__ import annotations
+
+import copy
+import shutil
+import tempfile
+import uuid
+import weakref
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from fedaccord.config import check_experiment
+from fedaccord.data.site_data import Samples, SiteData
+from fedaccord.data.sites import FederationData
+from fedaccord.errors import ConfigError, DataError
+from fedaccord.experiment import run_experiment
+from fedaccord.labels.views import Exact, View
+from fedaccord.runs.folder import RunFolder
+from fedaccord.runs.model_folder import TrainedModel
+from fedaccord.runs.resume import read_lines
+from fedaccord.seeds import derive
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_GIVEN: dict[str, nn.Module] = {}  # modules a user handed over, by a key that the experiment can name
+
+
+@dataclass(frozen=True)
+class Site:
+    """A site with its samples in memory: features by row, annotations as its view reads them, and the view."""
+
+    name: str
+    x: Any
+    labels: Iterable[Any]
+    view: View
+    test: float = 0.2
+    truth: Iterable[str] | None = None  # true class names, for evaluation only
+
+
+class Federation:
+    """Sites that train together."""
+
+    def __init__(self, sites: Sequence[Site], test: tuple[Any, Iterable[str]] | None = None) -> None:
+        """Take the sites, and optionally what the server is judged on: samples and their true class names."""
+        if not sites:
+            raise DataError("a federation needs at least one site")
+        self.space = sites[0].view.space
+        for site in sites:
+            if site.view.space != self.space:
+                raise ConfigError(f"site '{site.name}' has another label space than site '{sites[0].name}'")
+        self.sites, self.test = list(sites), test
+
+    def train(
+        self, method: str = "accord", model: str | nn.Module | Mapping[str, Any] = "mlp", seed: int = 0,
+        out: Path | str | None = None, workers: int = 0, run: Mapping[str, Any] | None = None, **settings: Any,
+    ) -> Result:  # fmt: skip
+        """Train and return the result; `settings` are the method's own, such as `rounds`, `lr` or `steps`.
+
+        `model` is a catalogue name, a table with a name and settings, or any module with an `encoder` and a `head`.
+        The run folder is written to `out`, or to a temporary one that lives as long as the result.
+        """
+        table = {
+            "name": "federation",
+            "seed": seed,
+            "labels": {"classes": list(self.space.names)},
+            "sites": [{"name": site.name, "data": "(in memory)", "test": site.test} for site in self.sites],
+            "model": _model_table(model),
+            "method": {"name": method, **settings},
+            "run": {"workers": workers, **(run or {})},
+        }
+        experiment = check_experiment(table, "Federation.train")
+        data = self._data(seed)
+        folder = RunFolder(Path(tempfile.mkdtemp(prefix="fedaccord-")) if out is None else Path(out))
+        try:
+            summary = run_experiment(experiment, Path(), folder, data=data)
+        finally:
+            folder.close()
+        return Result(folder.path, summary, temporary=out is None)
+
+    def _data(self, seed: int) -> FederationData:
+        data = FederationData(self.space, {}, ())
+        for site in self.sites:
+            if site.name in data.sites:
+                raise ConfigError(f"two sites are named '{site.name}'")
+            data.add(_site_data(site, seed), site.test)
+        shapes = {site.name: tuple(site.train.x.shape[1:]) for site in data.sites.values()}
+        if len(set(shapes.values())) > 1:
+            raise DataError("the sites' samples differ in shape: " + ", ".join(f"{n}: {s}" for n, s in shapes.items()))
+        data.input_shape = next(iter(shapes.values()))
+        if self.test is not None:
+            x, names = self.test
+            data.test = (_samples(x, "test"), Exact(self.space).encode(names, "test"))
+            data.test_source = "the test data given to the federation"
+        return data
+
+
+class Result:
+    """A finished training: its run folder, its summary, its model and its figures."""
+
+    def __init__(self, folder: Path, summary: dict[str, Any], temporary: bool = False) -> None:
+        self.folder, self.summary = folder, summary
+        # A folder nobody asked for goes when nobody holds the result any more.
+        self._remove = weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True) if temporary else None
+
+    @property
+    def model(self) -> nn.Module:
+        """The trained global model."""
+        return self.trained.network()
+
+    @property
+    def trained(self) -> TrainedModel:
+        """The trained model with its sites: for personal models and predictions by class name."""
+        return TrainedModel.load(self.folder / "model")
+
+    @property
+    def metrics(self) -> pd.DataFrame:
+        """All figures of all rounds: columns round, scope, site, metric, value."""
+        import pandas as pd
+
+        rows = []
+        for line in read_lines(self.folder / "metrics.jsonl"):
+            figures = line.get("metrics") if line["scope"] in ("global", "site") else line.get("mean")
+            for metric, value in (figures or {}).items():
+                rows.append((line["round"], line["scope"], line.get("site"), metric, value))
+        return pd.DataFrame(rows, columns=["round", "scope", "site", "metric", "value"])
+
+    def close(self) -> None:
+        """Remove the run folder now if it is a temporary one."""
+        if self._remove is not None:
+            self._remove()
+
+    def report(self, path: Path | str) -> Path:
+        """Write the report to a file and return its path."""
+        return Path(shutil.copyfile(self.folder / "report.html", path))
+
+
+def given_model(input_shape: tuple[int, ...], classes: int, key: str) -> nn.Module:
+    """Return a copy of a module handed to `Federation.train`: the factory the experiment names."""
+    if key not in _GIVEN:
+        raise ConfigError(
+            "the model was handed over as a module of another process; use workers=0, or name it as "
+            "'package.module:factory'"
+        )
+    return copy.deepcopy(_GIVEN[key])
+
+
+def _model_table(model: str | nn.Module | Mapping[str, Any]) -> dict[str, Any]:
+    if isinstance(model, nn.Module):
+        key = uuid.uuid4().hex
+        _GIVEN[key] = copy.deepcopy(model)
+        return {"name": "fedaccord.api:given_model", "key": key}
+    return {"name": model} if isinstance(model, str) else dict(model)
+
+
+def _site_data(site: Site, seed: int) -> SiteData:
+    x = _samples(site.x, f"site '{site.name}'")
+    target = site.view.encode(site.labels, f"site '{site.name}'")
+    if len(target) != len(x):
+        raise DataError(f"site '{site.name}' has {len(x)} samples but {len(target)} labels")
+    truth = target if isinstance(site.view, Exact) else None
+    if site.truth is not None:
+        truth = Exact(site.view.space).encode(site.truth, f"site '{site.name}', truth")
+    order = torch.from_numpy(np.random.default_rng(derive(seed, "test", site.name)).permutation(len(x)))
+    held = int(site.test * len(x))
+
+    def part(rows: Tensor) -> Samples:
+        rows = rows.sort().values
+        return Samples(x[rows], target[rows], None if truth is None else truth[rows])
+
+    return SiteData(site.name, site.view, part(order[held:]), part(order[:held]))
+
+
+def _samples(x: Any, where: str) -> Tensor:
+    samples = torch.as_tensor(np.asarray(x) if not isinstance(x, Tensor) else x).to(torch.float32)
+    if samples.ndim < 2 or not len(samples):
+        raise DataError(f"{where}: samples are rows of numbers, not an array of shape {tuple(samples.shape)}")
+    if not bool(torch.isfinite(samples).all()):
+        raise DataError(f"{where}: the samples hold NaN or infinite values; fill them in first")
+    return samples

@@ -1,0 +1,261 @@
+"""What can be said of a federation before any training: who knows what, and what will not work.
+
+Each site has a part of its own, made of its own annotations only, so that no site reads the label names of another.
+What concerns several sites stands in the part of the federation, which is for who coordinates it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from fedaccord.check_features import feature_findings
+from fedaccord.config import Experiment, Labels, ServerSection
+from fedaccord.data.site_data import SiteData
+from fedaccord.data.sites import FederationData
+from fedaccord.errors import UserError
+from fedaccord.experiment import load_federation
+from fedaccord.findings import Finding, listed, warning
+from fedaccord.labels.coverage import connected_groups, coverage_matrix, labels_without_site
+from fedaccord.labels.space import LabelSpace
+from fedaccord.labels.views import NOT_ANNOTATED, Candidates, Coarse, Exact, Tags, Unlabelled, View
+
+SMALLEST_CELL = 5  # rows of a group with a label; of fewer, a rate says nothing
+
+
+@dataclass(frozen=True)
+class SiteReport:
+    """What one site may see: its own sizes, its own label names, and what is wrong with its own annotations."""
+
+    name: str
+    view: str
+    train: int
+    test: int
+    labels: dict[str, int]  # rows by what the site's own annotations say
+    unannotated: int
+    set_size: float | None = None  # mean size of candidate sets
+    cells: dict[str, dict[str, int]] = field(default_factory=dict)  # rows by sensitive group and own label
+    findings: list[Finding] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Report:
+    """A federation's sites, its coverage by label name and site, and what concerns more than one site."""
+
+    sites: list[SiteReport]
+    coverage: dict[str, dict[str, str]]  # label -> site -> the view through which the site knows it
+    findings: list[Finding]
+    notes: list[str]
+
+    @property
+    def exit_code(self) -> Literal[0, 1, 2]:
+        """0 sound, 1 warnings, 2 errors."""
+        return exit_code([*self.findings, *(f for site in self.sites for f in site.findings)])
+
+
+def exit_code(findings: Sequence[Finding]) -> Literal[0, 1, 2]:
+    """Return 0 for no findings, 1 where there are warnings, 2 where there are errors."""
+    levels = {finding.level for finding in findings}
+    return 2 if "error" in levels else 1 if levels else 0
+
+
+def check_experiment_data(experiment: Experiment, base: Path) -> Report:
+    """Load all sites that an experiment names, and check them; relative paths start from `base`."""
+    return check_federation(load_federation(experiment, base))
+
+
+def check_own_data(experiment: Experiment, base: Path, name: str) -> SiteReport:
+    """Check one site; where sites bring files, only its own is read, and the others' need not even be there."""
+    if experiment.sites is None:
+        data = load_federation(experiment, base)
+        _check_name(name, list(data.sites))
+        return check_site(data.sites[name], data.groups)
+    _check_name(name, [site.name for site in experiment.sites])
+    own = [site for site in experiment.sites if site.name == name]
+    labels = experiment.labels
+    if labels.classes is None and own[0].view.kind == "unlabelled":
+        labels = Labels(classes=["any"])  # its file names no class, and none is needed to count rows
+    alone = experiment.model_copy(update={"sites": own, "server": ServerSection(), "labels": labels})
+    data = load_federation(alone, base)
+    return check_site(data.sites[name], data.groups)
+
+
+def _check_name(name: str, known: Sequence[str]) -> None:
+    if name not in known:
+        raise UserError(f"--site: there is no site '{name}'")  # which others there are is not everybody's business
+
+
+def check_federation(data: FederationData) -> Report:
+    """Look at every site on its own, and at all of them together."""
+    views = {name: site.view for name, site in data.sites.items()}
+    informs = coverage_matrix(views).tolist()
+    coverage = {
+        label: {site: views[site].kind for site, row in zip(views, informs, strict=True) if row[column]}
+        for column, label in enumerate(data.space)
+    }
+    findings = [
+        *knowledge_findings(views, data.space),
+        *sample_findings(data),
+        *separation_findings(data),
+        *feature_findings(data),
+    ]
+    return Report([check_site(site, data.groups) for site in data.sites.values()], coverage, findings, data.notes)
+
+
+def check_site(site: SiteData, groups: Sequence[str] = ()) -> SiteReport:
+    """Look at one site's annotations; nothing in the result comes from any other site."""
+    target = torch.cat([site.train.target, site.test.target])
+    says = names_said(site.view, target)
+    counts = dict(zip(_names(site.view), says.sum(0).tolist(), strict=True))
+    declared = site.view.answers if isinstance(site.view, Coarse) else site.view.known or ()
+    labels = {name: int(n) for name, n in counts.items() if n or name in declared}
+    seen = annotated(site.view, target)
+    report = SiteReport(
+        site.name, site.view.kind, len(site.train), len(site.test), labels, int((~seen).sum()),
+        float(target.sum(1).float().mean()) if isinstance(site.view, Candidates) else None,
+        _cells(site, says, groups),
+    )  # fmt: skip
+    return replace(report, findings=_site_findings(site, report))
+
+
+def names_said(view: View, target: Tensor) -> Tensor:
+    """Say which of the site's own names each row's annotation holds: bool (n, names)."""
+    if isinstance(view, Tags):
+        return target == 1
+    if isinstance(view, Candidates):
+        return target & annotated(view, target)[:, None]
+    return target[:, None] == torch.arange(len(_names(view)))
+
+
+def annotated(view: View, target: Tensor) -> Tensor:
+    """Say of each row whether its annotation says anything: bool (n,)."""
+    if isinstance(view, Unlabelled):
+        return torch.zeros(len(target), dtype=torch.bool)
+    if isinstance(view, Candidates):  # a set of all that the site knows excludes nothing
+        return (target != view.informs()).any(1)
+    return (target != NOT_ANNOTATED).any(1) if isinstance(view, Tags) else target != NOT_ANNOTATED
+
+
+def _names(view: View) -> tuple[str, ...]:
+    return view.answers if isinstance(view, Coarse) else view.space.names
+
+
+def _cells(site: SiteData, says: Tensor, groups: Sequence[str]) -> dict[str, dict[str, int]]:
+    """Count test rows by group and own label, where both are certain; without a test part, training rows."""
+    part, rows = (site.test, slice(len(site.train), None)) if len(site.test) else (site.train, slice(0, None))
+    if part.group is None:
+        return {}
+    certain = part.group & (part.group.sum(1, keepdim=True) == 1)
+    counts = certain.T.long() @ says[rows].long()
+    seen_group, seen_label = certain.any(0).tolist(), says.any(0).tolist()
+    return {
+        group: {label: n for label, n, seen in zip(_names(site.view), row, seen_label, strict=True) if seen}
+        for group, row, kept in zip(groups, counts.tolist(), seen_group, strict=True)
+        if kept
+    }
+
+
+def _site_findings(site: SiteData, report: SiteReport) -> list[Finding]:
+    findings = []
+    silent = not bool(annotated(site.view, site.train.target).any())
+    if silent and isinstance(site.view, Candidates):
+        findings.append(
+            warning("its candidate sets never exclude anything: each holds every label, so they teach nothing")
+        )
+    elif silent and not isinstance(site.view, Unlabelled):
+        findings.append(warning("none of its training rows is annotated, so it teaches nothing"))
+    elif not isinstance(site.view, Tags):  # a tag that is always absent is an annotation too
+        empty = [name for name, rows in report.labels.items() if not rows]
+        if empty:
+            findings.append(warning(f"no row is annotated with {listed(empty)}, which it is said to know"))
+    small = [
+        f"{label} in {group} ({rows})"
+        for group, row in report.cells.items()
+        for label, rows in row.items()
+        if rows < SMALLEST_CELL
+    ]
+    if small:
+        what = f"a sensitive group is too small to measure; of fewer than {SMALLEST_CELL} rows a rate says nothing"
+        findings.append(warning(f"{what}: {listed(small, quotes=False)}"))
+    return findings
+
+
+def knowledge_findings(views: Mapping[str, View], space: LabelSpace) -> list[Finding]:
+    """Look at what the views declare: labels nobody knows, or one site only, and labels nobody compares."""
+    teaching = {name: view for name, view in views.items() if not isinstance(view, Unlabelled)}
+    if not teaching:
+        return [Finding("error", "no site has annotations, so there is nothing to learn from")]
+    findings = []
+    unknown = labels_without_site(views, space)
+    if unknown:
+        findings.append(warning(f"no site knows {listed(unknown)}; the model cannot learn what nobody teaches"))
+    owners = coverage_matrix(teaching)
+    for number, site in enumerate(teaching):
+        alone = owners[number] & (owners.sum(0) == 1)
+        names = [name for name, only in zip(space, alone.tolist(), strict=True) if only]
+        if names and len(teaching) > 1:
+            what = f"only site '{site}' knows {listed(names)}"
+            findings.append(warning(f"{what}: the model is as good there as that site's labels, and lost without it"))
+    kinds = {isinstance(view, Tags) for view in teaching.values()}
+    if len(kinds) == 2:
+        findings.append(warning("some sites have tags, others one label each; a tag's score is no class probability"))
+    if kinds != {True}:
+        groups = [group for group in connected_groups(views, space) if group[0] not in unknown]
+        if len(groups) > 1:
+            parts = "; ".join(listed(group) for group in groups)
+            findings.append(
+                warning(
+                    f"no site connects these groups of labels: {parts}. Scores are only compared within a group, so no "
+                    "method can learn to tell a label of one group from a label of another; one site that knows labels "
+                    "of both would connect them"
+                )
+            )
+    for site, view in teaching.items():
+        unseen = [name for name, known in zip(space, view.informs().tolist(), strict=True) if not known]
+        if isinstance(view, Coarse) and unseen:
+            what = f"no coarse label of site '{site}' covers {listed(unseen)}"
+            findings.append(warning(f"{what}; the site is taken not to know them"))
+    return findings
+
+
+def sample_findings(data: FederationData) -> list[Finding]:
+    """Look for labels that a site knows but no training row speaks of."""
+    seen = torch.zeros(len(data.space), dtype=torch.bool)
+    for site in data.sites.values():
+        says = names_said(site.view, site.train.target).any(0)
+        # A coarse label speaks of every class behind it.
+        seen |= (site.view.matrix[says] > 0).any(0) if isinstance(site.view, Coarse) else says
+    known = coverage_matrix({name: site.view for name, site in data.sites.items()}).any(0)
+    names = [name for name, gone in zip(data.space, (known & ~seen).tolist(), strict=True) if gone]
+    return [warning(f"no site has a training sample of {listed(names)}")] if names else []
+
+
+def separation_findings(data: FederationData) -> list[Finding]:
+    """Look for classes that mean the same to every site: always under one coarse label or in one candidate set."""
+    marks: dict[str, list[tuple[object, ...]]] = {name: [] for name in data.space}
+    for site in data.sites.values():
+        view = site.view
+        for column, name in enumerate(data.space):
+            if isinstance(view, Coarse):
+                marks[name].append(tuple(view.matrix[:, column].tolist()))
+            elif isinstance(view, Candidates):
+                marks[name].append((site.train.target[:, column].numpy().tobytes(),))
+            elif isinstance(view, Exact | Tags) and bool(view.informs()[column]):
+                marks[name].append((name,))
+            else:
+                marks[name].append(())
+    same: dict[object, list[str]] = {}
+    unknown = labels_without_site({name: site.view for name, site in data.sites.items()}, data.space)
+    for name, mark in marks.items():
+        if name not in unknown:
+            same.setdefault(tuple(mark), []).append(name)
+    return [
+        warning(f"no coarse label and no site tells {listed(names)} apart; the model can only learn them together")
+        for names in same.values()
+        if len(names) > 1
+    ]

@@ -1,0 +1,93 @@
+"""How a check is printed: tables in a terminal, plain columns elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from fedaccord.check import Report, SiteReport
+from fedaccord.findings import Finding, listed
+
+MOST_SITES = 12  # as columns of the coverage matrix
+WIDE = 10_000  # where nobody looks at a terminal, no line is broken
+COLOURS = {"warning": "yellow", "error": "bold red"}
+
+
+def print_report(report: Report, console: Console) -> None:
+    """Print every site's own part, then the part of the federation."""
+    for site in report.sites:
+        print_site(site, console)
+    _heading("the federation", console)
+    sizes = [[site.name, site.view, str(site.train), str(site.test), str(site.unannotated)] for site in report.sites]
+    _table(["site", "view", "train", "test", "not annotated"], sizes, console, numbers=3)
+    _say("\nwho knows which label:", console)
+    _coverage(report, console)
+    for note in report.notes:
+        _say(f"note: {note}", console)
+    _findings(report.findings, console)
+    found = [*report.findings, *(finding for site in report.sites for finding in site.findings)]
+    levels = [finding.level for finding in found]
+    counted = [f"{levels.count(level)} {level}{'s' * (levels.count(level) > 1)}" for level in ("error", "warning")]
+    _say("\n" + (", ".join(text for text in counted if not text.startswith("0")) or "sound"), console)
+
+
+def print_site(site: SiteReport, console: Console) -> None:
+    """Print one site's own part, which holds nothing of any other site."""
+    _heading(f"site {site.name}", console)
+    _say(f"view {site.view}; {site.train} rows for training, {site.test} for its own test", console)
+    if site.set_size is not None:
+        _say(f"candidate sets hold {site.set_size:.2f} labels on average", console)
+    if site.labels:
+        of = {"candidates": "sets that hold it", "tags": "rows that have it"}.get(site.view, "rows")
+        rows = [[name, str(number)] for name, number in site.labels.items()]
+        gap = "excludes nothing" if site.view == "candidates" else "not annotated"
+        _table(["label", of], [*rows, *([[f"({gap})", str(site.unannotated)]] if site.unannotated else [])], console, 1)
+    if site.cells:
+        labels = list(next(iter(site.cells.values())))
+        cells = [[group, *(str(row[label]) for label in labels)] for group, row in site.cells.items()]
+        _say("rows by sensitive group and label:", console)
+        _table(["group", *labels], cells, console, numbers=len(labels))
+    _findings(site.findings, console)
+
+
+def _coverage(report: Report, console: Console) -> None:
+    names = [site.name for site in report.sites]
+    if len(names) <= MOST_SITES:
+        rows = [[label, *(knows.get(name, "-") for name in names)] for label, knows in report.coverage.items()]
+        _table(["label", *names], rows, console)
+    else:
+        rows = [[label, listed(list(knows), quotes=False) or "-"] for label, knows in report.coverage.items()]
+        _table(["label", "known at"], rows, console)
+
+
+def _findings(findings: Sequence[Finding], console: Console) -> None:
+    for finding in findings:
+        console.print(Text.assemble((f"{finding.level}:", COLOURS[finding.level]), f" {finding.text}"), soft_wrap=True)
+
+
+def _table(headings: list[str], rows: list[list[str]], console: Console, numbers: int = 0) -> None:
+    """Print a table; the last `numbers` columns are flush right."""
+    table = Table(box=None, pad_edge=False) if not console.is_terminal else Table()
+    for place, heading in enumerate(headings):
+        table.add_column(Text(heading), justify="right" if place >= len(headings) - numbers else "left")
+    for row in rows:
+        table.add_row(*map(Text, row))
+    if console.is_terminal:
+        console.print(table)
+    else:
+        console.print(table, width=WIDE, crop=False, no_wrap=True)
+
+
+def _heading(title: str, console: Console) -> None:
+    _say("", console)
+    if console.is_terminal:
+        console.rule(Text(title, "bold"), align="left")
+    else:
+        _say(f"== {title} ==", console)
+
+
+def _say(text: str, console: Console) -> None:
+    console.print(text, highlight=False, soft_wrap=True)

@@ -1,0 +1,229 @@
+"""The reference of the experiment file, written from the code: `python -m fedaccord.config_reference > docs/config.md`.
+
+Sections and keys are walked in the order of the models that check them; importable without torch.
+"""
+
+from __future__ import annotations
+
+import json
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+from annotated_types import Ge, Gt, Le, Lt, MaxLen, MinLen
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from fedaccord.config import Experiment
+from fedaccord.data.declarations import Partition
+from fedaccord.data.registry import DATASETS
+from fedaccord.labels.declarations import ViewConfig
+from fedaccord.methods.registry import METHODS
+from fedaccord.models.registry import MODELS
+from fedaccord.training.settings import TrainingSettings
+
+HEAD = """\
+# The experiment file
+
+<!-- Written by `python -m fedaccord.config_reference > docs/config.md`; do not edit by hand. -->
+
+An experiment is one TOML file. `fedaccord run FILE` carries it out, and `--set section.key=value` changes a key for one
+run. An unknown key is an error. A run folder holds the file with every default filled in (`config.toml`), which can be
+run again. Paths start from the folder of the file; a file that is not there is looked for below the folder named by the
+environment variable `FEDACCORD_DATA`.
+"""
+_WORDS: dict[Any, str] = {str: "text", int: "whole number", float: "number", bool: "true or false"}
+_PLURALS = {
+    "text": "texts",
+    "number": "numbers",
+    "list": "lists",
+    "table": "tables",
+    "[view](#views)": "[views](#views)",
+}
+_LIMITS = (
+    (Ge, "ge", "at least {:g}"),
+    (Gt, "gt", "above {:g}"),
+    (Le, "le", "at most {:g}"),
+    (Lt, "lt", "below {:g}"),
+    (MaxLen, "max_length", "at most {:g} letters"),
+)
+
+
+def reference() -> str:
+    """Return the whole page as Markdown."""
+    parts = [HEAD, *_top_level()]
+    for name, field in sections().items():
+        model = _model_of(field)
+        head = f"## `[[{name}]]`" if get_origin(_without_none(field.annotation)) is list else f"## `[{name}]`"
+        if model is None:
+            parts += [head, *_method_parts()]
+        else:
+            parts += [head, _sentence(model), *_table(model.model_fields)]
+            parts += _model_parts() if name == "model" else _dataset_parts() if name == "data" else []
+    parts += ["## Views", "A view says how a site observes the true label. A view that names no `kind` is exact."]
+    parts += _kinds(ViewConfig)
+    parts += ["## Partitions", "A partition says how one data set is dealt to sites."]
+    parts += _kinds(Partition)
+    return "\n\n".join(part.strip("\n") for part in parts) + "\n"
+
+
+def sections() -> dict[str, FieldInfo]:
+    """Return the fields of an experiment that are sections of the file, in order."""
+    return {n: f for n, f in Experiment.model_fields.items() if _model_of(f) or get_origin(f.annotation) is dict}
+
+
+def undescribed() -> list[str]:
+    """Return the keys of the experiment file that have no description; there should be none."""
+    models = {f"[{name}]": model for name, field in sections().items() if (model := _model_of(field))}
+    models |= {f"{kind} view": model for kind, model in by_kind(ViewConfig).items()}
+    models |= {f"{kind} partition": model for kind, model in by_kind(Partition).items()}
+    models |= {f"method {entry.name}": entry.settings for entry in METHODS.values()}
+    top = [name for name in Experiment.model_fields if name not in sections()]
+    missing = [name for name in top if not Experiment.model_fields[name].description]
+    for place, model in models.items():
+        keys = [key for key, field in model.model_fields.items() if key != "kind" and not field.description]
+        missing += [f"{place}.{key}" for key in keys] + ([] if model.__doc__ else [place])
+    return missing
+
+
+def by_kind(union: Any) -> dict[str, type[BaseModel]]:
+    """Return the models of a union that is told apart by `kind`."""
+    return {get_args(model.model_fields["kind"].annotation)[0]: model for model in _models_in(union)}
+
+
+def in_words(annotation: Any, metadata: tuple[Any, ...] = ()) -> str:
+    """Say in words what a key takes: `list[str]` is a list of texts."""
+    if get_origin(annotation) is Annotated:
+        inner, *more = get_args(annotation)
+        limits = [limit for one in more for limit in (one.metadata if isinstance(one, FieldInfo) else [one])]
+        return in_words(inner, (*limits, *metadata))
+    limits = [text.format(getattr(m, key)) for kind, key, text in _LIMITS for m in metadata if isinstance(m, kind)]
+    filled = "non-empty " if any(isinstance(m, MinLen) for m in metadata) else ""
+    return filled + _plain_words(annotation) + (f" ({', '.join(limits)})" if limits else "")
+
+
+def _plain_words(annotation: Any) -> str:
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if origin in (Union, UnionType):
+        choices = [argument for argument in arguments if argument is not NoneType]
+        if choices == _models_in(ViewConfig):
+            return "[view](#views)"
+        if choices == _models_in(Partition):
+            return "[partition](#partitions)"
+        return " or ".join(in_words(choice) for choice in choices)
+    if origin is Literal:
+        return " or ".join(f"`{_toml(argument)}`" for argument in arguments)
+    if origin is list:
+        return f"list of {_plural(arguments[0])}"
+    if origin is dict:
+        return f"table of {_plural(arguments[1])}"
+    if origin is tuple:
+        return f"list of {len(arguments)} {_plural(arguments[0])}"
+    return _WORDS[annotation]
+
+
+def _plural(annotation: Any) -> str:
+    words = in_words(annotation).split(" ")
+    at = 1 if words[0] in ("whole", "non-empty") else 0
+    words[at] = _PLURALS.get(words[at], words[at])
+    return " ".join(words).replace(" or table ", " or tables ")
+
+
+def _top_level() -> list[str]:
+    fields = {name: field for name, field in Experiment.model_fields.items() if name not in sections()}
+    return ["## At the top", *_table(fields)]
+
+
+def _method_parts() -> list[str]:
+    default = Experiment.model_construct(method={}).method_name
+    parts = [
+        "The method, its training settings and its own. `fedaccord methods` lists the methods.",
+        _rows([("`name`", "a name of `fedaccord methods`", f"`{_toml(default)}`", "the method")]),
+        "Settings of every method:",
+        *_table(TrainingSettings.model_fields),
+        "Methods, with the settings that are theirs alone or have another default:",
+    ]
+    for entry in METHODS.values():
+        common = TrainingSettings.model_fields
+        own = {
+            name: field
+            for name, field in entry.settings.model_fields.items()
+            if name not in common or field.default != common[name].default
+        }
+        parts += [f"### `{entry.name}`", f"{entry.summary[0].upper()}{entry.summary[1:]}.", *_table(own)]
+    return parts
+
+
+def _model_parts() -> list[str]:
+    rows = []
+    for entry in MODELS.values():
+        settings = ", ".join(f"`{key} = {_toml(value)}`" for key, value in entry.settings.items())
+        rows.append((f"`{entry.name}`", entry.summary, settings or "none"))
+    return ["Names, and the settings each takes beside its name, with their defaults:",
+            _rows(rows, ("name", "network", "settings"))]  # fmt: skip
+
+
+def _dataset_parts() -> list[str]:
+    rows = [(f"`{entry.name}`", entry.summary) for entry in DATASETS.values()]
+    return ["Names for `dataset`:", _rows(rows, ("name", "data set"))]
+
+
+def _kinds(union: Any) -> list[str]:
+    parts = []
+    for kind, model in by_kind(union).items():
+        fields = {name: field for name, field in model.model_fields.items() if name != "kind"}
+        parts += [f'### `kind = "{kind}"`', _sentence(model), *_table(fields)]
+    return parts
+
+
+def _table(fields: dict[str, FieldInfo]) -> list[str]:
+    rows = []
+    for name, field in fields.items():
+        takes = in_words(field.annotation, tuple(field.metadata))
+        rows.append((f"`{name}`", takes, _default(field), field.description or ""))
+    return [_rows(rows)] if rows else []
+
+
+def _rows(rows: list[Any], head: tuple[str, ...] = ("key", "takes", "default", "meaning")) -> str:
+    lines = [head, ("---",) * len(head), *rows]
+    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+
+
+def _default(field: FieldInfo) -> str:
+    if field.is_required():
+        return "required"
+    value = field.get_default(call_default_factory=True)
+    return "left out" if value is None else f"`{_toml(value)}`"
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, BaseModel):
+        return _toml(value.model_dump(exclude_none=True))
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{key} = {_toml(inner)}" for key, inner in value.items()) + " }" if value else "{}"
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _sentence(model: type[BaseModel]) -> str:
+    text = " ".join((model.__doc__ or "").split())
+    text = text.partition("`: ")[2] or text  # "`[labels]`: the ..."; the heading says which section it is
+    return text[:1].upper() + text[1:]
+
+
+def _model_of(field: FieldInfo) -> type[BaseModel] | None:
+    models = _models_in(field.annotation)
+    return models[0] if len(models) == 1 else None
+
+
+def _models_in(annotation: Any) -> list[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    return [model for part in get_args(annotation) for model in _models_in(part)]
+
+
+def _without_none(annotation: Any) -> Any:
+    kept = [part for part in get_args(annotation) if part is not NoneType]
+    return kept[0] if NoneType in get_args(annotation) and len(kept) == 1 else annotation
+
+
+if __name__ == "__main__":
+    print(reference(), end="")

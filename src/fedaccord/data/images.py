@@ -1,0 +1,98 @@
+"""Sites that bring a folder of images, with their labels in a file `labels.csv` beside them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedaccord.data.declarations import Features, SiteSection
+from fedaccord.data.registry import locate
+from fedaccord.data.site_labels import SiteTable, assemble, read_true_classes, set_test_aside
+from fedaccord.data.sites import FederationData
+from fedaccord.data.tables import Table, read_table
+from fedaccord.errors import ConfigError, DataError
+
+LABEL_FILE = "labels.csv"
+FILE_COLUMN = "file"
+IMAGE_ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp")
+
+
+def read_image_sites(
+    sections: Sequence[SiteSection], features: Features, base: Path, classes: Sequence[str] | None,
+    test_file: Path | None, test_label: str | None, seed: int,
+) -> FederationData:  # fmt: skip
+    """Read sites from folders of images; each `labels.csv` has a column `file` and the site's label column."""
+    sites = {section.name: _open(section, base, seed) for section in sorted(sections, key=lambda s: s.name)}
+    shape = (3 if features.image_colour else 1, features.image_size, features.image_size)
+
+    def encode(site: SiteTable) -> tuple[NDArray[np.float32], dict[str, int], list[str]]:
+        x, problems = read_images(site.table, shape)
+        return x, {}, problems
+
+    result = assemble(sites, classes, features.missing, shape, encode)
+    result.sites = {section.name: result.sites[section.name] for section in sections}
+    if test_file is not None:
+        table = _label_table(test_file, "server.test", labelled=True)
+        result.test = read_true_classes(
+            table, test_label, sites, result.space, features.missing, lambda table: read_images(table, shape)
+        )
+        result.test_source = f"the server's own test images, {test_file.name}"
+    return result
+
+
+def read_images(table: Table, shape: tuple[int, ...]) -> tuple[NDArray[np.float32], list[str]]:
+    """Read the images a table names: float32 (rows, channels, height, width) in -1..1, and what is wrong with cells."""
+    channels, height, width = shape
+    image, folder = _pillow(), table.path.parent.resolve()
+    x = np.zeros((table.rows, *shape), dtype=np.float32)
+    problems = []
+    for row, name in enumerate(table.column(FILE_COLUMN)):
+        path = (folder / name).resolve()
+        what = ""
+        if not path.is_relative_to(folder):
+            what = "is outside of the folder"  # a label file from elsewhere must not read this machine's files
+        elif not os.path.isfile(path):
+            what = "is not there"
+        else:
+            try:
+                with image.open(path) as picture:
+                    pixels = picture.convert("RGB" if channels == 3 else "L").resize((width, height))
+                x[row] = np.asarray(pixels, dtype=np.float32).reshape(height, width, channels).transpose(2, 0, 1)
+            except (OSError, ValueError, SyntaxError, image.DecompressionBombError):
+                what = "cannot be read as an image"
+        if what:
+            problems.append(table.wrong(row, FILE_COLUMN, f"'{name}' {what}"))
+    return x / np.float32(127.5) - np.float32(1), problems
+
+
+def _open(section: SiteSection, base: Path, seed: int) -> SiteTable:
+    where, folder = f"site '{section.name}'", locate(section.data, base)
+    return set_test_aside(section, _label_table(folder, where, section.view.kind != "unlabelled"), seed)
+
+
+def _label_table(folder: Path, where: str, labelled: bool) -> Table:
+    """Return the table of a folder's label file; without labels it may be missing, and all images are taken."""
+    if not os.path.isdir(folder):
+        raise DataError(f"{where}: the folder '{folder}' is not there")
+    if labelled or os.path.exists(folder / LABEL_FILE):
+        return read_table(folder / LABEL_FILE, where=where, title=f"{folder.name}/{LABEL_FILE}")
+    found = sorted(path.name for path in folder.iterdir() if path.name.lower().endswith(IMAGE_ENDINGS))
+    if not found:
+        raise DataError(f"{where}: the folder '{folder}' holds no images")
+    columns = {FILE_COLUMN: np.array(found, dtype=object)}
+    return Table(folder / LABEL_FILE, columns, np.arange(1, len(found) + 1), f"{folder.name}/")
+
+
+def _pillow() -> Any:
+    try:
+        from PIL import Image
+    except ImportError:
+        raise ConfigError(
+            "images are read with Pillow, which is not installed; install it with pip install 'fedaccord[vision]'"
+        ) from None
+    return Image

@@ -1,0 +1,220 @@
+"""A site's label and sensitive columns, read through its view; shared by sites with tables and with images."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fedaccord.data.annotate import declared_view
+from fedaccord.data.declarations import SiteSection
+from fedaccord.data.site_data import Samples, SiteData
+from fedaccord.data.sites import SMALLEST_WITH_TEST, FederationData
+from fedaccord.data.tables import Table, are_missing, by_value, plain, report_cells
+from fedaccord.errors import AnnotationError, ConfigError, DataError
+from fedaccord.labels.declarations import AnyView, CandidatesView, CoarseView, ExactView
+from fedaccord.labels.space import LabelSpace
+from fedaccord.labels.views import NOT_ANNOTATED, Candidates, Coarse, Exact, Tags, View
+from fedaccord.seeds import derive
+
+Index = NDArray[np.int64]
+SEPARATORS = {"candidates": "|", "tags": ";"}
+_PRESENT = {"0": 0, "1": 1, "false": 0, "true": 1, "no": 0, "yes": 1}
+
+
+@dataclass(frozen=True)
+class SiteTable:
+    """A site's table, its declaration, and which of its rows train and test."""
+
+    section: SiteSection
+    table: Table
+    train: Index
+    test: Index
+
+    @property
+    def labels(self) -> list[str]:
+        """The label columns."""
+        label = self.section.label
+        return [label] if isinstance(label, str) else list(label or [])
+
+
+Encoder = Callable[[SiteTable], tuple[NDArray[np.float32], dict[str, int], list[str]]]  # features, gaps, wrong cells
+
+
+def set_test_aside(section: SiteSection, table: Table, seed: int) -> SiteTable:
+    """Draw a site's own test rows, and refuse a declaration that no table can meet."""
+    where, view = f"site '{section.name}'", section.view
+    if section.label is None and view.kind != "unlabelled":
+        raise ConfigError(f"{where}: the key 'label' is missing; it names the label column")
+    if isinstance(section.label, list) and view.kind != "tags":
+        raise ConfigError(f"{where}: several label columns are for a view of tags, and this one is '{view.kind}'")
+    if isinstance(view, CandidatesView) and view.generate is not None:
+        raise ConfigError(f"{where}: view.generate is for [data]; here the label column holds the sets, as in `a|b`")
+    order = np.random.default_rng(derive(seed, "test", section.name)).permutation(table.rows)
+    share = int(section.test * table.rows) if table.rows >= SMALLEST_WITH_TEST else 0
+    return SiteTable(section, table, np.sort(order[share:]), np.sort(order[:share]))
+
+
+def assemble(
+    sites: Mapping[str, SiteTable], classes: Sequence[str] | None, missing: Sequence[str], shape: tuple[int, ...],
+    encode: Encoder,
+) -> FederationData:  # fmt: skip
+    """Make a federation of sites' tables and of how their features are made; all wrong cells are told together."""
+    space = LabelSpace(classes if classes is not None else _classes(sites, missing))
+    result = FederationData(space, {}, shape, groups=_group_names(sites, missing))
+    problems: list[str] = []
+    for name, site in sites.items():
+        x, gaps, wrong = encode(site)
+        problems += wrong
+        view = declared_view(_declared(site, missing), space, {}, f"site '{name}'")
+        target = read_labels(site.table, site.section.label, view, missing, problems)
+        groups = _read_groups(site, result.groups, missing, problems)
+        result.gaps[name] = gaps
+        result.add(_site(site, view, x, target, groups), site.section.test)
+    report_cells(problems)
+    return result
+
+
+def read_labels(
+    table: Table, label: str | list[str] | None, view: View, missing: Sequence[str], problems: list[str]
+) -> Tensor:
+    """Read a table's annotations: one column, or for tags one 0/1 column for each; what is wrong joins `problems`."""
+    if label is None:
+        return view.encode([None] * table.rows)
+    if isinstance(label, list):
+        assert isinstance(view, Tags)
+        return _tag_columns(table, label, view, missing, problems)
+    return _read_column(table, label, view, missing, problems)
+
+
+def read_true_classes(
+    table: Table, label: str | None, sites: Mapping[str, SiteTable], space: LabelSpace, missing: Sequence[str],
+    encode: Callable[[Table], tuple[NDArray[np.float32], list[str]]],
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """Return features and classes of the server's own test table; rows without a class are left out."""
+    exact = (s.section.label for s in sites.values() if s.section.view.kind == "exact")
+    column = label or next((name for name in exact if isinstance(name, str)), None)
+    if column is None:
+        raise ConfigError("server.label is needed: it names the column of true classes in server.test")
+    x, problems = encode(table)
+    target = read_labels(table, column, Exact(space), missing, problems)
+    report_cells(problems)
+    known = target != NOT_ANNOTATED
+    if not bool(known.any()):
+        raise DataError(f"server.test: no row of '{table.shown}' has a class in column '{column}'")
+    return torch.from_numpy(x)[known], target[known]
+
+
+def _read_column(table: Table, column: str, view: View, missing: Sequence[str], problems: list[str]) -> Tensor:
+    words, codes = by_value(table.column(column))
+    absent = are_missing(np.array(words, dtype=object), missing)
+    values = [None if gone else _names(word, view) for word, gone in zip(words, absent, strict=True)]
+    try:
+        targets = view.encode(values)
+    except AnnotationError:
+        wrong: dict[int, list[str]] = {}
+        for code, value in enumerate(values):
+            try:
+                view.encode([value])
+            except AnnotationError as error:
+                wrong[code] = [problem.partition(": ")[2] for problem in error.problems]
+        for row, code in enumerate(codes.tolist()):
+            problems += [table.wrong(row, column, what) for what in wrong.get(code, [])]
+        targets = view.encode([None if code in wrong else value for code, value in enumerate(values)])
+    return targets[torch.from_numpy(codes)]
+
+
+def _names(word: str, view: View) -> str | list[str]:
+    """Return what a cell names; `2.0` is the label 2 where no label is called 2.0, and `;` alone is no tag at all."""
+    allowed = view.answers if isinstance(view, Coarse) else view.known or view.space.names
+    separator = SEPARATORS.get(view.kind)
+    if separator is None:
+        return word if word in allowed else plain(word)
+    parts = [part.strip() for part in word.split(separator)]
+    named = [part if part in allowed else plain(part) for part in parts]
+    return [name for name in named if name] if view.kind == "tags" else named
+
+
+def _tag_columns(table: Table, columns: list[str], view: Tags, missing: Sequence[str], problems: list[str]) -> Tensor:
+    target = torch.full((table.rows, len(view.space)), NOT_ANNOTATED, dtype=torch.int8)
+    for name in columns:
+        column = view.space.column(name, f"'{table.shown}'")
+        words, codes = by_value(table.column(name))
+        absent = are_missing(np.array(words, dtype=object), missing)
+        found = zip(words, absent, strict=True)
+        read = [NOT_ANNOTATED if gone else _PRESENT.get(plain(word).lower()) for word, gone in found]
+        wrong = {code for code, value in enumerate(read) if value is None}
+        rows = [row for row, code in enumerate(codes.tolist()) if code in wrong] if wrong else []
+        problems += [table.wrong(row, name, f"'{words[codes[row]]}' is not 0 or 1") for row in rows]
+        values = torch.tensor([NOT_ANNOTATED if value is None else value for value in read], dtype=torch.int8)
+        target[:, column] = values[torch.from_numpy(codes)]
+    return target.masked_fill(~view.informs(), NOT_ANNOTATED)
+
+
+def _classes(sites: Mapping[str, SiteTable], missing: Sequence[str]) -> list[str]:
+    """Return the label names the sites' files and declarations use; numbers in their own order."""
+    names: set[str] = set()
+    for site in sites.values():
+        view = site.section.view
+        if isinstance(view, CoarseView):
+            if not isinstance(view.correspondence, str):
+                names |= {name for members in view.correspondence.values() for name in members}
+        elif view.kind != "unlabelled":
+            known = getattr(view, "known", None)
+            names |= set(known) if isinstance(known, list) else _own_names(site, missing)
+    if not names:
+        raise ConfigError("labels.classes is needed: no site's file names the classes of the federation")
+    return sorted(names, key=_natural)
+
+
+def _own_names(site: SiteTable, missing: Sequence[str]) -> set[str]:
+    """Return the labels that occur in a site's own file."""
+    if isinstance(site.section.label, list):
+        return set(site.section.label)
+    separator = SEPARATORS.get(site.section.view.kind)
+    words = {w for label in site.labels for w in site.table.column(label)} - {"", *missing}
+    parts = {part.strip() for word in words for part in (word.split(separator) if separator else [word])}
+    return {plain(part) for part in parts if part}
+
+
+def _declared(site: SiteTable, missing: Sequence[str]) -> AnyView:
+    """Return a site's declared view; the labels that it knows as its "own" are those in its file."""
+    view = site.section.view
+    if isinstance(view, ExactView) and view.known == "own":
+        return view.model_copy(update={"known": sorted(_own_names(site, missing)) or None})
+    return view
+
+
+def _natural(name: str) -> tuple[int, float, str]:
+    try:
+        return (0, float(name), name)
+    except ValueError:
+        return (1, 0.0, name)
+
+
+def _group_names(sites: Mapping[str, SiteTable], missing: Sequence[str]) -> list[str]:
+    """Return the groups of the sensitive attribute, of all sites that have the column."""
+    columns = [(site.table, site.section.sensitive) for site in sites.values()]
+    words = {word for table, column in columns if column is not None for word in table.column(column)}
+    parts = {plain(part.strip()) for word in words - {"", *missing} for part in word.split("|")}
+    return sorted(parts - {""}, key=_natural)
+
+
+def _read_groups(site: SiteTable, groups: list[str], missing: Sequence[str], problems: list[str]) -> Tensor | None:
+    """Read the sensitive column as candidate groups, bool (rows, groups); a missing value may be any."""
+    if site.section.sensitive is None or not groups:
+        return None
+    return _read_column(site.table, site.section.sensitive, Candidates(LabelSpace(groups)), missing, problems)
+
+
+def _site(site: SiteTable, view: View, x: NDArray[np.float32], target: Tensor, groups: Tensor | None) -> SiteData:
+    def part(rows: Index) -> Samples:
+        index = torch.from_numpy(rows)
+        truth = target[index] if isinstance(view, Exact) else None
+        return Samples(torch.from_numpy(x[rows]), target[index], truth, None if groups is None else groups[index])
+
+    return SiteData(site.section.name, view, part(site.train), part(site.test))

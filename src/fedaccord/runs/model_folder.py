@@ -1,0 +1,300 @@
+"""The model folder: alone enough to rebuild a trained model, on this machine or another.
+
+    model/
+      model.safetensors   the common model: parameters, buffers and counters by name; any safetensors reader opens it
+      model.json          how to rebuild it: network, labels, how inputs are scaled, which site has which file
+      sites/0000...       what one site has of its own: where its model differs, its view, its prior, its moments
+      README.txt          the same in words
+
+A site's prior and personal layers are its own and are never sent. Here they lie beside each other because the embedded
+engine runs all sites for one person, whose folder this is; whoever passes the common model on leaves out `sites/`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from pydantic import BaseModel, ValidationError
+from torch import Tensor, nn
+
+from fedaccord import __version__
+from fedaccord.data.dataset import BRIGHTEST, Array, to_samples
+from fedaccord.data.features import FeaturePlan
+from fedaccord.data.scaling import Moments, apply_moments, pool_moments
+from fedaccord.data.sites import FederationData
+from fedaccord.data.tables import Table
+from fedaccord.errors import ConfigError, DataError, MessageError, RunFolderError, UserError, did_you_mean
+from fedaccord.evaluation.predict import predict_logits
+from fedaccord.federation.host import PERSONAL, PRIOR, estimate_prior, trained_view
+from fedaccord.federation.server import Server
+from fedaccord.federation.sharing import MODEL
+from fedaccord.labels.registry import make_view
+from fedaccord.labels.space import LabelSpace
+from fedaccord.labels.views import Coarse, Exact, Tags, View
+from fedaccord.messages.message import Message, SiteId, from_bytes
+from fedaccord.methods.hosting import build_network
+from fedaccord.models.catalogue import build
+from fedaccord.models.layout import Layout
+from fedaccord.models.network import Network, insert_personal_layer
+from fedaccord.models.registry import is_factory
+from fedaccord.runs.folder import RunFolder
+
+FORMAT = 1
+ANSWERS = ("classes", "own")
+_OFFSET, _MOMENTS = "offset", "moments"  # in a site's file
+
+
+class ModelSpec(BaseModel):
+    """Which network it is."""
+
+    name: str
+    settings: dict[str, Any]
+    input_shape: list[int]
+
+
+class Inputs(BaseModel):
+    """How raw samples become what the network takes."""
+
+    features: FeaturePlan | None = None  # of tables
+    header: list[str] | None = None  # of the sites' tables, where the files have none
+    brightest: int = BRIGHTEST  # the value of a white pixel in images of bytes
+    moments: dict[str, Any] | None = None  # of all sites' rows together, where each site scaled its own by its own
+
+
+class Description(BaseModel):
+    """`model.json`."""
+
+    format: int
+    fedaccord: str
+    model: ModelSpec
+    method: str
+    common: bool  # False: every site trained alone, and there is no common model
+    tags: bool  # a sample may have several labels at once
+    labels: list[str]
+    inputs: Inputs
+    sites: dict[SiteId, str]  # numbered files, for a name may hold any character
+    layout: list[dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class SiteModel:
+    """What one site has of its own: tensors in which its model differs, its view with its prior, and its moments."""
+
+    tensors: dict[str, Tensor]
+    view: View
+    moments: Moments | None
+
+
+def write_model_folder(
+    folder: RunFolder, server: Server, data: FederationData, model: Mapping[str, Any], method: str,
+    header: Sequence[str] | None = None,
+) -> None:  # fmt: skip
+    """Write the trained model of a run, with what every site that took part has of its own."""
+    network = build_network(model, len(data.space), method, server.recipe.settings.model_dump(), server.seed)
+    # As the sites' host has it, so that a prior estimated here is the one the site was judged with.
+    network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    initial = {name: tensor.detach().clone() for name, tensor in _tensors(network).items()}
+    memories = server.engine.memories()
+    names = [name for name in sorted(data.sites) if name in server.cards]
+    sites = {name: _own(name, server, data, network, initial, memories.get(name, Message())) for name in names}
+    kinds = {data.sites[name].view.kind for name in names if bool(server.cards[name].informs.any())}
+    pooled = pool_moments(list(data.moments.values())) if data.moments else None
+    description = Description(
+        format=FORMAT, fedaccord=__version__, model=ModelSpec(**model), method=method,
+        common=server.recipe.aggregator is not None, tags=kinds == {Tags.kind}, labels=list(data.space.names),
+        inputs=Inputs(
+            features=data.features, header=None if header is None else list(header), brightest=data.brightest,
+            moments=None if pooled is None else {name: part.tolist() for name, part in vars(pooled).items()},
+        ),
+        sites={name: f"sites/{number:04d}.safetensors" for number, name in enumerate(names)},
+        layout=server.layout.describe(),
+    )  # fmt: skip
+    files = {description.sites[name]: message for name, message in sites.items()}
+    folder.write_model(server.tensors, description.model_dump(mode="json"), files)
+
+
+def _own(
+    name: SiteId, server: Server, data: FederationData, network: Network, initial: Mapping[str, Tensor],
+    memory: Message,
+) -> Message:  # fmt: skip
+    common, site, settings = server.tensors, data.sites[name], server.recipe.settings
+    values = {**initial, **memory.select(PERSONAL), **server.brief(name, common).select(MODEL)}
+    _put(network, values)
+    view = trained_view(site, settings)
+    # A site that never trained keeps no prior, and estimates it with every model it is sent.
+    prior = memory.tensors[PRIOR] if PRIOR in memory.tensors else estimate_prior(site, view, network, settings)
+    offset = view.offset if prior is None else prior
+    own = Message(words={"site": name, "view": json.dumps(site.view.describe(), ensure_ascii=False)})
+    own.put(MODEL, {key: value for key, value in values.items() if not torch.equal(value.cpu(), common[key].cpu())})
+    if offset is not None:
+        own.tensors[_OFFSET] = offset
+    if name in data.moments:
+        own.put(_MOMENTS, {key: torch.from_numpy(np.asarray(v)) for key, v in vars(data.moments[name]).items()})
+    return own
+
+
+class TrainedModel:
+    """A trained model, rebuilt from its folder: the common one, and each site's own."""
+
+    def __init__(self, folder: Path, description: Description, tensors: dict[str, Tensor]) -> None:
+        self.folder, self.description, self.tensors = folder, description, tensors
+        self.space = LabelSpace(description.labels)
+        self._own: dict[SiteId, SiteModel] = {}
+        self._ready: tuple[SiteId | None, Network] | None = None  # the network last predicted with
+
+    @classmethod
+    def load(cls, folder: Path) -> TrainedModel:
+        """Read a model folder, or that of a run folder; RunFolderError where it is none or damaged.
+
+        The network of "package.module:factory" is built by that code, so load such folders only from whom you trust.
+        """
+        place = folder if (folder / "model.json").exists() else folder / "model"
+        if not (place / "model.json").exists():
+            if (folder / "config.toml").exists():
+                hint = f"if it was cut off, go on with: fedaccord resume {folder}"
+                raise RunFolderError(f"the run in '{folder}' has no model yet; {hint}")
+            raise RunFolderError(f"'{folder}' is neither a run folder nor a model folder: it has no model.json")
+        return cls(place, _read_description(place / "model.json"), _read(place / "model.safetensors").tensors)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The federation's class names, in the order of the columns."""
+        return self.space.names
+
+    @property
+    def sites(self) -> tuple[SiteId, ...]:
+        """The sites that have a model of their own here."""
+        return tuple(self.description.sites)
+
+    def site(self, name: SiteId) -> SiteModel:
+        """Return what a site has of its own; an unknown one is an error that says the closest."""
+        if name not in self.description.sites:
+            raise UserError(f"the model has no site '{name}'; {did_you_mean(name, self.sites)}")
+        if name not in self._own:
+            # Only the file's name is taken from model.json: a foreign one must not lead out of the folder.
+            path = self.folder / "sites" / Path(self.description.sites[name]).name
+            self._own[name] = _site_model(_read(path), self.space, path)
+        return self._own[name]
+
+    def network(self, site: SiteId | None = None) -> Network:
+        """Build the common model, or a site's own with its personal layers; in evaluation mode, new with every call."""
+        if site is None and not self.description.common:
+            hint = f"name one of its sites: {', '.join(self.sites[:12])}"
+            raise UserError(f"the method '{self.description.method}' trains no common model; {hint}")
+        network = self._build()
+        own = {} if site is None else self.site(site).tensors
+        try:
+            _put(network, {**self.tensors, **own})
+        except (KeyError, RuntimeError) as error:
+            raise RunFolderError(f"the tensors in '{self.folder}' are not those of its model: {error}") from None
+        if site is not None:  # as at the sites, so that a prediction is theirs to the last bit
+            network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        return network.eval()
+
+    def view(self, site: SiteId | None = None, answers: str = "classes") -> View:
+        """Return through which view logits become answers: in the federation's classes, or in the site's own."""
+        if answers not in ANSWERS:
+            raise UserError(f"answers are 'classes' or 'own', not '{answers}'")
+        if site is None:
+            if answers == "own":
+                raise UserError("own answers are those of a site; name it")
+            return Tags(self.space) if self.description.tags else Exact(self.space)
+        view = self.site(site).view
+        return Exact(self.space).with_offset(view.offset) if answers == "classes" and isinstance(view, Coarse) else view
+
+    def inputs(self, x: Array, site: SiteId | None = None) -> Tensor:
+        """Scale raw samples (n, ...) as for training: a site's by its own moments, others by those of all together."""
+        spec = self.description
+        samples = to_samples(x, "x", spec.inputs.brightest)
+        if list(samples.shape[1:]) != spec.model.input_shape:
+            shapes = f"have shape {samples.shape[1:]}, those the model was trained on {tuple(spec.model.input_shape)}"
+            raise DataError(f"the samples {shapes}")
+        given = spec.inputs.moments
+        moments = None if given is None else Moments(**{name: np.asarray(part) for name, part in given.items()})
+        if site is not None:
+            moments = self.site(site).moments
+        return torch.from_numpy(apply_moments(samples, moments))
+
+    def encode(self, table: Table) -> Tensor:
+        """Encode a table's rows with the features the sites agreed on."""
+        if self.description.inputs.features is None:
+            raise DataError("the model was trained on arrays and knows no columns; give samples as the array x of .npz")
+        return torch.from_numpy(self.description.inputs.features.encode(table)[0])
+
+    def predict(self, x: Tensor, site: SiteId | None = None, answers: str = "classes") -> Tensor:
+        """Return the probabilities of all answers, (n, answers), for samples as the network takes them."""
+        return self.view(site, answers).answer(self.logits(x, site))
+
+    def logits(self, x: Tensor, site: SiteId | None = None) -> Tensor:
+        """Return the network's logits, without a site's prior."""
+        if self._ready is None or self._ready[0] != site:
+            self._ready = (site, self.network(site))
+        return predict_logits(self._ready[1], x)
+
+    def _build(self) -> Network:
+        spec = self.description.model
+        try:
+            network = build(spec.name, spec.settings, spec.input_shape, len(self.space), 0)
+        except ConfigError as error:
+            hint = "; the code it was trained with must be importable here" if is_factory(spec.name) else ""
+            raise UserError(f"the model in '{self.folder}' cannot be rebuilt: {error}{hint}") from None
+        if any(slot["part"] == "personal" for slot in self.description.layout):
+            insert_personal_layer(network)
+        if Layout.of(network).describe() != self.description.layout:
+            raise UserError(
+                f"the model in '{self.folder}' cannot be rebuilt: '{spec.name}' has other parameters here than it had "
+                "when it was trained"
+            )
+        return network
+
+
+def _site_model(own: Message, space: LabelSpace, path: Path) -> SiteModel:
+    try:
+        view = make_view(json.loads(own.words["view"]), space).with_offset(own.tensors.get(_OFFSET))
+        found = {name: tensor.numpy() for name, tensor in own.select(_MOMENTS).items()}
+        return SiteModel(own.select(MODEL), view, Moments(**found) if found else None)
+    except (KeyError, ValueError, TypeError) as error:
+        raise RunFolderError(f"'{path}' is not what a run writes: {error}") from None
+
+
+def _read_description(path: Path) -> Description:
+    try:
+        read = json.loads(path.read_bytes())
+        if isinstance(read, dict) and read.get("format") != FORMAT:
+            raise RunFolderError(f"'{path}' has format {read.get('format')}, this version of FedAccord reads {FORMAT}")
+        return Description.model_validate(read)
+    except ValidationError as problems:
+        first = problems.errors(include_url=False)[0]
+        at = ".".join(str(part) for part in first["loc"]) or "the whole"
+        raise RunFolderError(f"'{path}' is not what a run writes: '{at}': {first['msg'].lower()}") from None
+    except ValueError:
+        raise RunFolderError(f"'{path}' is not JSON") from None
+    except OSError as error:
+        if isinstance(error, RunFolderError):
+            raise
+        raise RunFolderError(f"'{path}' cannot be read: {error.strerror}") from None
+
+
+def _read(path: Path) -> Message:
+    try:
+        return from_bytes(path.read_bytes())
+    except OSError as error:
+        raise RunFolderError(f"'{path}' cannot be read: {error.strerror}") from None
+    except MessageError as error:
+        raise RunFolderError(f"'{path}' is damaged: {error}") from None
+
+
+def _tensors(network: nn.Module) -> dict[str, Tensor]:
+    return {**dict(network.named_parameters()), **dict(network.named_buffers())}
+
+
+@torch.no_grad()
+def _put(network: nn.Module, values: Mapping[str, Tensor]) -> None:
+    for name, tensor in _tensors(network).items():
+        tensor.copy_(values[name].reshape(tensor.shape))  # without it, one value would fill a whole tensor

@@ -1,0 +1,68 @@
+"""A trained model as an ONNX file, for programs without PyTorch."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import warnings
+from importlib.util import find_spec
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from fedaccord.errors import RunFolderError, UserError
+from fedaccord.labels.views import Tags, View
+from fedaccord.messages.message import SiteId
+from fedaccord.models.network import Network
+from fedaccord.runs.model_folder import TrainedModel
+
+INPUT, OUTPUT = "x", "probabilities"
+
+
+class _Predictor(nn.Module):
+    """From samples as the network takes them to the probabilities of the federation's classes."""
+
+    def __init__(self, network: Network, view: View) -> None:
+        super().__init__()
+        self.network, self.tags = network, isinstance(view, Tags)
+        self.register_buffer("offset", torch.zeros(len(view.space)) if view.offset is None else view.offset)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the probabilities."""
+        logits = self.network(x) + self.offset
+        return torch.sigmoid(logits) if self.tags else torch.softmax(logits, -1)
+
+
+def export_onnx(run: Path, target: Path, site: SiteId | None = None) -> Path:
+    """Write the common model of a run, or a site's with its prior, and name the classes in the file's metadata."""
+    if find_spec("onnx") is None:
+        raise UserError("an export needs the package 'onnx'; install it with: pip install 'fedaccord[onnx]'")
+    import onnx
+
+    model = TrainedModel.load(run)
+    predictor = _Predictor(model.network(site), model.view(site)).eval()
+    samples = torch.zeros(2, *model.description.model.input_shape)
+    half_written = target.with_name(f".{target.name}.tmp")
+    try:
+        with warnings.catch_warnings():
+            # The newer exporter needs another package and a second file; this one does all that is asked for here.
+            warnings.filterwarnings("ignore", "You are using the legacy TorchScript-based ONNX", DeprecationWarning)
+            warnings.filterwarnings("ignore", "The feature will be removed", DeprecationWarning)
+            torch.onnx.export(
+                predictor, (samples,), str(half_written), input_names=[INPUT], output_names=[OUTPUT], dynamo=False,
+                dynamic_axes={INPUT: {0: "batch"}, OUTPUT: {0: "batch"}},
+            )  # fmt: skip
+        document = onnx.load(half_written)
+        onnx.helper.set_model_props(document, {"labels": json.dumps(list(model.labels), ensure_ascii=False)})
+        onnx.save(document, half_written)
+        half_written.replace(target)
+    except OSError as error:
+        raise RunFolderError(f"cannot write {target}: {error.strerror or error}") from None
+    except RuntimeError as error:
+        reason = str(error).splitlines()[0]
+        raise UserError(f"the model '{model.description.model.name}' cannot be written as ONNX: {reason}") from None
+    finally:
+        with contextlib.suppress(OSError):
+            half_written.unlink()
+    return target

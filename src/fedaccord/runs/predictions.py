@@ -1,0 +1,142 @@
+"""Predictions for new rows: a file in, class names and probabilities out."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedaccord.data.dataset import Array, read_npz
+from fedaccord.data.registry import existing
+from fedaccord.data.site_labels import read_labels
+from fedaccord.data.tables import is_table, read_table, report_cells
+from fedaccord.errors import DataError, UserError, did_you_mean
+from fedaccord.labels.space import LabelSpace
+from fedaccord.labels.views import Candidates, Coarse, Tags, View
+from fedaccord.messages.message import SiteId
+from fedaccord.runs.model_folder import TrainedModel
+from fedaccord.runs.page import write_page
+
+TAG = 0.5  # a tag of at least this probability is predicted
+
+
+def predict_file(
+    run: Path, file: Path, out: Path, site: SiteId | None = None, answers: str = "classes",
+    candidates: str | None = None,
+) -> tuple[Path, int]:  # fmt: skip
+    """Write a CSV of predictions for the rows of a file, in their order; returns its path and the number of rows."""
+    if out.resolve() == file.resolve():
+        raise UserError(f"the predictions would be written over '{file}'; give another file with --out")
+    model = TrainedModel.load(run)
+    view = model.view(site, answers)
+    if candidates is not None and isinstance(view, Tags):
+        raise UserError("candidates are for predictions of one label, but this model predicts tags")
+    x, sets = read_rows(model, file, site, view, candidates)
+    logits = model.logits(x, site)
+    probabilities = view.answer(logits) if sets is None else within_candidates(view, logits, sets)
+    return write_page(out, _as_csv(view, probabilities)), len(x)
+
+
+def read_rows(
+    model: TrainedModel, file: Path, site: SiteId | None, view: View, candidates: str | None = None
+) -> tuple[Tensor, Tensor | None]:
+    """Read samples as the network takes them and, from a column or array, their candidate sets: bool (n, answers)."""
+    existing(file)
+    plan = model.description.inputs.features
+    if is_table(file):
+        table = read_table(file)
+        header = model.description.inputs.header
+        if plan is not None and header and not any(column.name in table.columns for column in plan.columns):
+            table = read_table(file, header)  # without a header line, like the files of the sites
+        x = model.encode(table)
+        if candidates is None:
+            return x, None
+        missing = () if plan is None else plan.missing
+        problems: list[str] = []
+        sets = read_labels(table, candidates, Candidates(LabelSpace(view.answers)), missing, problems)
+        report_cells(problems)
+        return x, sets
+    if file.suffix.lower() != ".npz":
+        raise DataError(f"'{file}' is no file of samples; a table ends with .csv or .parquet, arrays with .npz")
+    if plan is not None:
+        raise DataError(f"the model was trained on tables; '{file}' should be a .csv or .parquet file with its columns")
+    return _read_arrays(model, file, site, view, candidates)
+
+
+def _read_arrays(
+    model: TrainedModel, file: Path, site: SiteId | None, view: View, candidates: str | None
+) -> tuple[Tensor, Tensor | None]:
+    arrays = read_npz(file, "the samples")
+
+    def pick(name: str) -> Array:
+        if name not in arrays:
+            raise DataError(f"'{file.name}' has no array '{name}'; {did_you_mean(name, arrays)}")
+        return arrays[name]
+
+    if not pick("x").size:
+        raise DataError(f"'{file}' has no rows")
+    try:
+        x = model.inputs(pick("x"), site)
+    except DataError as error:
+        raise DataError(f"'{file.name}': {error}") from None
+    if candidates is None:
+        return x, None
+    sets = pick(candidates)
+    where = f"'{file.name}', array '{candidates}'"
+    if len(sets) != len(x):
+        raise DataError(f"{where} has {len(sets)} rows, the samples {len(x)}")
+    if sets.dtype.kind in "US" and sets.ndim == 1:
+        return x, Candidates(LabelSpace(view.answers)).encode([str(cell) for cell in sets], where)
+    if sets.shape != (len(x), len(view.answers)) or not np.isin(sets, (0, 1)).all():
+        wanted = f"one column for each of {len(view.answers)} answers, or hold texts such as 'a|b'"
+        raise DataError(f"{where} should hold 0 and 1 only, with {wanted}")
+    chosen = torch.from_numpy(sets.astype(bool))
+    return x, chosen | ~chosen.any(1, keepdim=True)  # a row that names none has no candidates to keep to
+
+
+def within_candidates(view: View, logits: Tensor, candidates: Tensor) -> Tensor:
+    """Return P(answer | it is among the row's candidates): (n, answers), zero outside the set.
+
+    In log space, so that candidates the model finds most unlikely are still told apart.
+    """
+    matrix = view.matrix if isinstance(view, Coarse) else torch.eye(len(view.space))
+    chance = candidates.to(matrix) @ matrix  # P(set | class)
+    z = view.adjusted(logits) + chance.log()
+    excluded = torch.isneginf(z).all(-1).nonzero().flatten().tolist()
+    if excluded:
+        rows = ", ".join(str(row + 1) for row in excluded[:10]) + (", …" if len(excluded) > 10 else "")
+        raise DataError(f"the candidates of row {rows} are all unknown to the site")
+    classes = torch.softmax(z, -1) / torch.where(chance > 0, chance, 1.0)
+    return (classes @ matrix.T).masked_fill(~candidates, 0.0)
+
+
+def choose(view: View, probabilities: Tensor) -> list[tuple[str, float]]:
+    """Return each row's answer and its probability; for tags, all that are likely, and the chance of just these."""
+    if isinstance(view, Tags):
+        likely = probabilities >= TAG
+        chance = torch.where(likely, probabilities, 1 - probabilities).prod(-1)
+        names = [";".join(n for n, on in zip(view.answers, row, strict=True) if on) for row in likely.tolist()]
+        return list(zip(names, chance.tolist(), strict=True))
+    best = probabilities.max(-1)
+    return [(view.answers[at], p) for at, p in zip(best.indices.tolist(), best.values.tolist(), strict=True)]
+
+
+def _as_csv(view: View, probabilities: Tensor) -> str:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["prediction", "probability", *view.answers])
+    chosen = choose(view, probabilities)
+    for (name, probability), row in zip(chosen, probabilities.numpy(), strict=True):
+        writer.writerow([name, *_digits([probability, *row])])
+    return text.getvalue()
+
+
+def _digits(values: Sequence[Any]) -> list[str]:
+    """Write each number with as many digits as are needed to read the same one back."""
+    return [str(value) for value in np.asarray(values, dtype=np.float32)]

@@ -1,0 +1,89 @@
+"""How a partition and the views of its sites go together."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedaccord.config import check_experiment
+from fedaccord.errors import ConfigError
+from fedaccord.experiment import load_federation
+
+
+def federation(partition, base=Path(), dataset="digits", **data):
+    table = {"data": {"dataset": dataset, "partition": partition, **data}}
+    return load_federation(check_experiment(table), base)
+
+
+def test_a_site_that_is_dealt_a_set_of_labels_knows_that_set():
+    found = federation({"kind": "label-sets", "sites": 4, "labels": 3})
+    for site in found.sites.values():
+        assert site.view.informs().sum() == 3
+        assert set(site.train.target.tolist()) <= set(site.view.informs().nonzero().flatten().tolist())
+
+
+def test_unless_it_says_what_it_knows():
+    digits = [str(d) for d in range(10)]
+    found = federation({"kind": "label-sets", "sites": 4, "labels": 3}, view={"kind": "exact", "known": digits})
+    assert all(site.view.informs().all() for site in found.sites.values())
+
+
+class TestTags:
+    @pytest.fixture
+    def tagged(self, tmp_path):
+        rng = np.random.default_rng(0)
+        tags = rng.integers(0, 2, (60, 3))
+        np.savez(tmp_path / "tags.npz", X=rng.normal(size=(60, 4)), Y=tags, label_names=["p", "q", "r"])
+        return tmp_path
+
+    def test_they_are_dealt_without_an_invented_histogram(self, tagged):
+        found = federation({"kind": "iid", "sites": 3}, tagged, "tags.npz", view={"kind": "tags"})
+        assert found.partition["used"]["histogram"] is None
+
+    @pytest.mark.parametrize("partition", [{"kind": "label-sets", "sites": 2, "labels": 1},
+                                           {"kind": "dirichlet", "sites": 2, "alpha": 1.0}])  # fmt: skip
+    def test_no_classes_no_partition_by_class(self, tagged, partition):
+        with pytest.raises(ConfigError, match="has no true classes"):
+            federation(partition, tagged, "tags.npz", view={"kind": "tags"})
+
+
+def test_gamma_skews_the_coarse_classes_or_the_fine_ones(tmp_path):
+    fine = np.repeat(np.arange(8), 50)
+    np.savez(
+        tmp_path / "groups.npz", x=np.random.default_rng(0).normal(size=(400, 3)), fine=fine, coarse=fine // 2,
+        fine_names=[f"f{i}" for i in range(8)], coarse_names=[f"c{i}" for i in range(4)],
+        fine_to_coarse=np.arange(8) // 2,
+    )  # fmt: skip
+
+    def largest_share(level):
+        asked = {"kind": "gamma", "sites": 2, "gamma": 0.9, "samples": 60, "level": level}
+        used = federation(asked, tmp_path, "groups.npz").partition
+        assert used["asked"]["level"] == level
+        counts = np.array(list(used["used"]["histogram"][0].values()))
+        return np.sort(counts)[::-1][:2].sum() / counts.sum()
+
+    assert largest_share("fine") > 0.8  # two majority classes
+    assert largest_share("coarse") < 0.7  # two majority groups, so four classes
+
+
+@pytest.mark.parametrize(
+    ("key", "given"),
+    [("sites", "exact"), ("participation", 0.5), ("softmax", "full"), ("prior", "all"), ("bn", "local")],
+)
+def test_pooled_data_refuses_settings_of_sites(key, given):
+    table = {"data": {"dataset": "digits", "partition": {"kind": "iid", "sites": 2}},
+             "method": {"name": "pooled", key: given}}  # fmt: skip
+    with pytest.raises(ConfigError, match=f"'{key}' has no meaning"):
+        check_experiment(table)
+
+
+def test_no_site_can_take_the_pools_name():
+    with pytest.raises(ConfigError, match=r"no site can be named '\(pool\)'"):
+        federation({"kind": "iid", "sites": 2}, names=["a", "(pool)"])
+
+
+def test_the_models_defaults_are_written_down():
+    found = check_experiment({"data": {"dataset": "digits", "partition": {"kind": "iid", "sites": 2}}})
+    assert found.model.settings == {"hidden": [128]}

@@ -1,0 +1,153 @@
+"""FedAccord from Python: sites in memory, any module with an encoder and a head, and a result to look into."""
+
+from __future__ import annotations
+
+import importlib
+
+import numpy as np
+import pytest
+import torch
+from sklearn.datasets import load_digits
+from torch import nn
+
+import fedaccord
+from fedaccord import Candidates, Coarse, Exact, Federation, LabelSpace, Site
+from fedaccord.errors import ConfigError, DataError
+
+DIGITS = LabelSpace(str(digit) for digit in range(10))
+SHAPES = {"round": ["0", "6", "8", "9"], "straight": ["1", "4", "7"], "open": ["2", "3", "5"]}
+QUICK = {"rounds": 8, "steps": 10, "lr": 0.1}
+
+
+@pytest.fixture(scope="module")
+def digits():
+    data = load_digits()
+    return data.data / 8 - 1, [str(y) for y in data.target]
+
+
+@pytest.fixture(scope="module")
+def sites(digits):
+    x, y = digits
+    shape_of = {digit: shape for shape, members in SHAPES.items() for digit in members}
+    return [
+        Site("exact", x[:200], y[:200], Exact(DIGITS)),
+        Site("shapes", x[200:500], [shape_of[name] for name in y[200:500]], Coarse(DIGITS, SHAPES)),
+        Site("unsure", x[500:800], [{name, "7"} for name in y[500:800]], Candidates(DIGITS), truth=y[500:800]),
+    ]
+
+
+class Small(nn.Module):
+    """A user's own network."""
+
+    def __init__(self):
+        super().__init__()
+        self.encoder = nn.Sequential(nn.Linear(64, 24), nn.Tanh())
+        self.head = nn.Linear(24, 10)
+
+    def forward(self, x):
+        return self.head(self.encoder(x))
+
+
+@pytest.fixture(scope="module")
+def result(sites, digits):
+    x, y = digits
+    federation = Federation(sites, test=(x[1000:], y[1000:]))
+    return federation.train(method="accord", model={"name": "mlp", "hidden": [32]}, **QUICK)
+
+
+def test_a_federation_of_three_views_learns(result):
+    assert result.summary["final"]["global"]["accuracy"] > 0.7
+    assert set(result.summary["final"]["sites"]["each"]) == {"exact", "shapes", "unsure"}
+
+
+def test_the_metrics_are_a_frame_of_all_rounds(result):
+    frame = result.metrics
+    assert list(frame.columns) == ["round", "scope", "site", "metric", "value"]
+    last = frame[(frame["round"] == 8) & (frame.scope == "global") & (frame.metric == "accuracy")]
+    assert last.value.item() == result.summary["final"]["global"]["accuracy"]
+    assert set(frame.site.dropna()) == {"exact", "shapes", "unsure"}
+
+
+def test_the_model_is_the_trained_one(result, digits):
+    x, y = digits
+    samples = torch.tensor(x[1000:], dtype=torch.float32)
+    with torch.no_grad():
+        found = result.model.eval()(samples).argmax(-1)
+    right = (found == torch.tensor([int(name) for name in y[1000:]])).float().mean()
+    assert right.item() == pytest.approx(result.summary["final"]["global"]["accuracy"])
+
+
+def test_the_report_is_written_where_asked(result, tmp_path):
+    path = result.report(tmp_path / "mine.html")
+    assert "<html" in path.read_text(encoding="utf-8")
+
+
+def test_the_folder_is_kept_where_asked(sites, tmp_path):
+    result = Federation(sites).train("fedavg", out=tmp_path / "run", rounds=1, steps=1)
+    assert result.folder == tmp_path / "run"
+    assert (result.folder / "summary.json").exists()
+    assert result.summary["final"]["global"] == {}
+
+
+def test_a_temporary_folder_goes_with_the_result(sites):
+    result = Federation(sites).train(rounds=1, steps=1)
+    folder = result.folder
+    assert folder.exists()
+    result.close()
+    assert not folder.exists()
+
+
+def test_a_users_own_module_is_trained_and_left_as_it_was(sites):
+    torch.manual_seed(0)
+    module = Small()
+    before = module.head.weight.detach().clone()
+    result = Federation(sites).train(model=module, **QUICK)
+    assert torch.equal(module.head.weight, before)
+    assert not torch.equal(result.model.head.weight, before)
+    assert result.summary["final"]["sites"]["each"]["exact"]["accuracy"] > 0.6
+    again = Federation(sites).train(model=module, **QUICK)
+    assert again.summary["model_sha256"] == result.summary["model_sha256"]
+
+
+def test_two_seeds_split_differently(sites):
+    one, two = (Federation(sites).train(seed=seed, rounds=1, steps=1).summary["model_sha256"] for seed in (0, 1))
+    assert one != two
+
+
+def test_a_module_of_this_process_is_of_no_use_to_workers(sites):
+    with pytest.raises(fedaccord.FedAccordError, match=r"use workers=0, or name it as 'package.module:factory'"):
+        Federation(sites).train(model=Small(), workers=1, rounds=1)
+
+
+@pytest.mark.parametrize(
+    ("broken", "error", "words"),
+    [
+        (lambda s: [], DataError, "at least one site"),
+        (lambda s: [s[0], s[0]], ConfigError, "two sites are named 'exact'"),
+        (lambda s: [Site("a", s[0].x, s[0].labels[:-1], s[0].view)], DataError, "200 samples but 199 labels"),
+        (lambda s: [Site("a", s[0].x, ["x"] * 200, s[0].view)], DataError, "'x' is not one of the labels"),
+        (lambda s: [s[0], Site("b", s[0].x[:, :9], s[0].labels, s[0].view)], DataError, "differ in shape"),
+        (lambda s: [Site("a", s[0].x * np.nan, s[0].labels, s[0].view)], DataError, "NaN"),
+        (lambda s: [s[0], Site("b", s[0].x, ["no"] * 200, Exact(LabelSpace(["no"])))], ConfigError, "label space"),
+    ],
+)
+def test_mistakes_are_told(sites, broken, error, words):
+    with pytest.raises(error, match=words):
+        Federation(broken(sites)).train(rounds=1)
+
+
+def test_a_wrong_setting_is_told_with_a_hint(sites):
+    with pytest.raises(ConfigError, match="did you mean 'rounds'"):
+        Federation(sites).train(ronds=3)
+
+
+def test_every_exported_name_is_there_and_no_other():
+    assert set(fedaccord.__all__) == {
+        "__version__", "Candidates", "Coarse", "Exact", "FedAccordError", "Federation", "LabelSpace", "Result", "Site",
+        "Tags", "TrainedModel", "Unlabelled",
+    }  # fmt: skip
+    for name in fedaccord.__all__:
+        assert getattr(fedaccord, name) is not None
+    assert importlib.import_module("fedaccord").__getattr__("Site") is Site
+    with pytest.raises(AttributeError):
+        _ = fedaccord.nothing

@@ -1,0 +1,332 @@
+"""`fedaccord check`: every warning and error it can give, its exit codes, and what a site does not get to see."""
+
+import io
+
+import pytest
+from rich.console import Console
+
+from command_line import SMALL, command, process, write
+from fedaccord.check import Finding, check_experiment_data, check_own_data, exit_code
+from fedaccord.check_display import print_report
+from fedaccord.config import load_experiment
+from test_import_time import SLOW, imported
+
+EXACT = '{ kind = "exact" }'
+CANDIDATES = '{ kind = "candidates" }'
+
+
+def labels(*names):
+    return f"[labels]\nclasses = {list(names)}\n"
+
+
+def knows(*names):
+    return f'{{ kind = "exact", known = {list(names)} }}'
+
+
+def coarse(groups):
+    inside = ", ".join(f"{name} = {members}" for name, members in groups.items())
+    return f'{{ kind = "coarse", correspondence = {{ {inside} }} }}'
+
+
+def rows(*words, times=4, column="dx", size=lambda i: i % 5):
+    """A table in which every annotation occurs several times."""
+    return f"size,{column}\n" + "".join(f"{size(i)},{word}\n" for i, word in enumerate(words * times))
+
+
+class Federation:
+    """Sites in a folder, added one by one."""
+
+    def __init__(self, folder, head=""):
+        self.folder, self.text = folder, head
+
+    def site(self, name, view, table, label="dx", more=""):
+        (self.folder / f"{name}.csv").write_text(table)
+        key = f'label = "{label}"\n' if label else ""
+        self.text += f'\n[[sites]]\nname = "{name}"\ndata = "{name}.csv"\n{key}view = {view}\ntest = 0\n{more}\n'
+        return self
+
+    @property
+    def file(self):
+        return write(self.folder, self.text, "federation.toml")
+
+    def report(self):
+        return check_experiment_data(*load_experiment(self.file))
+
+    def warnings(self):
+        report = self.report()
+        assert report.exit_code == (1 if report.findings else 0)
+        assert {finding.level for finding in report.findings} <= {"warning"}
+        return [finding.text for finding in report.findings]
+
+
+@pytest.fixture
+def federation(tmp_path):
+    return lambda head="": Federation(tmp_path, head)
+
+
+@pytest.fixture
+def sound(federation):
+    return (
+        federation(labels("cold", "flu", "well"))
+        .site("north", EXACT, rows("cold", "flu", "well", ""))
+        .site("school", coarse({"ill": ["cold", "flu"], "fine": ["well"]}), rows("ill", "fine"))
+        .site("south", CANDIDATES, rows("cold|flu", "well", "flu|well"))
+    )
+
+
+class TestASoundFederation:
+    def test_has_no_findings(self, sound):
+        assert sound.warnings() == []
+
+    def test_sites_are_counted_in_their_own_words(self, sound):
+        north, school, south = sound.report().sites
+        assert (north.labels, north.unannotated) == ({"cold": 4, "flu": 4, "well": 4}, 4)
+        assert (school.labels, school.unannotated, school.train, school.test) == ({"ill": 4, "fine": 4}, 0, 8, 0)
+        assert south.labels == {"cold": 4, "flu": 8, "well": 8}
+        assert south.set_size == pytest.approx(5 / 3)
+        assert sound.report().coverage["cold"] == {"north": "exact", "school": "coarse", "south": "candidates"}
+
+    def test_is_printed(self, sound, tmp_path):
+        done = command("check", sound.file, cwd=tmp_path)
+        assert (done.code, done.err) == (0, "")
+        plain = [line.split() for line in done.out.splitlines()]
+        assert ["label", "north", "school", "south"] in plain
+        assert ["flu", "exact", "coarse", "candidates"] in plain
+        assert ["school", "coarse", "8", "0", "0"] in plain
+        assert ["ill", "4"] in plain
+        assert "candidate sets hold 1.67 labels on average" in done.out
+        assert done.out.rstrip().endswith("sound")
+        assert "│" not in done.out  # plain where nobody looks at a terminal
+
+    def test_in_a_terminal_it_has_lines_and_colours(self, sound):
+        said = io.StringIO()
+        print_report(sound.report(), Console(file=said, force_terminal=True, width=60, color_system="standard"))
+        assert "│ well  │ exact │ coarse │ candidates │" in said.getvalue()
+
+    def test_with_many_sites_the_matrix_lists_names(self, federation, tmp_path):
+        many = federation(labels("a", "b"))
+        for number in range(13):
+            many.site(f"s{number:02d}", knows("a", "b") if number else knows("a"), rows("a"))
+        done = command("check", many.file, cwd=tmp_path)
+        assert "b      s01, s02, s03, s04, s05, s06, s07, s08, s09, s10 and 2 more" in done.out
+
+
+class TestLabels:
+    def test_no_site_knows_it(self, federation):
+        found = federation(labels("a", "b", "c", "d")).site("x", knows("a", "b"), rows("a", "b")).warnings()
+        assert found == ["no site knows 'c', 'd'; the model cannot learn what nobody teaches"]
+
+    def test_one_site_only_knows_it(self, federation):
+        both = federation(labels("a", "b", "c")).site("x", EXACT, rows("a", "b", "c"))
+        assert both.warnings() == []  # a single site is no matter of one site only
+        found = both.site("y", knows("a", "b"), rows("a", "b")).warnings()
+        assert found == [
+            "only site 'x' knows 'c': the model is as good there as that site's labels, and lost without it"
+        ]
+
+    def test_no_sample_has_it(self, federation):
+        one = federation(labels("a", "b", "c")).site("x", EXACT, rows("a", "b"))
+        assert one.warnings() == ["no site has a training sample of 'c'"]
+        view = coarse({"low": ["a"], "high": ["b", "c"]})
+        assert one.site("y", view, rows("low", "high")).warnings() == []  # a coarse label speaks of all behind it
+
+    def test_groups_that_no_site_connects(self, federation):
+        apart = federation(labels("a", "b", "c", "d"))
+        for name, own in (("w", "ab"), ("x", "ab"), ("y", "cd"), ("z", "cd")):
+            apart.site(name, knows(*own), rows(*own))
+        (found,) = apart.warnings()
+        assert found.startswith("no site connects these groups of labels: 'a', 'b'; 'c', 'd'. Scores are only compared")
+        assert "no method can learn to tell a label of one group from a label of another" in found
+        assert apart.site("bridge", knows("a", "c"), rows("a", "c")).warnings() == []
+
+    def test_tags_need_no_connection(self, federation):
+        tags = federation(labels("a", "b")).site("x", '{ kind = "tags" }', rows("a;b", "a", ";"))
+        tags.site("y", '{ kind = "tags", known = ["a", "b"] }', rows("b", ""))
+        assert tags.warnings() == []
+        x, y = tags.report().sites
+        assert (x.labels, x.unannotated) == ({"a": 8, "b": 4}, 0)
+        assert (y.labels, y.unannotated) == ({"a": 0, "b": 4}, 4)
+
+    def test_tags_beside_single_labels(self, federation):
+        mixed = federation(labels("a", "b")).site("x", '{ kind = "tags" }', rows("a;b", "a"))
+        found = mixed.site("y", EXACT, rows("a", "b")).warnings()
+        assert found == ["some sites have tags, others one label each; a tag's score is no class probability"]
+
+    def test_classes_that_nobody_separates(self, federation):
+        view = coarse({"low": ["a", "b"], "high": ["c"]})
+        both = federation(labels("a", "b", "c")).site("x", view, rows("low", "high"))
+        both.site("y", CANDIDATES, rows("a|b", "c", "a|b|c"))
+        text = "no coarse label and no site tells 'a', 'b' apart; the model can only learn them together"
+        assert both.warnings() == [text]
+        assert both.site("z", CANDIDATES, rows("a|c", "b", "c")).warnings() == []
+
+    def test_classes_that_no_coarse_label_covers(self, federation):
+        one = federation(labels("a", "b", "c")).site("x", EXACT, rows("a", "b", "c")).site("y", EXACT, rows("a", "c"))
+        found = one.site("z", coarse({"low": ["a"], "high": ["b"]}), rows("low", "high")).warnings()
+        assert found == ["no coarse label of site 'z' covers 'c'; the site is taken not to know them"]
+
+    def test_nothing_to_learn_from_is_an_error(self, federation, tmp_path):
+        none = federation(labels("a", "b")).site("x", '{ kind = "unlabelled" }', "size\n1\n2\n", label=None)
+        assert Finding("error", "no site has annotations, so there is nothing to learn from") in none.report().findings
+        done = command("check", none.file, cwd=tmp_path)
+        assert done.code == 2
+        assert "error: no site has annotations" in done.out
+        assert done.out.rstrip().endswith("1 error")
+
+
+class TestOneSite:
+    def own(self, federation, view, table, head=labels("a", "b", "c"), **more):  # noqa: B008
+        alone = federation(head).site("x", view, table, **more)
+        return [finding.text for finding in check_own_data(*load_experiment(alone.file), "x").findings]
+
+    def test_candidate_sets_that_never_exclude_anything(self, federation):
+        never = "its candidate sets never exclude anything: each holds every label, so they teach nothing"
+        assert self.own(federation, CANDIDATES, rows("a|b|c", "c|b|a", "")) == [never]
+        assert self.own(federation, CANDIDATES, rows("a|b|c", "c|b")) == []
+
+    def test_no_annotation_at_all(self, federation):
+        silent = ["none of its training rows is annotated, so it teaches nothing"]
+        assert self.own(federation, EXACT, rows("", "?")) == silent
+        assert self.own(federation, '{ kind = "tags" }', rows("", "?")) == silent
+        assert self.own(federation, '{ kind = "unlabelled" }', rows("")) == []
+
+    def test_a_label_it_is_said_to_know_but_never_uses(self, federation):
+        text = "no row is annotated with 'b', which it is said to know"
+        assert self.own(federation, knows("a", "b"), rows("a")) == [text]
+        groups = coarse({"low": ["a"], "high": ["b", "c"]})
+        assert self.own(federation, groups, rows("low")) == [text.replace("'b'", "'high'")]
+
+    def test_a_sensitive_group_too_small_to_measure(self, federation):
+        table = "size,sex,dx\n" + "1,f,a\n" * 5 + "2,f,b\n" * 4 + "3,m,a\n" * 9 + "3,f|m,b\n" * 20 + "4,m,b\n" * 5
+        (found,) = self.own(federation, EXACT, table, more='sensitive = "sex"')
+        assert found.startswith("a sensitive group is too small to measure")
+        assert found.endswith(": b in f (4)")  # a group that is not certain is not counted
+        site = check_own_data(*load_experiment(federation().folder / "federation.toml"), "x")
+        assert site.cells == {"f": {"a": 5, "b": 4}, "m": {"a": 9, "b": 5}}
+
+
+class TestFeatures:
+    def pair(self, federation, left, right, head=labels("a", "b"), features=""):  # noqa: B008
+        both = federation(head + features).site("x", EXACT, rows("a", "b", times=10, size=left))
+        return both.site("y", EXACT, rows("a", "b", times=10, size=right))
+
+    def test_the_same_unit(self, federation):
+        assert self.pair(federation, lambda i: i % 5, lambda i: 3 + i % 7).warnings() == []
+
+    @pytest.mark.parametrize("features", ["", "[features]\nnumbers = { size = [0, 1] }\n"])
+    def test_another_mean(self, federation, features):
+        far = 50 if features == "" else 9.9  # beyond ten given deviations it is cut
+        small = self.pair(federation, lambda i: (i % 5) / 50, lambda i: far - (i % 5) / 50, features=features)
+        (found,) = small.warnings()
+        assert found.startswith("column 'size': the means of sites 'x' and 'y' are ")
+        assert found.endswith("times the spread inside the sites apart; is it the same unit?")
+
+    def test_another_spread(self, federation):
+        (found,) = self.pair(federation, lambda i: i % 5, lambda i: 200 * (i % 5)).warnings()
+        assert found == "column 'size' varies 200 times more at site 'y' than at site 'x'; is it the same unit?"
+
+    def test_a_column_that_never_varies_or_is_empty(self, federation):
+        (found,) = self.pair(federation, lambda i: 0, lambda i: i % 5).warnings()
+        assert found == "column 'size' never varies at site 'x', but does elsewhere"
+        (found,) = self.pair(federation, lambda i: "", lambda i: i % 5).warnings()
+        assert found == "site 'x' has no value at all in 'size'"
+
+    def test_another_kind_is_an_error(self, federation, tmp_path):
+        both = self.pair(federation, lambda i: i % 5, lambda i: "big")
+        done = command("check", both.file, cwd=tmp_path)
+        assert done.code == 2
+        assert "column 'size' holds numbers at site 'x' but words at site 'y' ('big')" in done.err
+
+
+class TestExitCodes:
+    def test_of_findings(self):
+        found = [Finding("warning", "w"), Finding("error", "e")]
+        assert [exit_code(found[:n]) for n in range(3)] == [0, 1, 2]
+
+    def test_warnings(self, federation, tmp_path):
+        done = command("check", federation(labels("a", "b")).site("x", EXACT, rows("a")).file, cwd=tmp_path)
+        assert done.code == 1
+        assert "warning: no site has a training sample of 'b'" in done.out
+        assert done.out.rstrip().endswith("1 warning")
+        assert not (tmp_path / "runs").exists()  # nothing was trained
+
+    def test_a_correspondence_that_does_not_sum_to_one(self, federation, tmp_path):
+        view = coarse({"low": "{ a = 0.5, b = 1 }", "high": "{ a = 0.4 }"})
+        done = command("check", federation(labels("a", "b")).site("x", view, rows("low")).file, cwd=tmp_path)
+        assert done.code == 2
+        assert "site 'x': correspondence: the probabilities given class 'a' sum to 0.9, not to 1" in done.err
+
+    def test_a_coarse_label_that_maps_to_nothing(self, federation, tmp_path):
+        view = coarse({"low": ["a"], "high": []})
+        done = command("check", federation(labels("a", "b")).site("x", view, rows("low")).file, cwd=tmp_path)
+        assert (done.code, "the coarse label 'high' maps to no class" in done.err) == (2, True)
+
+    def test_the_bundled_data_and_a_change(self, tmp_path):
+        done = command("check", write(tmp_path, SMALL), "--set", "data.samples=300", cwd=tmp_path)
+        assert (done.code, done.err) == (0, "")
+        assert "site-1  exact    120    30              0" in done.out
+
+    def test_a_wrong_file_does_not_wait_for_torch(self, sound, tmp_path):
+        code, packages = imported("-m", "fedaccord", "check", sound.file, "--set", "method.rouns=3", cwd=tmp_path)
+        assert code == 2
+        assert not packages & SLOW
+
+    def test_as_a_process(self, sound, tmp_path):
+        done = process("check", sound.file, cwd=tmp_path)
+        assert (done.code, done.err) == (0, "")
+        assert "== site north ==" in done.out
+
+
+class TestPrivacy:
+    """No site's part holds a label name that only another site has."""
+
+    @pytest.fixture
+    def secretive(self, federation):
+        return (
+            federation(labels("shared", "common", "secret-a", "secret-b"))
+            .site("a", knows("shared", "common", "secret-a"), rows("shared", "common", "secret-a"))
+            .site("b", knows("shared", "common", "secret-b"), rows("shared", "common", "secret-b"))
+            .site("open", EXACT, rows("shared", "common"))
+            .site("sets", CANDIDATES, rows("shared|common", "shared", ""))
+            .site("groups", coarse({"any": ["shared"], "other": ["common"]}), rows("any", "other"))
+        )
+
+    def test_parts_are_separate(self, secretive, tmp_path):
+        out = command("check", secretive.file, cwd=tmp_path).out
+        parts = dict(part.split(" ==", 1) for part in out.split("== ")[1:] if " ==" in part)
+        assert set(parts) == {"site a", "site b", "site open", "site sets", "site groups", "the federation"}
+        assert "secret-b" not in parts["site a"]
+        assert "secret-a" not in parts["site b"]
+        for name in ("open", "sets", "groups"):
+            assert "secret" not in parts[f"site {name}"]
+        assert "secret-a" in parts["site a"]
+        assert "secret-b" in parts["the federation"]
+
+    @pytest.mark.parametrize("name", ["a", "b", "open", "sets", "groups"])
+    def test_a_site_sees_its_own_part_only(self, secretive, tmp_path, name):
+        done = command("check", secretive.file, "--site", name, cwd=tmp_path)
+        assert (done.code, done.err) == (0, "")
+        assert done.out.split("==")[1].strip() == f"site {name}"
+        assert "federation" not in done.out
+        hidden = {"secret-a", "secret-b"} - {f"secret-{name}"}
+        assert not [word for word in hidden if word in done.out]
+
+    def test_the_other_files_are_not_even_read(self, secretive, tmp_path):
+        secretive.site("c", '{ kind = "unlabelled" }', "size\n1\n", label=None)
+        path = secretive.file
+        (tmp_path / "a.csv").unlink()
+        (tmp_path / "b.csv").write_text("size,dx\n1,wrong\n")
+        assert command("check", path, cwd=tmp_path).code == 2
+        assert command("check", path, "--site", "open", cwd=tmp_path).code == 0
+        without_classes = write(tmp_path, secretive.text.split("\n", 2)[2], "other.toml")
+        assert command("check", without_classes, "--site", "c", cwd=tmp_path).code == 0
+
+    def test_a_site_of_a_split_data_set(self, tmp_path):
+        done = command("check", write(tmp_path, SMALL), "--site", "site-1", cwd=tmp_path)
+        assert done.code == 0
+        assert "site-0" not in done.out
+
+    def test_an_unknown_site_learns_no_names(self, secretive, tmp_path):
+        done = command("check", secretive.file, "--site", "opn", cwd=tmp_path)
+        assert (done.code, done.out) == (2, "")
+        assert done.err.strip() == "error: --site: there is no site 'opn'"

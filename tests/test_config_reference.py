@@ -1,0 +1,70 @@
+"""docs/config.md is what the code says, and the code says something of every key."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Annotated, Literal
+
+import pytest
+from pydantic import Field
+
+from fedaccord import config_reference
+from fedaccord.config import Experiment
+from fedaccord.config_reference import in_words, reference, undescribed
+from fedaccord.methods.registry import METHODS
+from fedaccord.models.registry import MODELS
+
+PAGE = Path(__file__).parents[1] / "docs" / "config.md"
+
+
+def test_the_page_is_not_stale():
+    written = PAGE.read_text(encoding="utf-8")
+    assert written == reference(), "stale: python -m fedaccord.config_reference > docs/config.md"
+
+
+def test_every_key_has_a_description():
+    assert undescribed() == []
+
+
+def test_a_key_without_description_is_noticed(monkeypatch):
+    class Bare(METHODS["local"].settings):
+        new: int = 3
+
+    monkeypatch.setattr(config_reference, "METHODS", {"bare": METHODS["local"].__class__("bare", "bare", Bare, "x:y")})
+    assert sorted(undescribed()) == ["method bare", "method bare.new"]
+
+
+def test_every_section_method_and_model_is_there():
+    page = reference()
+    for section in Experiment.model_fields:
+        assert section in ("name", "seed") or f"\n## `[{section}]`\n" in page or f"\n## `[[{section}]]`\n" in page
+    for name in METHODS:
+        assert f"\n### `{name}`\n" in page
+    for name in MODELS:
+        assert f"\n| `{name}` | " in page
+
+
+@pytest.mark.parametrize(
+    ("annotation", "words"),
+    [
+        (int | None, "whole number"),
+        (Annotated[float, Field(ge=0, lt=1)], "number (at least 0, below 1)"),
+        (Annotated[list[str], Field(min_length=1)] | Literal["own"] | None, 'non-empty list of texts or `"own"`'),
+        (dict[str, tuple[float, float]], "table of lists of 2 numbers"),
+        (Literal["a", "b"], '`"a"` or `"b"`'),
+        (list[Annotated[int, Field(ge=1)]], "list of whole numbers (at least 1)"),
+    ],
+)
+def test_types_in_words(annotation, words):
+    assert in_words(annotation) == words
+
+
+def test_the_command_prints_it_without_torch():
+    code = (
+        "import sys, runpy; runpy.run_module('fedaccord.config_reference', run_name='__main__'); "
+        "sys.exit('torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (0, reference())

@@ -1,0 +1,306 @@
+"""The documents tell the truth: every command and every snippet in them is run, every link and message is looked up.
+
+How a page is written:
+
+- Blocks marked `toml file=NAME`, `csv file=NAME` or `python file=NAME` are written to NAME in the page's own folder.
+- Blocks marked `console` hold lines `$ command`, run in order in that folder, which also has the project's `examples`.
+  A command ends with code 0, or with that of a trailing `# exit N`. The lines below it occur in its output in that
+  order; `...` stands for anything.
+- Blocks marked `python` are run, all of a page in one namespace. Blocks marked `text` are pictures.
+- `<!-- realdata -->` at the top: the page needs the folder named by FEDACCORD_DATA.
+
+Commands run in this process where that is possible, and without workers, which change nothing but the time.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import io
+import os
+import re
+import runpy
+import shlex
+import subprocess
+import sys
+import traceback
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from unittest import mock
+
+import pytest
+
+import fedaccord
+from command_line import Outcome, cli, command
+from fedaccord.methods.registry import METHODS
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+EXAMPLES = sorted((ROOT / "examples").rglob("*.md"))  # what they tell to run is run by the examples' own tests
+FENCE = re.compile(r"^```([^\n`]*)\n(.*?)^```[ ]*$", re.MULTILINE | re.DOTALL)
+TRAINING = ("run", "resume", "demo")
+SOURCES = sorted(Path(fedaccord.__file__).parent.rglob("*.py"))
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block of a page: what its info string says, its text, and the line it begins in."""
+
+    language: str
+    file: str | None
+    text: str
+    line: int
+
+
+@dataclass(frozen=True)
+class Step:
+    """One command of a console block."""
+
+    words: str
+    code: int
+    expected: tuple[str, ...]
+
+
+def blocks(text: str) -> Iterator[Block]:
+    for found in FENCE.finditer(text):
+        language, _, rest = found[1].strip().partition(" ")
+        file = rest.removeprefix("file=") if rest.startswith("file=") else None
+        yield Block(language, file, found[2], text.count("\n", 0, found.start()) + 1)
+
+
+def steps(text: str) -> Iterator[Step]:
+    words, code, expected = "", 0, list[str]()
+    for line in [*text.splitlines(), "$ "]:
+        if not line.startswith("$ "):
+            assert words, f"output without a command: {line}"
+            expected.append(line)
+            continue
+        if words:
+            yield Step(words, code, tuple(expected))
+        ending = re.fullmatch(r"(.*?)\s+# exit (\d+)", line)
+        words, code, expected = (ending[1] if ending else line)[2:], int(ending[2]) if ending else 0, []
+
+
+def missing_line(expected: tuple[str, ...], output: str) -> str | None:
+    """Return the first expected line that does not occur in the output after those before it."""
+    lines = iter([" ".join(line.split()) for line in output.splitlines()])
+    for line in expected:
+        pattern = ".*".join(map(re.escape, " ".join(line.split()).split("...")))
+        if not any(re.search(pattern, found) for found in lines):
+            return line
+    return None
+
+
+def carry_out(words: str, folder: Path) -> Outcome:
+    """Run one command of a page."""
+    parts = shlex.split(os.path.expandvars(words))
+    name = Path(parts[0]).name
+    if any(part in ("|", ">", ">>", "&&", ";") for part in parts) or name not in ("fedaccord", "python", "make"):
+        return shell(words, folder)
+    if name == "make":
+        return Outcome(0 if all(part in make_targets() for part in parts[1:]) else 2, "", "")
+    if name == "python":
+        return script(parts[1], folder) if parts[1].endswith(".py") else shell(words, folder)
+    arguments = parts[1:]
+    if arguments and arguments[0] in TRAINING and "--workers" not in arguments and "--help" not in arguments:
+        arguments += ["--workers", "0"]
+    return command(*arguments, cwd=folder)
+
+
+def shell(words: str, folder: Path) -> Outcome:
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    done = subprocess.run(
+        ["bash", "-c", words], cwd=folder, env=os.environ | {"PATH": path, "LC_ALL": "C.UTF-8"},
+        capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    return Outcome(done.returncode, done.stdout, done.stderr)
+
+
+def script(name: str, folder: Path) -> Outcome:
+    """Run a Python file as the interpreter would, in this process."""
+    out, err, code = io.StringIO(), io.StringIO(), 0
+    caught = contextlib.redirect_stdout(out), contextlib.redirect_stderr(err)
+    path = [str((folder / name).parent), *sys.path]
+    with contextlib.chdir(folder), mock.patch.object(sys, "path", path), caught[0], caught[1]:
+        try:
+            runpy.run_path(name, run_name="__main__")
+        except SystemExit as end:
+            code = int(end.code or 0)
+        except Exception:
+            traceback.print_exc()
+            code = 1
+    return Outcome(code, out.getvalue(), err.getvalue())
+
+
+@cache
+def make_targets() -> set[str]:
+    return set(re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+
+
+def follow(text: str, folder: Path, where: str = "page") -> None:
+    """Do what a page says, from top to bottom."""
+    names: dict[str, object] = {"__name__": "__page__"}
+    for block in blocks(text):
+        here = f"{where}, line {block.line}"
+        if block.file is not None:
+            assert block.language in ("toml", "csv", "python"), f"{here}: a file in {block.language}?"
+            (folder / block.file).parent.mkdir(parents=True, exist_ok=True)
+            (folder / block.file).write_text(block.text, encoding="utf-8")
+        elif block.language == "console":
+            for step in steps(block.text):
+                done = carry_out(step.words, folder)
+                told = f"{here}: $ {step.words}\n{done.out}{done.err}"
+                assert done.code == step.code, f"{told}\nended with {done.code}, not {step.code}"
+                missing = missing_line(step.expected, done.out + done.err)
+                assert missing is None, f"{told}\ndoes not say: {missing}"
+        elif block.language == "python":
+            with contextlib.chdir(folder), contextlib.redirect_stdout(io.StringIO()):
+                exec(compile("\n" * block.line + block.text, where, "exec"), names)
+        else:
+            assert block.language == "text", f"{here}: a block of '{block.language}' is run by nobody"
+
+
+def page_id(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def pages() -> list[object]:
+    real = {path: path.read_text(encoding="utf-8").startswith("<!-- realdata -->") for path in PAGES}
+    marks = {True: [pytest.mark.realdata], False: []}
+    return [pytest.param(path, id=page_id(path), marks=marks[real[path]]) for path in PAGES]
+
+
+@pytest.mark.parametrize("page", pages())
+@pytest.mark.usefixtures("one_thread")
+def test_a_page_does_what_it_says(page, tmp_path):
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    follow(page.read_text(encoding="utf-8"), tmp_path, page_id(page))
+
+
+@pytest.mark.parametrize("page", [*PAGES, *EXAMPLES], ids=page_id)
+def test_links_lead_somewhere(page):
+    text = FENCE.sub("", page.read_text(encoding="utf-8"))
+    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+        if re.match(r"https?://", target):
+            continue
+        file, _, anchor = target.partition("#")
+        path = (page.parent / file).resolve() if file else page
+        assert path.exists(), f"{page_id(page)}: {target} is not there"
+        if anchor:
+            assert anchor in anchors(path.read_text(encoding="utf-8")), f"{page_id(page)}: no heading for {target}"
+
+
+def anchors(text: str) -> set[str]:
+    """Return the anchors of a page's headings, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.*)$", FENCE.sub("", text), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", [*PAGES, *EXAMPLES], ids=page_id)
+def test_commands_in_a_sentence_exist(page):
+    """`fedaccord NAME --option` in running text names a real command and a real option."""
+    known = cli.typer.main.get_command(cli.app).commands
+    text = FENCE.sub("", page.read_text(encoding="utf-8"))
+    for words in re.findall(r"`(?:\.venv/bin/)?fedaccord ([a-z][^`]*)`", text):
+        name = words.split()[0]
+        assert name in known, f"{page_id(page)}: there is no command 'fedaccord {name}'"
+        options = {option for parameter in known[name].params for option in parameter.opts} | {"--help"}
+        used = set(re.findall(r"--[a-z-]+", words))
+        assert used <= options, f"{page_id(page)}: 'fedaccord {name}' has no {used - options}"
+
+
+@pytest.mark.parametrize("page", [*PAGES, *EXAMPLES], ids=page_id)
+def test_no_command_hides_outside_a_block(page):
+    text = FENCE.sub("", page.read_text(encoding="utf-8"))
+    assert not re.search(r"^(?:    |\t)(?:\$ |\S*fedaccord |make |pip )", text, re.MULTILINE)
+
+
+@cache
+def templates() -> str:
+    """Return every string of the source, one in a line, with `…` for what is filled in."""
+    found = []
+    for path in SOURCES:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.JoinedStr):
+                parts = [part.value if isinstance(part, ast.Constant) else "…" for part in node.values]
+                found.append("".join(map(str, parts)))
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                found.append(node.value)
+    return "\n".join(found)
+
+
+def quoted_messages() -> list[str]:
+    text = FENCE.sub("", (ROOT / "docs" / "errors.md").read_text(encoding="utf-8"))
+    return [found.replace("\\|", "|") for found in re.findall(r"^\| `([^`]+)` \|", text, re.MULTILINE)]
+
+
+@pytest.mark.parametrize("message", quoted_messages())
+def test_a_quoted_message_is_one_of_ours(message):
+    assert message in templates(), "no string of the source reads like this; `…` stands for what is filled in"
+
+
+def test_the_decision_table_names_every_method_and_no_other():
+    text = (ROOT / "docs" / "choosing.md").read_text(encoding="utf-8")
+    cells = re.findall(r"^\| [^|`]+ \| (`[^|]+) \|", text, re.MULTILINE)
+    assert len(cells) >= 8
+    assert {cell.split("`")[1] for cell in cells} == set(METHODS)
+
+
+def test_messages_are_quoted():
+    assert len(quoted_messages()) >= 10
+    assert "the folder '…' is not empty; give another one with --out" in templates()
+
+
+PAGE = """
+```csv file=data/a.csv
+x,y
+1,2
+```
+
+```console
+$ cat data/a.csv
+x,y
+...2
+$ fedaccord run none.toml  # exit 2
+error: there is no file ...none.toml'
+$ python one.py
+```
+
+```python
+value = 1
+```
+
+```python
+assert value == 1
+```
+"""
+
+
+class TestTheFollower:
+    def page(self, folder, text=PAGE):
+        (folder / "one.py").write_text("import sys\nprint(__name__, file=sys.stderr)\n")
+        follow(text, folder)
+
+    def test_it_follows_a_page(self, tmp_path):
+        self.page(tmp_path)
+        assert (tmp_path / "data" / "a.csv").read_text() == "x,y\n1,2\n"
+
+    @pytest.mark.parametrize(
+        ("old", "new", "told"),
+        [
+            ("x,y\n...2", "...2\nx,y", "does not say: x,y"),
+            ("  # exit 2", "", "ended with 2, not 0"),
+            ("$ python one.py", "$ python one.py\nother", "does not say: other"),
+            ("$ python one.py", "$ make coffee", "ended with 2, not 0"),
+            ("$ cat data/a.csv", "$ cat data/b.csv", "ended with 1, not 0"),
+            ("assert value == 1", "assert value == 2, 'wrong'", "wrong"),
+            ("```csv", "```yaml", "a file in yaml"),
+            ("```python\nvalue", "```julia\nvalue", "is run by nobody"),
+        ],
+    )
+    def test_it_notices_what_is_wrong(self, tmp_path, old, new, told):
+        assert PAGE.count(old) == 1
+        with pytest.raises(AssertionError, match=re.escape(told)):
+            self.page(tmp_path, PAGE.replace(old, new))

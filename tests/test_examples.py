@@ -1,0 +1,103 @@
+"""Every example is checked and run as its README says, with fewer rounds, and learns something."""
+
+import json
+import os
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from command_line import command
+from fedaccord.config import load_experiment
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+FOLDERS = sorted(path.parent.name for path in EXAMPLES.glob("*/federation.toml"))
+
+# What `fedaccord check` says of each, and the least that must be reached: which figure, and above what.
+SOUND, WARNINGS = 0, 1
+EXPECTED = {
+    "candidates": (SOUND, "global.accuracy", 0.7),  # of 3 classes
+    "coarse": (SOUND, "global.accuracy", 0.4),  # of 10
+    "digits_mixture": (SOUND, "global.accuracy", 0.6),
+    "exact": (SOUND, "sites.mean.accuracy", 0.6),  # of 3
+    "four_hospitals": (WARNINGS, "sites.mean.accuracy", 0.4),  # of 5, at one site 2
+    "some_classes": (SOUND, "global.accuracy", 0.5),
+    "tags": (WARNINGS, "sites.mean.accuracy", 0.75),  # of 2
+    "unlabelled": (SOUND, "global.accuracy", 0.6),
+}
+VIEWS = ("exact", "some_classes", "candidates", "coarse", "tags", "unlabelled")
+
+
+def test_every_example_is_tested_and_explained():
+    assert sorted(EXPECTED) == FOLDERS
+    for name in FOLDERS:
+        readme = (EXAMPLES / name / "README.md").read_text(encoding="utf-8")
+        assert "fedaccord run federation.toml" in readme
+    assert set(VIEWS) <= set(FOLDERS)
+
+
+@pytest.mark.parametrize("name", VIEWS)
+def test_an_example_of_a_view_has_that_view(name):
+    experiment, _ = load_experiment(EXAMPLES / name / "federation.toml")
+    sites, data = experiment.sites, experiment.data
+    views = [site.view for site in sites] if sites else [data.view, *data.views.values()]
+    kind = "exact" if name == "some_classes" else name
+    assert kind in {view.kind for view in views}
+    assert (name == "some_classes") == any(getattr(v, "known", None) is not None for v in views if v.kind == "exact")
+
+
+def run(name, folder):
+    """Check and run a copy of an example in a folder of its own; returns its summary and the account of its sites."""
+    copy = shutil.copytree(EXAMPLES / name, folder / name)
+    expected, metric, least = EXPECTED[name]
+    checked = command("check", "federation.toml", cwd=copy)
+    assert (checked.code, checked.err) == (expected, "")
+    changes = ("--workers", "0", "--set", "method.rounds=15", "--set", "run.evaluate_every=5")
+    done = command("run", "federation.toml", *changes, cwd=copy)
+    assert (done.code, done.err) == (0, "")
+    (run_folder,) = (copy / "runs").iterdir()
+    summary = json.loads((run_folder / "summary.json").read_text())
+    value = summary["final"]
+    for key in metric.split("."):
+        value = value[key]
+    assert value > least
+    return summary, json.loads((run_folder / "federation.json").read_text())
+
+
+@pytest.mark.parametrize("name", [name for name in FOLDERS if name != "four_hospitals"])
+def test_an_example(name, tmp_path):
+    run(name, tmp_path)
+
+
+def test_the_mixture_is_the_demo():
+    mixture, _ = load_experiment(EXAMPLES / "digits_mixture" / "federation.toml")
+    demo, _ = load_experiment(EXAMPLES.parent / "src" / "fedaccord" / "demo.toml")
+    assert mixture.model_copy(update={"name": "demo"}) == demo
+
+
+@pytest.mark.realdata
+def test_four_hospitals(tmp_path):
+    summary, account = run("four_hospitals", tmp_path)
+    each = summary["final"]["sites"]["each"]
+    assert each["budapest"]["accuracy"] > 0.7  # of two answers, in its own labels
+    assert account["sites"]["budapest"]["view"]["kind"] == "coarse"
+    sizes = {name: site["train"] + site["test"] for name, site in account["sites"].items()}
+    assert sizes == {"cleveland": 303, "budapest": 294, "zurich-basel": 123, "long-beach": 200}
+    assert account["missing"]["cleveland"] == {"ca": 4, "thal": 2}  # as the collection's own description counts them
+    assert "ca is missing" in account["features"]
+    assert "sex = 1" in account["features"]
+    assert "sex = 1.0" not in account["features"]  # Cleveland's file has 1.0 where the others have 1
+    readme = (EXAMPLES / "four_hospitals" / "README.md").read_text(encoding="utf-8")
+    for name, size in sizes.items():
+        assert re.search(rf"`{name}` \| {size} \|", readme)
+
+
+@pytest.mark.realdata
+def test_four_hospitals_with_files_beside_the_experiment(tmp_path, monkeypatch):
+    copy = shutil.copytree(EXAMPLES / "four_hospitals", tmp_path / "here")
+    shutil.copytree(Path(os.environ["FEDACCORD_DATA"]) / "heart_disease", copy / "heart_disease")
+    monkeypatch.delenv("FEDACCORD_DATA")
+    done = command("check", "federation.toml", cwd=copy)
+    assert (done.code, done.err) == (WARNINGS, "")
+    assert "warning: column 'chol' never varies at site 'zurich-basel'" in done.out
