@@ -54,8 +54,8 @@ class Nursery:
         Its fate: `after=s` kills it after that many seconds; `at=(event, n)` at the n-th event, one of "fsync",
         "replace" (before), "replaced" (after), "half:PATTERN" (when half of such a file is written); `signal=(number,
         file, lines)` signals it when the file has so many lines; `limit=bytes` is the longest file it may write once it
-        has begun with metrics.jsonl; `hide=[module]` takes away modules; `offline=True` tells on stderr who asks for the
-        network.
+        has begun with metrics.jsonl; `hide=[module]` takes away modules; `offline=True` tells on stderr who asks
+        for the network.
         """
         task = {"arguments": list(map(str, arguments)), "cwd": str(cwd), **fate}
         said = {name: self.folder / name for name in ("out", "err")}

@@ -24,7 +24,7 @@ from fedaccord import __version__
 from fedaccord.cli_prepare import Change, Config, check, console, init
 from fedaccord.config import Experiment, load_experiment, parse_experiment
 from fedaccord.data.registry import DATA_VARIABLE, DATASETS
-from fedaccord.errors import FedAccordError, UserError
+from fedaccord.errors import FedAccordError, RunFolderError, UserError
 from fedaccord.methods.registry import METHODS
 from fedaccord.models.registry import MODELS
 
@@ -125,6 +125,8 @@ def resume(
     workers: Workers = None,
 ) -> None:
     """Go on with a run from its last checkpoint; it ends as if it had never been stopped."""
+    if run.is_dir() and not (run / "config.toml").exists():
+        raise RunFolderError(f"'{run}' cannot be resumed: it has no config.toml; if it was cut so early, run it again")
     experiment, _ = load_experiment(run / "config.toml")
     if _is_finished(run):
         return

@@ -68,6 +68,8 @@ class TestLabels:
         data = load(CLASSES + site(view='{ kind = "tags" }', label='["flu", "cold"]'), north=text)
         assert only(data).train.target.tolist() == [[0, 1, -1], [1, -1, -1], [-1, 0, -1]]
         assert data.features.names == ["age"]
+        some = load(CLASSES + site(view='{ kind = "tags", known = ["flu"] }', label='["flu", "cold"]'), north=text)
+        assert only(some).train.target[:, 0].tolist() == [-1, -1, -1]  # a tag it does not know says nothing
 
     def test_unlabelled_without_a_label_column(self, load):
         data = load(CLASSES + site(view='{ kind = "unlabelled" }', label=None), north="age,ward\n30,a\n31,b\n")

@@ -125,6 +125,7 @@ def test_numbers_missing_cells_and_wrong_ones():
     values, wrong = read_numbers(cells("1", "", "3"), [])
     np.testing.assert_array_equal(values, [1, np.nan, 3])  # an empty cell is missing, whatever the words for it are
     assert not len(wrong)
+    assert read_numbers(cells("1_000", "2"), [])[1].tolist() == [0]  # Python alone would read it
     values, wrong = read_numbers(cells("True", "false", "maybe"), [])
     assert (values[:2].tolist(), wrong.tolist()) == ([1, 0], [2])
 

@@ -377,6 +377,24 @@ class TestTheEnd:
         assert (cut.parent / "whole" / "report.html").stat().st_size > 10_000
 
 
+class TestTheBeginning:
+    def test_a_run_cut_before_it_wrote_what_it_is(self, nursery, whole, tmp_path):
+        path = whole("accord") / "experiment.toml"
+        assert nursery.live("run", path, "--out", "run", cwd=tmp_path, at=("half:.config.toml.tmp", 1)).killed
+        life = nursery.live("resume", "run", cwd=tmp_path)
+        assert life.code == 3
+        assert life.err == (
+            "error: 'run' cannot be resumed: it has no config.toml; if it was cut so early, run it again\n"
+        )
+
+    def test_a_run_cut_before_its_first_round(self, nursery, whole, tmp_path):
+        path = whole("accord") / "experiment.toml"
+        assert nursery.live("run", path, "--out", "run", cwd=tmp_path, at=("half:.federation.json.tmp", 1)).killed
+        life = nursery.live("resume", "run", cwd=tmp_path)
+        assert (life.code, life.err) == (0, "")
+        assert_same(tmp_path / "run", whole("accord") / "whole")
+
+
 class TestTwoProcesses:
     def test_the_second_is_refused(self, nursery, cut):
         folder = RunFolder(cut, reopen=True)

@@ -44,7 +44,7 @@ class TestRoundLines:
         record = RoundRecord(3, ["a", "b"], 1, 0.25, [dropped], {"train": 1 / 3})
         assert round_lines(record, SPACE) == [
             {"round": 3, "scope": "round", "asked": ["a", "b"], "replied": 1, "loss": 0.25,
-             "dropped": [{"site": "b", "task": "train", "tensor": "w", "reason": "is NaN"}],
+             "dropped": [{"round": 3, "site": "b", "task": "train", "tensor": "w", "reason": "is NaN"}],
              "seconds": {"train": 0.333333}}
         ]  # fmt: skip
 

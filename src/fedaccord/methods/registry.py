@@ -52,7 +52,7 @@ _ENTRIES = (
     ),
     MethodEntry(
         "pooled",
-        "all samples in one place, the upper bound; for studies, since it moves data",
+        "all samples in one place, for comparison in studies; it moves data, so no federation can do it",
         s.PooledSettings,
         "fedaccord.methods.classic:pooled",
     ),
