@@ -2,10 +2,11 @@
 
 import io
 
+import numpy as np
 import pytest
 from rich.console import Console
 
-from command_line import SMALL, command, process, write
+from command_line import SMALL, blobs, command, process, write
 from fedaccord.check import Finding, check_experiment_data, check_own_data, exit_code
 from fedaccord.check_display import print_report
 from fedaccord.config import load_experiment
@@ -231,6 +232,17 @@ class TestFeatures:
         (found,) = self.pair(federation, lambda i: "", lambda i: i % 5).warnings()
         assert found == "site 'x' has no value at all in 'size'"
 
+    def test_arrays_on_another_scale(self, tmp_path):
+        x, y = blobs(40)
+        text = ""
+        for name, scale in (("x", [1, 1, 1, 1]), ("y", [1, 1, 1, 300])):
+            np.savez(tmp_path / f"{name}.npz", x=x * np.array(scale, dtype=np.float32), y=y)
+            text += f'[[sites]]\nname = "{name}"\ndata = "{name}.npz"\ntest = 0\n'
+        found = check_experiment_data(*load_experiment(write(tmp_path, text))).findings
+        assert [finding.text for finding in found] == [
+            "feature 3 varies 300 times more at site 'y' than at site 'x'; is it the same unit?"
+        ]
+
     def test_another_kind_is_an_error(self, federation, tmp_path):
         both = self.pair(federation, lambda i: i % 5, lambda i: "big")
         done = command("check", both.file, cwd=tmp_path)
@@ -265,6 +277,8 @@ class TestExitCodes:
         done = command("check", write(tmp_path, SMALL), "--set", "data.samples=300", cwd=tmp_path)
         assert (done.code, done.err) == (0, "")
         assert "site-1  exact    120    30              0" in done.out
+        done = command("check", write(tmp_path, SMALL), "--set", "data.samples=3000", cwd=tmp_path)
+        assert "note: data.samples asks for 3000, but there are 1797; all are used" in done.out
 
     def test_a_wrong_file_does_not_wait_for_torch(self, sound, tmp_path):
         code, packages = imported("-m", "fedaccord", "check", sound.file, "--set", "method.rouns=3", cwd=tmp_path)
