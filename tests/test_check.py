@@ -7,8 +7,8 @@ import pytest
 from rich.console import Console
 
 from command_line import SMALL, blobs, command, process, write
-from fedaccord.check import Finding, check_experiment_data, check_own_data, exit_code
-from fedaccord.check_display import print_report
+from fedaccord.checks.display import print_report
+from fedaccord.checks.federation import Finding, check_experiment_data, check_own_data, exit_code
 from fedaccord.config import load_experiment
 from test_import_time import SLOW, imported
 

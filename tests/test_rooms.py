@@ -11,7 +11,7 @@ SOURCE = Path(fedaccord.__file__).parent
 ROOMS = [
     "errors", "seeds", "messages", "engines", "labels", "data", "models", "training", "evaluation", "aggregation",
     "federation", "methods", "runs", "config_errors", "config", "config_reference", "stopping", "recording",
-    "experiment", "api", "findings", "check_features", "check", "check_display", "init", "display", "cli_prepare",
+    "experiment", "api", "checks", "init", "display", "cli_prepare",
     "cli", "__main__",
 ]  # fmt: skip
 MODULES = sorted(path.relative_to(SOURCE).as_posix() for path in SOURCE.rglob("*.py") if path.name != "__init__.py")

@@ -37,8 +37,8 @@ def check(
     """Tell who knows which label and what will not work, before any training. Exit code 1: warnings; 2: errors."""
     experiment, base = load_experiment(config, change or [])
     # Imported here: torch takes seconds to load, and --help or a wrong file should not wait for it.
-    from fedaccord.check import check_experiment_data, check_own_data, exit_code
-    from fedaccord.check_display import print_report, print_site
+    from fedaccord.checks.display import print_report, print_site
+    from fedaccord.checks.federation import check_experiment_data, check_own_data, exit_code
 
     if site is not None:
         own = check_own_data(experiment, base, site)

@@ -315,9 +315,15 @@ class TestUnusualRuns:
         assert list((tmp_path / "out" / "checkpoints").iterdir()) == [checkpoint(tmp_path / "out", 3)]
 
     def test_a_model_that_runs_off_ends_well(self, tmp_path):
-        done = command("run", write(tmp_path, SMALL), "--set", "method.lr=1e30", "--out", "out", cwd=tmp_path)
+        far = ["--set", "method.lr=1000", "--set", "method.weight_decay=1e37"]
+        done = command("run", write(tmp_path, SMALL), *far, "--out", "out", cwd=tmp_path)
         assert (done.code, done.err) == (0, "")
-        assert read(tmp_path / "out" / "summary.json")["rounds"] == 2  # as JSON without NaN
+        summary = read(tmp_path / "out" / "summary.json")  # as JSON without NaN
+        assert (summary["rounds"], summary["dropped"]) == (2, 4)
+        (warning,) = summary["warnings"]
+        assert warning.startswith("no site's reply was ever admitted")
+        assert warning in done.out
+        assert "no site&#x27;s reply was ever admitted" in (tmp_path / "out" / "report.html").read_text()
 
     def test_a_terminal_shows_a_bar(self, tmp_path):
         screen = io.StringIO()

@@ -46,6 +46,7 @@ class Summary(BaseModel):
     final: Figures = Figures()
     best: Figures = Figures()
     dropped: int = 0
+    warnings: list[str] = []
     model_sha256: str = ""
     workers: int = 0
     settings: dict[str, Any] = {}
@@ -84,7 +85,7 @@ class Line(BaseModel):
     recall: Metrics = {}
     samples: dict[str, int] = {}
     asked: list[str] = []
-    dropped: list[dict[str, str]] = []
+    dropped: list[dict[str, Any]] = []
     seconds: Metrics = {}
     names: list[str] = []
     counts: list[list[int]] = []

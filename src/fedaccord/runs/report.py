@@ -49,6 +49,7 @@ def _headline(run: Run) -> Html:
     return Html(
         f'<header><h1>{text(summary.name)}</h1><p class="method">Method {text(summary.method)}</p>'
         f'<p class="facts">{text(" · ".join(facts))}</p></header><div class="cards">{"".join(cards)}</div>'
+        + "".join(remark(f"Warning: {warning}.") for warning in summary.warnings)
         + remark(f"{measured} {picked}")
     )
 

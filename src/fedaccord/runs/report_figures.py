@@ -86,7 +86,7 @@ def gains(accuracies: Mapping[str, tuple[float, float]]) -> tuple[str, Html]:
     return sentence, table(["Site", "Alone", "Together", "Gain, points", "Reading"], rows, numbers={1, 2, 3})
 
 
-def drops(dropped: Sequence[tuple[int, Mapping[str, str]]]) -> Html:
+def drops(dropped: Sequence[tuple[int, Mapping[str, Any]]]) -> Html:
     """Return the dropped replies, each with its round; grouped and counted when they are many."""
     rows = [(at, *(drop.get(key, NOTHING) for key in ("site", "task", "tensor", "reason"))) for at, drop in dropped]
     grouped = len(rows) > DROPS_ONE_BY_ONE

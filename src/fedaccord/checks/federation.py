@@ -14,13 +14,13 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from fedaccord.check_features import feature_findings
+from fedaccord.checks.features import feature_findings
+from fedaccord.checks.findings import Finding, listed, warning
 from fedaccord.config import Experiment, Labels, ServerSection
 from fedaccord.data.site_data import SiteData
 from fedaccord.data.sites import FederationData
 from fedaccord.errors import UserError
 from fedaccord.experiment import load_federation
-from fedaccord.findings import Finding, listed, warning
 from fedaccord.labels.coverage import connected_groups, coverage_matrix, labels_without_site
 from fedaccord.labels.space import LabelSpace
 from fedaccord.labels.views import NOT_ANNOTATED, Candidates, Coarse, Exact, Tags, Unlabelled, View

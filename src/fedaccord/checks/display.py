@@ -8,8 +8,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from fedaccord.check import Report, SiteReport
-from fedaccord.findings import Finding, listed
+from fedaccord.checks.federation import Report, SiteReport
+from fedaccord.checks.findings import Finding, listed
 
 MOST_SITES = 12  # as columns of the coverage matrix
 WIDE = 10_000  # where nobody looks at a terminal, no line is broken

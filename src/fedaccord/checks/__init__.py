@@ -1,0 +1,1 @@
+"""Is this federation sound? What can be said before any training."""
