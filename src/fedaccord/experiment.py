@@ -35,7 +35,7 @@ from fedaccord.runs.records import federation_account, past_drops
 from fedaccord.runs.report import write_report
 from fedaccord.runs.resume import Past, check_same_data, config_digest, read_past, read_run
 from fedaccord.runs.tracking import tracking
-from fedaccord.stopping import signals_stop
+from fedaccord.stopping import Signals, signals_stop
 
 __all__ = [
     "Watcher", "finish_report", "load_federation", "open_server", "play", "resume_experiment", "run_experiment",
@@ -90,11 +90,12 @@ def run_experiment(
         "in_memory": data is not None,
         "base": str(base.resolve()),
     }
-    folder.write_json("run.json", run)  # first, since what has a config.toml can be resumed
-    folder.write_config(config)
-    folder.log(f"fedaccord {__version__}, method {experiment.method_name}, seed {experiment.seed}")
-    with _importable(base):
-        return _carry_on(experiment, base, folder, run, Past(), watcher or Watcher(), data)
+    with signals_stop() as signals, _importable(base):
+        with signals.held():
+            folder.write_json("run.json", run)  # first, since what has a config.toml can be resumed
+            folder.write_config(config)
+            folder.log(f"fedaccord {__version__}, method {experiment.method_name}, seed {experiment.seed}")
+        return _carry_on(experiment, base, folder, run, Past(), watcher or Watcher(), signals, data)
 
 
 def resume_experiment(folder: RunFolder, watcher: Watcher | None = None, workers: int | None = None) -> dict[str, Any]:
@@ -103,31 +104,31 @@ def resume_experiment(folder: RunFolder, watcher: Watcher | None = None, workers
     change = [] if workers is None else [f"run.workers={workers}"]
     experiment, base = load_experiment(folder.path / "config.toml", change)
     run = read_run(folder.path)
-    past = read_past(folder.path, run["run"])
-    for name, reason in past.refused.items():
-        folder.set_aside(name)
-        folder.log(reason)
-        watcher.note(reason)
-    folder.drop_old_checkpoints()
-    folder.trim_metrics(past.lines)
-    begin = f"resumed after round {past.round}" if past.round else "no checkpoint to go on from: begins with round 1"
-    folder.log(begin)
-    watcher.note(begin)
-    with _importable(Path(run["base"])):
-        return _carry_on(experiment, base, folder, run, past, watcher)
+    with signals_stop() as signals, _importable(Path(run["base"])):
+        past = read_past(folder.path, run["run"])
+        for name, reason in past.refused.items():
+            folder.set_aside(name)
+            folder.log(reason)
+            watcher.note(reason)
+        folder.drop_old_checkpoints()
+        folder.trim_metrics(past.lines)
+        begin = (
+            f"resumed after round {past.round}" if past.round else "no checkpoint to go on from: begins with round 1"
+        )
+        folder.log(begin)
+        watcher.note(begin)
+        return _carry_on(experiment, base, folder, run, past, watcher, signals)
 
 
 def _carry_on(
     experiment: Experiment, base: Path, folder: RunFolder, run: dict[str, Any], past: Past, watcher: Watcher,
-    data: FederationData | None = None,
+    signals: Signals, data: FederationData | None = None,
 ) -> dict[str, Any]:  # fmt: skip
     def tell(text: str) -> None:
         folder.log(text)
         watcher.note(text)
 
-    with signals_stop() as signals, tracking(
-        experiment.run.track, folder.path, experiment.name, past.lines, tell
-    ) as tracked:  # fmt: skip
+    with tracking(experiment.run.track, folder.path, experiment.name, past.lines, tell) as tracked:
         data = data or _load(experiment, base)
         for note in data.notes:
             folder.log(f"note: {note}")
