@@ -1,5 +1,7 @@
 import os
 import shutil
+import subprocess
+import tempfile
 
 import pytest
 import torch
@@ -10,15 +12,27 @@ settings.load_profile("busy machine")
 
 
 def pytest_collection_modifyitems(config, items):
-    """Leave out tests that lack real data or a browser here; deselected, so that a skip always means something."""
+    """Leave out tests that lack real data, a browser or a right here; deselected, so that a skip would mean something."""
     here = {
         "realdata": bool(os.environ.get("FEDACCORD_DATA")),
         "chromium": all(map(shutil.which, ("chromium", "chromedriver"))),
+        "mount": any(item.get_closest_marker("mount") for item in items) and can_mount(),
     }
     missing = [marker for marker, found in here.items() if not found]
     left_out = [item for item in items if any(map(item.get_closest_marker, missing))]
     items[:] = [item for item in items if item not in left_out]
     config.hook.pytest_deselected(items=left_out)
+
+
+def can_mount():
+    """Try it: even root may not, in a container."""
+    if not shutil.which("mount"):
+        return False
+    with tempfile.TemporaryDirectory() as place:
+        if subprocess.run(["mount", "-t", "tmpfs", "tmpfs", place], capture_output=True).returncode:
+            return False
+        subprocess.run(["umount", place], check=True)
+    return True
 
 
 @pytest.fixture(scope="module")
