@@ -12,7 +12,7 @@ settings.load_profile("busy machine")
 
 
 def pytest_collection_modifyitems(config, items):
-    """Leave out tests that lack real data, a browser or a right here; deselected, so that a skip would mean something."""
+    """Leave out tests that lack data, a browser or a right here; deselected, so that a skip would mean something."""
     here = {
         "realdata": bool(os.environ.get("FEDACCORD_DATA")),
         "chromium": all(map(shutil.which, ("chromium", "chromedriver"))),
