@@ -61,6 +61,9 @@ class ServerSection(Section):
 
     test: str | None = Field(None, description="a file of test data with true classes, of the kind the sites have")
     label: str | None = Field(None, description="its column of true classes; left out: that of the exact sites")
+    unlabelled: Count | None = Field(
+        None, description="inputs without labels that the server holds, taken out of [data] before it is split"
+    )
 
 
 class Stop(Section):

@@ -67,6 +67,7 @@ def load_federation(experiment: Experiment, base: Path) -> FederationData:
         standardise=data.standardise,
         clean=lambda dataset: clean_predictions(dataset, experiment.seed),
         test_file=test_file,
+        unlabelled=experiment.server.unlabelled,
     )
 
 
@@ -213,6 +214,7 @@ def _server(experiment: Experiment, data: FederationData, engine: EmbeddedEngine
         state=RunState(Layout.of(network).read(network), counters),
         engine=engine,
         test=data.test,
+        unlabelled=data.unlabelled,
         deadline=experiment.run.deadline,
     )
 

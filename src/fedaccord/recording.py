@@ -134,6 +134,8 @@ class Recorder:
             self._kept = self._round
 
     def _log_drops(self, record: RoundRecord) -> None:
+        if record.absent:
+            self.folder.log(f"round {record.round}: no site that took part knows {', '.join(record.absent)}")
         for drop in record.dropped:
             self.folder.log(str(drop))
             if drop.trace:

@@ -55,10 +55,11 @@ def test_nothing_can_travel():
 def test_what_is_sent_and_what_is_expected_back_have_the_same_names():
     layout = Layout.of(small_network(batch_norm=True))
     tensors = layout.named(torch.arange(float(layout.size))) | {COUNTER: torch.tensor(4)}
-    outgoing = ENCODER_ONLY.outgoing(layout, tensors)
+    everything = torch.ones(3, dtype=torch.bool)
+    outgoing = ENCODER_ONLY.outgoing(layout, tensors, everything)
     assert outgoing.keys() == {f"model/{name}" for name in (*LINEAR, *NORM, *STATISTICS, COUNTER)}
     assert torch.equal(outgoing["model/encoder.0.bias"], tensors["encoder.0.bias"])
-    expected = ENCODER_ONLY.expected(layout, tensors)
+    expected = ENCODER_ONLY.expected(layout, tensors, everything)
     assert expected == {name: TensorSpec.of(tensor) for name, tensor in outgoing.items()}
     assert expected[f"model/{COUNTER}"] == TensorSpec((), torch.int64)
 

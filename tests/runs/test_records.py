@@ -43,7 +43,7 @@ class TestRoundLines:
         dropped = Dropped(3, "b", "train", "w", "is NaN", "trace")
         record = RoundRecord(3, ["a", "b"], 1, 0.25, [dropped], {"train": 1 / 3})
         assert round_lines(record, SPACE) == [
-            {"round": 3, "scope": "round", "asked": ["a", "b"], "replied": 1, "loss": 0.25,
+            {"round": 3, "scope": "round", "asked": ["a", "b"], "replied": 1, "loss": 0.25, "absent": [],
              "dropped": [{"round": 3, "site": "b", "task": "train", "tensor": "w", "reason": "is NaN"}],
              "seconds": {"train": 0.333333}}
         ]  # fmt: skip

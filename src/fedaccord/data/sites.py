@@ -37,6 +37,7 @@ class FederationData:
     sites: dict[str, SiteData]
     input_shape: tuple[int, ...]
     test: tuple[Tensor, Tensor] | None = None
+    unlabelled: Tensor | None = None  # the server's own inputs
     test_source: str = "the server has no test data, so there are no global figures"
     notes: list[str] = field(default_factory=list)
     histogram: dict[str, dict[str, int]] | None = None
@@ -58,12 +59,13 @@ def split_dataset(
     dataset: Dataset, partition: Mapping[str, Any], view: AnyView, views: Mapping[str, AnyView],
     names: Sequence[str] | None, classes: Sequence[str] | None, seed: int, test: float = 0.2,
     samples: int | None = None, test_samples: int | None = None, standardise: str = "auto",
-    clean: CleanPredictions | None = None, test_file: Path | None = None,
+    clean: CleanPredictions | None = None, test_file: Path | None = None, unlabelled: int | None = None,
 ) -> FederationData:  # fmt: skip
     """Split one data set into sites and let each observe it through its view."""
     space = _space(dataset, classes)
     dataset = _renamed(dataset, space)
-    rows = _draw(dataset.train, samples, derive(seed, "samples"))
+    held, rows = _set_aside(dataset.train, unlabelled, derive(seed, "unlabelled"))
+    rows = _draw(rows, samples, derive(seed, "samples"))
     parts = _parts(dataset, rows, partition, seed)
     site_names = _site_names(parts, names)
     for name in views:
@@ -95,6 +97,9 @@ def split_dataset(
         used["histogram"] = None  # tags were dealt without looking at them
     result.partition = {"asked": dict(partition), "used": used}
     result.histogram = _histogram(result.sites, space)
+    if held is not None:
+        result.unlabelled = torch.from_numpy(apply_moments(held.x, pool_moments(moments) if scaled else None))
+        result.notes.append(f"the server holds {len(held)} inputs without their labels, which no site has")
     if test_file is not None:
         result.test, result.test_source = _own_test(test_file, result, moments)
     else:
@@ -273,6 +278,16 @@ def _draw(rows: Rows, samples: int | None, seed: int) -> Rows:
     if samples is None or samples >= len(rows):
         return rows
     return rows.take(np.sort(np.random.default_rng(seed).permutation(len(rows))[:samples]))
+
+
+def _set_aside(rows: Rows, number: int | None, seed: int) -> tuple[Rows | None, Rows]:
+    """Take out what the server holds; the sites share the rest."""
+    if number is None:
+        return None, rows
+    if number >= len(rows):
+        raise ConfigError(f"server.unlabelled asks for {number} of {len(rows)} samples, so no site would have any")
+    order = np.random.default_rng(seed).permutation(len(rows))
+    return rows.take(np.sort(order[:number])), rows.take(np.sort(order[number:]))
 
 
 def _site_names(parts: Partition, names: Sequence[str] | None) -> list[str]:

@@ -12,7 +12,6 @@ from fedaccord.errors import FedAccordError
 from fedaccord.evaluation.metrics import finite, site_metrics
 from fedaccord.evaluation.predict import predict_logits
 from fedaccord.federation.recipe import Recipe, SiteTask
-from fedaccord.federation.sharing import MODEL
 from fedaccord.labels.prior import site_offset
 from fedaccord.labels.views import Exact, View
 from fedaccord.messages.message import Message, SiteId
@@ -56,7 +55,7 @@ class SiteHost:
 
     def _work(self, site: SiteId, brief: Message, memory: Message) -> LocalWork:
         data = self.sites[site]
-        self._load(brief, memory)
+        self._load(data, brief, memory)
         settings = self.recipe.settings
         round_ = int(brief.numbers["round"])
         kept = Message(dict(memory.tensors), dict(memory.numbers), dict(memory.words))
@@ -70,18 +69,23 @@ class SiteHost:
         )  # fmt: skip
 
     @torch.no_grad()
-    def _load(self, brief: Message, memory: Message) -> None:
+    def _load(self, data: SiteData, brief: Message, memory: Message) -> None:
         """Put together the site's model: what it was sent, what it keeps, and at first what everyone starts from."""
         values = dict(self._initial)
         values.update(memory.select(PERSONAL))
-        values.update(brief.select(MODEL))
+        known = self._owned(data)
+        values.update(self.recipe.sharing.incoming(self.layout, brief.tensors, self._initial, known))
         names = list(values)
         torch._foreach_copy_([self._tensors[n] for n in names], [values[n].to(self.device) for n in names])
 
     def _join(self, data: SiteData) -> Message:
-        view = trained_view(data, self.recipe.settings)
         samples = int(data.view.annotated(data.train.target).sum())
-        return Message({"informs": view.informs()}, {"samples": samples}, {"view": view.kind})
+        return Message({"informs": self._owned(data)}, {"samples": samples}, {"view": data.view.kind})
+
+    def _owned(self, data: SiteData) -> Tensor:
+        """Return the labels whose head rows this site sends and is sent, and is averaged into: bool (labels,)."""
+        view = data.view if self.recipe.owners == "view" else trained_view(data, self.recipe.settings)
+        return view.informs()
 
     def _train(self, work: LocalWork) -> Message:
         offset = self._use_prior(work)
@@ -90,7 +94,8 @@ class SiteHost:
         recipe = self.recipe
         reply = train_locally(work, recipe.objective, recipe.site_solver, recipe.settings)
         reply.numbers["samples"] = len(work.site.train) if work.rows is None else len(work.rows)
-        reply.put(MODEL, {name: self._tensors[name].detach() for name in self._shared})
+        trained = {name: self._tensors[name].detach() for name in self._shared}
+        reply.tensors |= recipe.sharing.outgoing(self.layout, trained, self._owned(work.site))
         work.memory.put(PERSONAL, {name: self._tensors[name].detach().clone() for name in self._kept})
         return reply
 

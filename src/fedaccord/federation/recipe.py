@@ -41,6 +41,7 @@ class Recipe:
     refine: tuple[ServerStep, ...] = ()
     tasks: Mapping[str, SiteTask] = field(default_factory=dict)  # further questions a step may ask the sites
     personal_layer: bool = False
+    owners: str = "softmax"  # who informs a label: whose softmax runs over it in training, or "view": who knows it
     trains: str = "sites"  # or "pool": one place that holds all sites' samples, for studies
 
     @property

@@ -46,6 +46,7 @@ class RoundRecord:
     dropped: list[Dropped] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=dict)
     evaluation: Evaluation | None = None
+    absent: list[str] = field(default_factory=list)  # labels that no site of the round could teach
 
 
 def play_round(server: Server, evaluated: bool | Callable[[], bool] = True) -> RoundRecord:
@@ -72,6 +73,8 @@ def play_round(server: Server, evaluated: bool | Callable[[], bool] = True) -> R
         for step in recipe.refine:
             step(server)
     if replies is not None:
+        taught = replies.informs.any(0).tolist()
+        record.absent = [label for label, seen in zip(server.space, taught, strict=True) if not seen]
         record.replied = len(replies)
         numbers = [message.numbers for message in replies.messages if is_finite(message.numbers.get("loss"))]
         losses = [(n["loss"], n["samples"]) for n in numbers]

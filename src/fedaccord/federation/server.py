@@ -74,6 +74,7 @@ class Server:
     state: RunState
     engine: Engine
     test: tuple[Tensor, Tensor] | None = None  # inputs and true classes the server may be judged on
+    unlabelled: Tensor | None = None  # inputs the server holds and may tune its model on
     deadline: float | None = None
     cards: dict[SiteId, SiteCard] = field(default_factory=dict)
     dropped: list[Dropped] = field(default_factory=list)
@@ -180,18 +181,18 @@ class Server:
         recipe = self.recipe
         told = recipe.brief(self, self.cards[site]) if recipe.brief else Message()
         # A new message: a recipe may tell every site the same one, or something it keeps.
-        shared = recipe.sharing.outgoing(self.layout, tensors)
+        shared = recipe.sharing.outgoing(self.layout, tensors, self.cards[site].informs)
         return Message(shared | told.tensors, dict(told.numbers), dict(told.words))
 
     def admit(self, answers: dict[SiteId, Message]) -> Replies | None:
         """Check every reply and gather the good ones; None when there is none."""
         recipe, tensors = self.recipe, self.tensors
-        expected = recipe.sharing.expected(self.layout, tensors)
         good: dict[SiteId, Message] = {}
         for site, reply in answers.items():
             if SILENT in reply.words:
                 continue
-            wanted = expected | dict(recipe.extras(self, self.cards[site]) if recipe.extras else {})
+            wanted = recipe.sharing.expected(self.layout, tensors, self.cards[site].informs)
+            wanted |= recipe.extras(self, self.cards[site]) if recipe.extras else {}
             problem = find_problem(reply, wanted, self.run, self.state.round + 1, self.cards[site].samples)
             if problem:
                 self.drop(site, "train", problem.tensor, problem.reason)
@@ -230,15 +231,16 @@ class Server:
         }
 
     def _gather(self, good: dict[SiteId, Message]) -> Replies:
-        sites = tuple(sorted(good))
-        names = [n for n in self.recipe.sharing.names(self.layout) if n not in self.layout.counters]
+        sites, sharing, tensors = tuple(sorted(good)), self.recipe.sharing, self.tensors
         at = {slot.name: slice(slot.start, slot.stop) for slot in self.layout.slots}
         matrix = torch.empty(len(sites), self.layout.size)
-        if len(names) < len(at):
+        if len(sharing.names(self.layout)) < len(at) + len(self.layout.counters):
             matrix[:] = self.state.model
         for row, site in enumerate(sites):
-            for name in names:
-                matrix[row, at[name]] = good[site].tensors[f"{MODEL}/{name}"].reshape(-1)
+            whole = sharing.incoming(self.layout, good[site].tensors, tensors, self.cards[site].informs)
+            for name, tensor in whole.items():
+                if name in at:
+                    matrix[row, at[name]] = tensor.reshape(-1)
         return Replies(
             sites=sites,
             messages=tuple(good[s] for s in sites),

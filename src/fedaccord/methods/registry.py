@@ -45,6 +45,12 @@ _ENTRIES = (
         "fedaccord.methods.classic:fedprox",
     ),
     MethodEntry(
+        "private-labels",
+        "sites know some labels each and need not say which; head rows averaged over their owners (arXiv 2508.18774)",
+        s.PrivateLabelsSettings,
+        "fedaccord.methods.private_labels:private_labels",
+    ),
+    MethodEntry(
         "local",
         "every site trains alone on its own data; what federation has to beat",
         s.LocalSettings,

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from fedaccord.training.settings import TrainingSettings
+from fedaccord.training.settings import Count, TrainingSettings
 
 
 class AccordSettings(TrainingSettings):
@@ -47,4 +47,39 @@ class PooledSettings(TrainingSettings):
         for name in ("sites", "participation", "softmax", "prior", "prior_count", "bn"):
             if getattr(self, name) != type(self).model_fields[name].default:
                 raise ValueError(f"pooled data has no sites of its own, so '{name}' has no meaning")
+        return self
+
+
+class PrivateLabelsSettings(TrainingSettings):
+    """Settings of `private-labels`."""
+
+    rounds: Count = Field(100, description="communication rounds")
+    batch: Count = Field(64, description="samples in a mini-batch")
+    lr: float = Field(0.01, gt=0, le=1000, description="learning rate of the sites")
+    labels: Literal["private", "public", "public_per_label"] = Field(
+        "private", description="who knows the labels; public_per_label still averages head rows over their owners"
+    )
+    rows: Literal["known", "dense"] = Field(
+        "known", description="private: send only the head rows a site knows, or heads of full shape"
+    )
+    local: Literal["fedavg", "fedprox"] = Field("fedavg", description="what a site minimises")
+    mu: float = Field(0.01, ge=0, description="fedprox: weight of the pull towards the received model")
+    tuning: Literal["none", "mse", "pairwise", "balance"] = Field(
+        "none", description="what the server does with its unlabelled data; balance: once, after the last round"
+    )
+    norm: Literal["raw", "renorm"] = Field("raw", description="mse: compare as published, or within a site's labels")
+    pairs: Literal["in-set", "zero-padded"] = Field("in-set", description="pairwise: a site's own pairs, or all")
+    mask_absent: bool = Field(True, description="leave labels that no site of the round knows out of the tuning")
+    tune: Literal["classifier", "all"] = Field("classifier", description="what is tuned")
+    tuning_lr: float = Field(0.01, gt=0, le=1000, description="learning rate of the tuning")
+    tuning_momentum: float = Field(0.9, ge=0, lt=1, description="momentum of the tuning")
+    tuning_batch: Count = Field(64, description="mini-batch of the tuning")
+    frequencies: Literal["uniform", "sites"] | list[float] = Field(
+        "uniform", description="balance: class frequencies of the server's data; sites: by their sizes and labels"
+    )
+
+    @model_validator(mode="after")
+    def _softmax_follows_labels(self) -> PrivateLabelsSettings:
+        if self.softmax != "view":
+            raise ValueError("the softmax follows from 'labels', so 'softmax' cannot be set")
         return self

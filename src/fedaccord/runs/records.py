@@ -20,7 +20,8 @@ def round_lines(record: RoundRecord, space: LabelSpace) -> list[dict[str, Any]]:
     dropped = [drop.account() for drop in record.dropped]
     lines: list[dict[str, Any]] = [
         {"round": at, "scope": "round", "asked": record.asked, "replied": record.replied, "loss": record.loss,
-         "dropped": dropped, "seconds": {beat: round(s, 6) for beat, s in record.seconds.items()}}
+         "absent": record.absent, "dropped": dropped,
+         "seconds": {beat: round(s, 6) for beat, s in record.seconds.items()}}
     ]  # fmt: skip
     figures = record.evaluation
     if figures is None:

@@ -1,0 +1,169 @@
+"""Central tuning: after the average, the server brings its model to agree with the sites' on unlabelled inputs.
+
+The losses are those of "Federated Learning with Heterogeneous and Private Label Sets" (arXiv 2508.18774). `h` is the
+global prediction over all labels, `peer` a site's over the labels it knows; both are probabilities, (samples, labels).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from fedaccord.evaluation.predict import predict_logits
+from fedaccord.seeds import derive
+from fedaccord.training.batches import batches
+from fedaccord.training.solvers import SGD, SGDStepper
+
+if TYPE_CHECKING:
+    from fedaccord.federation.server import Server
+
+TINY = 1e-12
+
+
+def mse_agreement(h: Tensor, peer: Tensor, known: Tensor, renormalise: bool = False) -> Tensor:
+    """Return the mean squared difference over the labels the site knows.
+
+    `renormalise` compares with the global prediction given that the label is one of these, which is what a site's
+    restricted softmax predicts; the published form compares directly and is zero only if no mass lies elsewhere.
+    """
+    inside = h[:, known]
+    if renormalise:
+        inside = inside / inside.sum(-1, keepdim=True).clamp(min=TINY)
+    return (peer[:, known] - inside).square().mean()
+
+
+def pairwise_agreement(h: Tensor, peer: Tensor, among: Tensor) -> Tensor:
+    """Return the mean over pairs of labels of `(peer_y h_y' - peer_y' h_y)^2`; zero where there is no pair."""
+    ours, theirs = h[:, among], peer[:, among]
+    labels = ours.shape[1]
+    if labels < 2:
+        return h.sum() * 0.0
+    products = theirs[:, :, None] * ours[:, None, :]
+    first, second = torch.triu_indices(labels, labels, offset=1)
+    return (products[:, first, second] - products[:, second, first]).square().mean()
+
+
+@dataclass(frozen=True)
+class CentralTuning:
+    """A server step: one pass over the unlabelled inputs that lowers the disagreement with this round's sites."""
+
+    loss: str = "mse"  # or "pairwise"
+    renormalise: bool = False
+    zero_padded: bool = False  # pairwise: pairs of all labels, a site's prediction being zero outside its own
+    mask_absent: bool = True  # leave out labels that no site of the round knows
+    whole_model: bool = False
+    peers_know_all: bool = False  # the sites' softmax runs over all labels (public label sets)
+    lr: float = 0.01
+    momentum: float = 0.9
+    batch: int = 64
+
+    def __call__(self, server: Server) -> None:
+        """Tune the model that was just combined."""
+        replies, x = server.replies, server.unlabelled
+        if replies is None or len(replies) == 0:
+            return
+        if x is None or not len(x):
+            if server.state.round == 0:
+                server.drop("", "tuning", "", "the server has no unlabelled data; give [server] unlabelled")
+            return
+        peers = self._peers(server)
+        present = replies.informs.any(0)
+        offset = torch.zeros(len(present))
+        if self.mask_absent:
+            offset = offset.masked_fill(~present, float("-inf"))
+        shares = (replies.weights / replies.weights.sum()).float()
+
+        server.load_network()
+        network = server.network.eval()
+        moving = [*network.parameters()] if self.whole_model else [*network.head.parameters()]
+        parameters: list[Tensor] = [p for p in moving if p.requires_grad]
+        inputs = x if self.whole_model else _features(server, x)
+        stepper = SGDStepper(SGD(self.momentum), parameters, self.lr)
+        generator = torch.Generator().manual_seed(derive(server.seed, "tuning", server.state.round + 1))
+        for rows in batches(len(x), self.batch, generator, epochs=1):
+            logits = network(inputs[rows]) if self.whole_model else network.head(inputs[rows])
+            h = torch.softmax(logits + offset, -1)
+            loss = torch.stack([
+                share * self.disagreement(h, peer[rows], known, present)
+                for share, peer, known in zip(shares, peers, replies.informs, strict=True)
+            ]).sum()  # fmt: skip
+            stepper.step(list(torch.autograd.grad(loss, parameters, materialize_grads=True)))
+        server.state.model = server.layout.read(network)
+
+    def disagreement(self, h: Tensor, peer: Tensor, known: Tensor, present: Tensor) -> Tensor:
+        """Return the loss against one site."""
+        if self.loss == "mse":
+            return mse_agreement(h, peer, known, self.renormalise)
+        among = known
+        if self.zero_padded:
+            among = present if self.mask_absent else torch.ones_like(known)
+        return pairwise_agreement(h, peer, among)
+
+    def _peers(self, server: Server) -> list[Tensor]:
+        """Return each site's prediction on the unlabelled inputs, with the model it just sent."""
+        replies = server.replies
+        assert replies is not None
+        assert server.unlabelled is not None
+        peers = []
+        for row, known in zip(replies.matrix, replies.informs, strict=True):
+            server.layout.load(server.network, row)
+            logits = predict_logits(server.network, server.unlabelled)
+            if not self.peers_know_all:
+                logits = logits.masked_fill(~known, float("-inf"))
+            peers.append(torch.softmax(logits, -1))
+        return peers
+
+
+@dataclass(frozen=True)
+class Balancing:
+    """A server step after the last round: shift the head's biases so that the mean prediction has given frequencies."""
+
+    rounds: int
+    frequencies: Sequence[float] | None = None  # None: uniform
+    from_sites: bool = False  # instead: every site's samples spread evenly over the labels it knows
+    steps: int = 30
+    damping: float = 0.5
+
+    def __call__(self, server: Server) -> None:
+        """Balance once, when the last round has been combined."""
+        x = server.unlabelled
+        if server.state.round + 1 < self.rounds:
+            return
+        if x is None or not len(x):
+            server.drop("", "tuning", "", "the server has no unlabelled data; give [server] unlabelled")
+            return
+        logits = predict_logits(server.load_network(), x)
+        shift = balancing_shift(logits, self._target(server), self.steps, self.damping)
+        model = server.state.model.clone()
+        server.layout.named(model)["head.bias"].add_(shift)
+        server.state.model = model
+
+    def _target(self, server: Server) -> Tensor:
+        labels = len(server.space)
+        if self.frequencies is not None:
+            target = torch.tensor(self.frequencies, dtype=torch.float32)
+        elif self.from_sites:
+            cards = server.cards.values()
+            target = torch.stack([c.samples * c.informs.float() / max(1, int(c.informs.sum())) for c in cards]).sum(0)
+        else:
+            target = torch.ones(labels)
+        return target.clamp(min=TINY) / target.clamp(min=TINY).sum()
+
+
+def balancing_shift(logits: Tensor, frequencies: Tensor, steps: int = 30, damping: float = 0.5) -> Tensor:
+    """Return the bias under which the mean prediction has these frequencies, by damped fixed-point steps."""
+    shift = torch.zeros_like(frequencies)
+    for _ in range(steps):
+        mean = torch.softmax(logits + shift, -1).mean(0)
+        shift = shift + damping * (frequencies.log() - mean.clamp(min=TINY).log())
+    return shift - shift.mean()
+
+
+@torch.no_grad()
+def _features(server: Server, x: Tensor) -> Tensor:
+    """Return what the head sees of the inputs; the encoder does not move while only the head is tuned."""
+    return torch.cat([server.network.features(part) for part in x.split(1024)])

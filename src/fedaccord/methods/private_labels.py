@@ -1,0 +1,57 @@
+"""Private label sets: sites hold samples of some labels only and need not say which ("Federated Learning with
+Heterogeneous and Private Label Sets", arXiv 2508.18774).
+
+Private: a site is sent the encoder and the head rows of its own labels, its softmax runs over these, and every row is
+averaged over the sites that own it. Public: every site knows all labels (plain FedAvg or FedProx). After the average
+the server may tune its model on unlabelled inputs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from fedaccord.aggregation.mean import mean, per_label
+from fedaccord.federation.recipe import Recipe, ServerStep
+from fedaccord.federation.tuning import Balancing, CentralTuning
+from fedaccord.methods.classic import batch_norm, share_model
+from fedaccord.methods.settings import PrivateLabelsSettings
+from fedaccord.training.objectives import Objective, Proximal, Sum, ViewLikelihood
+
+
+def private_labels(settings: PrivateLabelsSettings) -> Recipe:
+    """Return the recipe."""
+    private = settings.labels == "private"
+    settings = settings.model_copy(update={"softmax": "view" if private else "full"})
+    objective: Objective = ViewLikelihood()
+    if settings.local == "fedprox":
+        objective = Sum((objective, Proximal(settings.mu)))
+    aggregator = mean if settings.labels == "public" else per_label
+    return Recipe(
+        settings,
+        batch_norm(aggregator, settings),
+        objective,
+        sharing=replace(share_model(settings), own_rows=private and settings.rows == "known"),
+        refine=_tuning(settings),
+        owners="view",
+    )
+
+
+def _tuning(settings: PrivateLabelsSettings) -> tuple[ServerStep, ...]:
+    if settings.tuning == "none":
+        return ()
+    if settings.tuning == "balance":
+        given = settings.frequencies if isinstance(settings.frequencies, list) else None
+        return (Balancing(settings.rounds, given, from_sites=settings.frequencies == "sites"),)
+    return (
+        CentralTuning(
+            loss=settings.tuning,
+            renormalise=settings.norm == "renorm",
+            zero_padded=settings.pairs == "zero-padded",
+            mask_absent=settings.mask_absent,
+            whole_model=settings.tune == "all",
+            peers_know_all=settings.labels != "private",
+            lr=settings.tuning_lr,
+            momentum=settings.tuning_momentum,
+            batch=settings.tuning_batch,
+        ),
+    )

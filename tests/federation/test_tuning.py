@@ -1,0 +1,161 @@
+"""Central tuning: the worked numbers of the losses, their edge cases, and what a step does to a real server."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import torch
+
+from fedaccord.federation.round import play_round
+from fedaccord.federation.tuning import Balancing, CentralTuning, balancing_shift, mse_agreement, pairwise_agreement
+from fedaccord.methods.private_labels import private_labels
+from fedaccord.methods.settings import PrivateLabelsSettings
+from small_federation import exact, federation, site
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+FIRST_TWO = torch.tensor([True, True, False])
+ALL = torch.ones(3, dtype=torch.bool)
+
+
+def row(*values):
+    return torch.tensor([values])
+
+
+class TestLosses:
+    @pytest.mark.parametrize(
+        ("h", "squares", "pairwise", "renormalised"),
+        [((0.50, 0.30, 0.20), 0.020000, 0.000400, 0.001250), ((0.54, 0.36, 0.10), 0.005200, 0.0, 0.0)],
+    )
+    def test_example_1d(self, h, squares, pairwise, renormalised):
+        peer = row(0.6, 0.4, 0.0)
+        # The example prints sums over the two known labels; the loss is their mean.
+        assert 2 * mse_agreement(row(*h), peer, FIRST_TWO).item() == pytest.approx(squares, abs=1e-6)
+        assert pairwise_agreement(row(*h), peer, FIRST_TWO).item() == pytest.approx(pairwise, abs=1e-6)
+        assert 2 * mse_agreement(row(*h), peer, FIRST_TWO, True).item() == pytest.approx(renormalised, abs=1e-6)
+
+    def test_example_1e_zero_padded_pairs(self):
+        loss = pairwise_agreement(row(0.45, 0.30, 0.25), row(0.6, 0.4, 0.0), ALL)
+        assert loss.item() == pytest.approx(0.010833, abs=1e-6)
+
+    def test_in_set_pairs_fall_when_mass_goes_elsewhere(self):
+        peer = row(0.6, 0.4, 0.0)
+        assert pairwise_agreement(row(0.5, 0.3, 0.2), peer, FIRST_TWO).item() == pytest.approx(4e-4, rel=1e-3)
+        assert pairwise_agreement(row(0.05, 0.03, 0.92), peer, FIRST_TWO).item() == pytest.approx(4e-6, rel=1e-2)
+
+    def test_one_known_label_makes_no_pair(self):
+        h = row(0.5, 0.3, 0.2).requires_grad_()
+        loss = pairwise_agreement(h, row(1.0, 0.0, 0.0), torch.tensor([True, False, False]))
+        assert loss.item() == 0
+        assert torch.equal(torch.autograd.grad(loss, h)[0], torch.zeros(1, 3))
+
+    @pytest.mark.parametrize("loss", [mse_agreement, pairwise_agreement])
+    def test_gradients(self, loss):
+        h = torch.tensor([[0.5, 0.3, 0.2], [0.1, 0.2, 0.7]], dtype=torch.float64, requires_grad=True)
+        peer = torch.tensor([[0.6, 0.4, 0.0], [0.3, 0.7, 0.0]], dtype=torch.float64)
+        assert torch.autograd.gradcheck(lambda z: loss(z, peer, FIRST_TWO), h)
+
+
+def server(tuning, sites=None, rounds=3, unlabelled=40, **settings):
+    recipe = private_labels(PrivateLabelsSettings(rounds=rounds, lr=0.1, batch=4, tuning=tuning, **settings))
+    sites = sites or [site("a", view=exact(["cat", "dog"])), site("b", view=exact(["dog", "cow"]))]
+    made = federation(recipe, sites)
+    if unlabelled:
+        made.unlabelled = torch.randn(unlabelled, 4, generator=torch.Generator().manual_seed(1))
+    return made
+
+
+def disagreement(made, replies, tuning):
+    """Return the loss of the server's model against the sites that replied."""
+    made.replies = replies
+    peers = tuning._peers(made)
+    h = torch.softmax(made.load_network().eval()(made.unlabelled), -1).detach()
+    pairs = zip(peers, replies.informs, strict=True)
+    return sum(float(tuning.disagreement(h, peer, known, replies.informs.any(0))) for peer, known in pairs)
+
+
+class TestTuning:
+    @pytest.mark.parametrize("settings", [
+        {"tuning": "mse"}, {"tuning": "mse", "norm": "renorm"}, {"tuning": "pairwise"},
+        {"tuning": "pairwise", "pairs": "zero-padded"}, {"tuning": "mse", "tune": "all"},
+    ])  # fmt: skip
+    def test_it_brings_the_model_nearer_to_the_sites(self, settings):
+        made = server(**settings, tuning_lr=0.5)
+        (step,) = made.recipe.refine
+        seen = {}
+
+        def watched(the_server):
+            seen["replies"], seen["before"] = the_server.replies, disagreement(the_server, the_server.replies, step)
+            step(the_server)
+
+        made.recipe = dataclasses.replace(made.recipe, refine=(watched,))
+        play_round(made)
+        assert disagreement(made, seen["replies"], step) < seen["before"]
+
+    def test_only_the_head_moves_unless_all_is_asked_for(self):
+        plain, head, whole = (server(t, tune=w) for t, w in (("none", "all"), ("mse", "classifier"), ("mse", "all")))
+        for made in (plain, head, whole):
+            play_round(made)
+        encoder = plain.layout.mask("encoder")
+        assert torch.equal(head.state.model[encoder], plain.state.model[encoder])
+        assert not torch.equal(head.state.model, plain.state.model)
+        assert not torch.equal(whole.state.model[encoder], plain.state.model[encoder])
+
+    @pytest.mark.parametrize("masked", [True, False])
+    def test_a_label_absent_from_the_round_is_frozen_only_when_masked(self, masked):
+        sites = [site("a", view=exact(["cat", "dog"]))]
+        made = server("pairwise", sites, pairs="zero-padded", mask_absent=masked, tuning_lr=0.5)
+        cow = made.layout.head_rows()[2]
+        before = made.state.model[cow].clone()
+        record = play_round(made)
+        assert record.absent == ["cow"]
+        assert torch.equal(made.state.model[cow], before) is masked
+
+    def test_without_unlabelled_data_it_is_told_once_and_nothing_is_tuned(self):
+        tuned, plain = server("mse", unlabelled=0), server("none", unlabelled=0)
+        told = [[d.task for d in play_round(tuned).dropped] for _ in range(2)]
+        for _ in range(2):
+            play_round(plain)
+        assert told == [["tuning"], []]
+        assert torch.equal(tuned.state.model, plain.state.model)
+
+    def test_the_same_seed_tunes_the_same(self):
+        one, two = server("mse"), server("mse")
+        for made in (one, two):
+            torch.manual_seed(id(made) % 1000)
+            play_round(made)
+        assert torch.equal(one.state.model, two.state.model)
+
+
+class TestBalancing:
+    def test_the_mean_prediction_gets_the_frequencies(self):
+        logits = torch.randn(200, 4, generator=torch.Generator().manual_seed(0)) + torch.tensor([2.0, 0.0, -1.0, 0.0])
+        wanted = torch.tensor([0.1, 0.2, 0.3, 0.4])
+        shift = balancing_shift(logits, wanted, steps=100)
+        assert torch.softmax(logits + shift, -1).mean(0).tolist() == pytest.approx(wanted.tolist(), abs=1e-3)
+
+    @pytest.mark.parametrize(
+        ("frequencies", "expected"), [("uniform", [1 / 3] * 3), ([1.0, 1.0, 2.0], [0.25, 0.25, 0.5])]
+    )
+    def test_it_is_done_once_after_the_last_round(self, frequencies, expected):
+        made, plain = server("balance", frequencies=frequencies), server("none")
+        for number in (1, 2, 3):
+            play_round(made)
+            play_round(plain)
+            assert torch.equal(made.state.model, plain.state.model) is (number < 3)
+        predicted = torch.softmax(made.load_network().eval()(made.unlabelled), -1).mean(0)
+        assert predicted.tolist() == pytest.approx(expected, abs=0.01)
+
+    def test_frequencies_from_the_sites(self):
+        made = server("balance")
+        target = Balancing(1, from_sites=True)._target(made)
+        assert target.tolist() == pytest.approx([0.25, 0.5, 0.25])
+
+
+def test_the_published_defaults():
+    step = CentralTuning()
+    assert (step.loss, step.renormalise, step.zero_padded, step.mask_absent, step.whole_model) == (
+        "mse", False, False, True, False,
+    )  # fmt: skip
+    assert (step.lr, step.momentum, step.batch) == (0.01, 0.9, 64)

@@ -1,0 +1,169 @@
+"""Private label sets: who is sent what, how rows are averaged, and what no message may tell."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import torch
+
+from fedaccord.config import check_experiment
+from fedaccord.errors import ConfigError
+from fedaccord.federation.round import play_round
+from fedaccord.labels.views import Candidates
+from fedaccord.messages.message import to_bytes
+from fedaccord.methods.classic import fedavg, fedprox
+from fedaccord.methods.private_labels import private_labels
+from fedaccord.methods.settings import ClassicSettings, FedProxSettings, PrivateLabelsSettings
+from small_federation import SPACE, exact, federation, site
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+QUICK = {"rounds": 3, "lr": 0.1, "batch": 4}
+
+
+def private(**settings):
+    return private_labels(PrivateLabelsSettings(**QUICK, **settings))
+
+
+def cats_and_dogs_and_cows():
+    return [site("a", view=exact(["cat", "dog"])), site("b", view=exact(["dog", "cow"]))]
+
+
+def played(server, rounds=2):
+    for _ in range(rounds):
+        play_round(server)
+    return server
+
+
+class TestMessages:
+    def test_a_site_is_sent_the_encoder_and_its_own_rows(self):
+        server = played(federation(private(), cats_and_dogs_and_cows()))
+        head = server.layout.named(server.state.model)["head.weight"]
+        assert head.shape == (3, 5)
+        for task, _, brief in server.engine.asked:
+            if task != "join":
+                assert brief.tensors["model/head.weight"].shape == (2, 5)
+                assert brief.tensors["model/head.bias"].shape == (2,)
+                assert "model/encoder.0.weight" in brief.tensors
+        assert server.engine.replies["train", "a"].tensors["model/head.weight"].shape == (2, 5)
+
+    def test_the_rows_are_the_servers(self):
+        server = federation(private(), cats_and_dogs_and_cows())
+        before = server.layout.named(server.state.model)["head.weight"].clone()
+        play_round(server)
+        sent = {n: brief.tensors["model/head.weight"] for task, n, brief in server.engine.asked if task == "train"}
+        assert torch.equal(sent["a"], before[[0, 1]])
+        assert torch.equal(sent["b"], before[[1, 2]])
+
+    def test_a_reply_with_a_row_too_many_is_dropped(self):
+        server = federation(private(), cats_and_dogs_and_cows())
+
+        def greedy(reply):
+            reply.tensors["model/head.weight"] = torch.zeros(3, 5)
+            return reply
+
+        server.engine.spoil["train", "a"] = greedy
+        (drop,) = play_round(server).dropped
+        assert (drop.site, drop.tensor, drop.reason) == ("a", "model/head.weight", "the shape is (3, 5), not (2, 5)")
+
+    def test_dense_heads_have_the_full_shape_and_give_the_same_model(self):
+        known, dense = (played(federation(private(rows=rows), cats_and_dogs_and_cows())) for rows in ("known", "dense"))
+        assert dense.engine.replies["train", "a"].tensors["model/head.weight"].shape == (3, 5)
+        assert torch.equal(known.state.model, dense.state.model)
+
+
+class TestPrivacy:
+    """A tap on every message to one site: it must not tell of any label outside the site's own set."""
+
+    OTHERS = [("dog", "cow"), ("cow",), ("cat", "cow")]
+
+    def briefs(self, others, rounds=2):
+        sites = [site("a", view=exact(["cat", "dog"])), site("b", view=exact(others), seed=5)]
+        server = played(federation(private(), sites), rounds)
+        return [(task, brief) for task, name, brief in server.engine.asked if name == "a"]
+
+    def test_another_sites_labels_do_not_change_a_byte_of_the_first_brief(self):
+        first = [to_bytes(next(b for task, b in self.briefs(others, 1) if task == "train")) for others in self.OTHERS]
+        assert len(set(first)) == 1
+
+    @pytest.mark.parametrize("others", OTHERS)
+    def test_no_shape_name_word_or_number_tells_of_another_label(self, others):
+        expected = {
+            "join": set(),
+            "train": {("model/encoder.0.weight", (5, 4)), ("model/encoder.0.bias", (5,)),
+                      ("model/head.weight", (2, 5)), ("model/head.bias", (2,))},
+        }  # fmt: skip
+        expected["evaluate"] = expected["train"]
+        for task, brief in self.briefs(others):
+            assert {(name, tuple(t.shape)) for name, t in brief.tensors.items()} == expected[task]
+            assert brief.words == {"run": "this-run"}
+            assert brief.numbers.keys() == {"round"}
+            assert b"cow" not in to_bytes(brief)
+
+
+class TestRows:
+    def test_each_row_is_the_mean_of_its_owners_by_their_sizes(self):
+        sites = [site("a", samples=20, view=exact(["cat", "dog"])), site("b", samples=10, view=exact(["dog", "cow"]))]
+        server = federation(private(), sites)
+        play_round(server)
+        sent = {name: server.engine.replies["train", name].tensors["model/head.weight"] for name in "ab"}
+        rows = server.layout.named(server.state.model)["head.weight"]
+        assert torch.allclose(rows[0], sent["a"][0])
+        assert torch.allclose(rows[1], (20 * sent["a"][1] + 10 * sent["b"][0]) / 30)
+        assert torch.allclose(rows[2], sent["b"][1])
+
+    def test_a_label_without_a_site_keeps_its_row(self):
+        server = federation(private(), [site("a", view=exact(["cat", "dog"]))])
+        before = server.layout.named(server.state.model)["head.weight"][2].clone()
+        assert played(server).state.round == 2
+        assert torch.equal(server.layout.named(server.state.model)["head.weight"][2], before)
+
+    def test_a_site_of_one_label_changes_nothing_but_is_counted(self):
+        server = federation(private(), [site("a", view=exact(["cat"]))])
+        before = server.state.model.clone()
+        record = play_round(server)
+        assert record.replied == 1
+        assert torch.allclose(server.state.model, before, atol=1e-7)
+
+    def test_labels_absent_from_a_round_are_told(self):
+        sites = [site("a", view=exact(["cat", "dog"])), site("b", view=exact(["cow", "dog"]))]
+        server = federation(private(participation=1), sites)
+        absent = [play_round(server).absent for _ in range(3)]
+        assert all(labels in (["cat"], ["cow"]) for labels in absent)
+
+
+class TestRegimes:
+    def test_public_is_fedavg(self):
+        ours = played(federation(private(labels="public"), cats_and_dogs_and_cows()))
+        theirs = played(federation(fedavg(ClassicSettings(**QUICK)), cats_and_dogs_and_cows()))
+        assert torch.equal(ours.state.model, theirs.state.model)
+
+    def test_public_with_a_pull_is_fedprox(self):
+        ours = played(federation(private(labels="public", local="fedprox", mu=0.5), cats_and_dogs_and_cows()))
+        theirs = played(federation(fedprox(FedProxSettings(**QUICK, mu=0.5)), cats_and_dogs_and_cows()))
+        assert torch.equal(ours.state.model, theirs.state.model)
+
+    def test_public_per_label_differs_from_public_in_the_head_only_after_one_round(self):
+        plain, rows = (
+            played(federation(private(labels=labels), cats_and_dogs_and_cows()), 1)
+            for labels in ("public", "public_per_label")
+        )
+        head = plain.layout.mask("head")
+        assert torch.equal(plain.state.model[~head], rows.state.model[~head])
+        assert not torch.equal(plain.state.model[head], rows.state.model[head])
+
+    def test_candidate_sets_inside_a_known_subset(self):
+        some = Candidates(SPACE, ["cat", "dog"])
+        unsure = site("a", samples=24, view=some)
+        target = unsure.train.target & some.informs()
+        unsure = dataclasses.replace(unsure, train=dataclasses.replace(unsure.train, target=target))
+        server = played(federation(private(), [unsure, site("b", view=exact(["dog", "cow"]))]))
+        assert server.engine.replies["train", "a"].tensors["model/head.weight"].shape == (2, 5)
+        assert server.dropped == []
+
+    def test_the_softmax_cannot_be_set(self):
+        table = {"data": {"dataset": "digits", "partition": {"kind": "iid", "sites": 2}},
+                 "method": {"name": "private-labels", "softmax": "full"}}  # fmt: skip
+        with pytest.raises(ConfigError, match="the softmax follows from 'labels'"):
+            check_experiment(table)
