@@ -31,7 +31,7 @@ from fedaccord.data.sites import FederationData
 from fedaccord.data.tables import Table
 from fedaccord.errors import ConfigError, DataError, MessageError, RunFolderError, UserError, did_you_mean
 from fedaccord.evaluation.predict import predict_logits
-from fedaccord.federation.host import PERSONAL, PRIOR, estimate_prior, trained_view
+from fedaccord.federation.host import PERSONAL, PRIOR, estimate_prior, judging_view, trained_view
 from fedaccord.federation.server import Server
 from fedaccord.federation.sharing import MODEL
 from fedaccord.labels.registry import make_view
@@ -124,12 +124,14 @@ def _own(
     memory: Message,
 ) -> Message:  # fmt: skip
     common, site, settings = server.tensors, data.sites[name], server.recipe.settings
-    values = {**initial, **memory.select(PERSONAL), **server.brief(name, common).select(MODEL)}
+    sent, known = server.brief(name, common).tensors, server.cards[name].informs
+    shared = server.recipe.sharing.incoming(server.layout, sent, common, known)
+    values = {**initial, **memory.select(PERSONAL), **shared}
     _put(network, values)
     view = trained_view(site, settings)
     # A site that never trained keeps no prior, and estimates it with every model it is sent.
     prior = memory.tensors[PRIOR] if PRIOR in memory.tensors else estimate_prior(site, view, network, settings)
-    offset = view.offset if prior is None else prior
+    offset = judging_view(site, view if prior is None else view.with_offset(prior)).offset
     own = Message(words={"site": name, "view": json.dumps(site.view.describe(), ensure_ascii=False)})
     own.put(MODEL, {key: value for key, value in values.items() if not torch.equal(value.cpu(), common[key].cpu())})
     if offset is not None:
