@@ -127,6 +127,11 @@ def test_a_module_of_this_process_is_of_no_use_to_workers(sites):
         (lambda s: [Site("a", s[0].x, s[0].labels[:-1], s[0].view)], DataError, "200 samples but 199 labels"),
         (lambda s: [Site("a", s[0].x, ["x"] * 200, s[0].view)], DataError, "'x' is not one of the labels"),
         (lambda s: [s[0], Site("b", s[0].x[:, :9], s[0].labels, s[0].view)], DataError, "differ in shape"),
+        (lambda s: s[0], DataError, "at least one site, in a list"),
+        (lambda s: [("a", s[0].x)], ConfigError, "made of fedaccord.Site, not of tuple"),
+        (lambda s: [Site("a", s[0].x, s[0].labels, Exact)], ConfigError, r"one such as Exact\(space\)"),
+        (lambda s: [Site("a", [["1", "b"]], ["0"], s[0].view)], DataError, "site 'a': samples are rows of numbers"),
+        (lambda s: [Site("a", [[1, 2], [3]], ["0", "1"], s[0].view)], DataError, "samples are rows of numbers"),
         (lambda s: [Site("a", s[0].x * np.nan, s[0].labels, s[0].view)], DataError, "NaN"),
         (lambda s: [s[0], Site("b", s[0].x, ["no"] * 200, Exact(LabelSpace(["no"])))], ConfigError, "label space"),
     ],
@@ -134,6 +139,37 @@ def test_a_module_of_this_process_is_of_no_use_to_workers(sites):
 def test_mistakes_are_told(sites, broken, error, words):
     with pytest.raises(error, match=words):
         Federation(broken(sites)).train(rounds=1)
+
+
+@pytest.mark.parametrize(
+    ("test", "words"),
+    [
+        (lambda x, y: (x, y[:3]), "test: there are 200 samples but 3 class names"),
+        (lambda x, y: (x[:, :9], y), r"test: the samples have shape \(9,\), the sites' have"),
+        (lambda x, y: x, "samples and their true class names are needed"),
+        (lambda x, y: (x, ["x"] * 200), "test: .*'x' is not one of the labels"),
+    ],
+)
+def test_mistakes_in_the_test_data_are_told(sites, test, words):
+    with pytest.raises(DataError, match=words):
+        Federation(sites[:1], test=test(sites[0].x, sites[0].labels)).train(rounds=1)
+
+
+def test_a_federation_that_cannot_be_trained_leaves_no_folder(sites, tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    with pytest.raises(ConfigError, match="needs images"):
+        Federation(sites).train(model="cnn", rounds=1)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_stopping_rules_can_be_given(sites):
+    never_enough = {"metric": "sites.mean.accuracy", "patience": 1, "min_delta": 1.0}
+    assert Federation(sites).train(rounds=5, steps=1, stop=never_enough).summary["rounds"] == 2
+
+
+def test_a_report_that_cannot_be_written(result, tmp_path):
+    with pytest.raises(fedaccord.FedAccordError, match="cannot write"):
+        result.report(tmp_path / "nowhere" / "report.html")
 
 
 def test_a_wrong_setting_is_told_with_a_hint(sites):

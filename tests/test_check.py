@@ -99,6 +99,13 @@ class TestASoundFederation:
         assert done.out.rstrip().endswith("sound")
         assert "│" not in done.out  # plain where nobody looks at a terminal
 
+    def test_missing_cells_are_counted(self, federation, tmp_path):
+        table = "size,kind,dx\n1,x,a\n,y,b\n?,x,a\n4,,\n"
+        one = federation(labels("a", "b")).site("x", EXACT, table)
+        assert one.report().sites[0].missing == {"size": 2, "kind": 1}
+        for whose in ((), ("--site", "x")):
+            assert "missing cells: size 2, kind 1" in command("check", one.file, *whose, cwd=tmp_path).out
+
     def test_in_a_terminal_it_has_lines_and_colours(self, sound):
         said = io.StringIO()
         print_report(sound.report(), Console(file=said, force_terminal=True, width=60, color_system="standard"))
@@ -173,6 +180,27 @@ class TestLabels:
         assert done.code == 2
         assert "error: no site has annotations" in done.out
         assert done.out.rstrip().endswith("1 error")
+
+    @pytest.mark.parametrize(
+        ("more", "said"),
+        [
+            ('[model]\nname = "cnn"\n', "the model 'cnn' needs images"),
+            ('[stop]\nmetric = "global.accuracy"\npatience = 2\n', "there is no figure 'global.accuracy'"),
+            ('[method]\nname = "fedavg"\nsites = ["z"]\n', "method.sites: there is no site 'z'"),
+        ],
+    )
+    def test_what_a_run_would_refuse_is_an_error(self, federation, tmp_path, more, said):
+        one = federation(labels("a", "b")).site("x", EXACT, rows("a", "b"))
+        one.text += more
+        (found,) = one.report().findings
+        assert found.level == "error"
+        assert said in found.text
+        assert command("run", one.file, "--workers", "0", cwd=tmp_path).code == 2
+
+    def test_sites_that_have_nothing_annotated_are_an_error_too(self, federation):
+        silent = federation(labels("a", "b")).site("x", EXACT, rows("", "?")).report()
+        assert silent.exit_code == 2
+        assert silent.findings[-1] == Finding("error", "no site that may train has labelled samples")
 
 
 class TestOneSite:

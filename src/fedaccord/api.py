@@ -19,11 +19,12 @@ from torch import Tensor, nn
 from fedaccord.config import check_experiment
 from fedaccord.data.site_data import Samples, SiteData
 from fedaccord.data.sites import FederationData
-from fedaccord.errors import ConfigError, DataError
+from fedaccord.errors import ConfigError, DataError, RunFolderError
 from fedaccord.experiment import run_experiment
-from fedaccord.labels.views import Exact, View
+from fedaccord.labels.views import NOT_ANNOTATED, Exact, View
 from fedaccord.runs.folder import RunFolder
 from fedaccord.runs.model_folder import TrainedModel
+from fedaccord.runs.page import write_page
 from fedaccord.runs.resume import read_lines
 from fedaccord.seeds import derive
 
@@ -50,8 +51,13 @@ class Federation:
 
     def __init__(self, sites: Sequence[Site], test: tuple[Any, Iterable[str]] | None = None) -> None:
         """Take the sites, and optionally what the server is judged on: samples and their true class names."""
-        if not sites:
-            raise DataError("a federation needs at least one site")
+        if not isinstance(sites, Sequence) or not sites:
+            raise DataError("a federation needs at least one site, in a list")
+        for site in sites:
+            if not isinstance(site, Site):
+                raise ConfigError(f"a federation is made of fedaccord.Site, not of {type(site).__name__}")
+            if not isinstance(site.view, View):
+                raise ConfigError(f"site '{site.name}': its view should be one such as Exact(space), not {site.view!r}")
         self.space = sites[0].view.space
         for site in sites:
             if site.view.space != self.space:
@@ -60,9 +66,12 @@ class Federation:
 
     def train(
         self, method: str = "accord", model: str | nn.Module | Mapping[str, Any] = "mlp", seed: int = 0,
-        out: Path | str | None = None, workers: int = 0, run: Mapping[str, Any] | None = None, **settings: Any,
+        out: Path | str | None = None, workers: int = 0, run: Mapping[str, Any] | None = None,
+        stop: Mapping[str, Any] | None = None, **settings: Any,
     ) -> Result:  # fmt: skip
         """Train and return the result; `settings` are the method's own, such as `rounds`, `lr` or `steps`.
+
+        `run` and `stop` are further keys of the sections of these names in an experiment file.
 
         `model` is a catalogue name, a table with a name and settings, or any module with an `encoder` and a `head`.
         The run folder is written to `out`, or to a temporary one that lives as long as the result.
@@ -75,12 +84,17 @@ class Federation:
             "model": _model_table(model),
             "method": {"name": method, **settings},
             "run": {"workers": workers, **(run or {})},
+            "stop": dict(stop or {}),
         }
         experiment = check_experiment(table, "Federation.train")
         data = self._data(seed)
         folder = RunFolder(Path(tempfile.mkdtemp(prefix="fedaccord-")) if out is None else Path(out))
         try:
             summary = run_experiment(experiment, Path(), folder, data=data)
+        except BaseException:
+            if out is None:
+                shutil.rmtree(folder.path, ignore_errors=True)  # nobody knows its name
+            raise
         finally:
             folder.close()
         return Result(folder.path, summary, temporary=out is None)
@@ -96,10 +110,20 @@ class Federation:
             raise DataError("the sites' samples differ in shape: " + ", ".join(f"{n}: {s}" for n, s in shapes.items()))
         data.input_shape = next(iter(shapes.values()))
         if self.test is not None:
-            x, names = self.test
-            data.test = (_samples(x, "test"), Exact(self.space).encode(names, "test"))
+            data.test = self._test(data.input_shape)
             data.test_source = "the test data given to the federation"
         return data
+
+    def _test(self, shape: tuple[int, ...]) -> tuple[Tensor, Tensor]:
+        if not isinstance(self.test, Sequence) or len(self.test) != 2:
+            raise DataError("test: samples and their true class names are needed, as in test=(x, names)")
+        x, target = _samples(self.test[0], "test"), Exact(self.space).encode(self.test[1], "test")
+        if len(target) != len(x):
+            raise DataError(f"test: there are {len(x)} samples but {len(target)} class names")
+        if tuple(x.shape[1:]) != shape:
+            raise DataError(f"test: the samples have shape {tuple(x.shape[1:])}, the sites' have {shape}")
+        known = target != NOT_ANNOTATED
+        return x[known], target[known]
 
 
 class Result:
@@ -139,7 +163,9 @@ class Result:
 
     def report(self, path: Path | str) -> Path:
         """Write the report to a file and return its path."""
-        return Path(shutil.copyfile(self.folder / "report.html", path))
+        if not (self.folder / "report.html").is_file():
+            raise RunFolderError(f"there is no report in '{self.folder}' any more")
+        return write_page(Path(path), (self.folder / "report.html").read_text(encoding="utf-8"))
 
 
 def given_model(input_shape: tuple[int, ...], classes: int, key: str) -> nn.Module:
@@ -179,7 +205,12 @@ def _site_data(site: Site, seed: int) -> SiteData:
 
 
 def _samples(x: Any, where: str) -> Tensor:
-    samples = torch.as_tensor(np.asarray(x) if not isinstance(x, Tensor) else x).to(torch.float32)
+    try:
+        with np.errstate(over="ignore"):  # what becomes infinite is told below
+            given = x.detach() if isinstance(x, Tensor) else torch.from_numpy(np.array(x, dtype=np.float32))
+        samples = given.to(torch.float32)
+    except (ValueError, TypeError) as error:
+        raise DataError(f"{where}: samples are rows of numbers, and these are not: {error}") from None
     if samples.ndim < 2 or not len(samples):
         raise DataError(f"{where}: samples are rows of numbers, not an array of shape {tuple(samples.shape)}")
     if not bool(torch.isfinite(samples).all()):

@@ -125,7 +125,9 @@ def resume(
     workers: Workers = None,
 ) -> None:
     """Go on with a run from its last checkpoint; it ends as if it had never been stopped."""
-    if run.is_dir() and not (run / "config.toml").exists():
+    if not run.is_dir():
+        raise RunFolderError(f"'{run}' cannot be resumed: there is no such folder")
+    if not (run / "config.toml").exists():
         raise RunFolderError(f"'{run}' cannot be resumed: it has no config.toml; if it was cut so early, run it again")
     experiment, _ = load_experiment(run / "config.toml")
     if _is_finished(run):
@@ -147,7 +149,7 @@ def resume(
 @app.command()
 def predict(
     run: Annotated[Path, typer.Argument(help="The folder of a finished run, or a copy of its model folder.")],
-    file: Annotated[Path, typer.Argument(help="New rows: .csv or .parquet, or .npz with the array x.")],
+    file: Annotated[Path, typer.Argument(help="New rows: .csv, .parquet, .npz with x, or a folder of images.")],
     site: OfSite = None,
     answers: Annotated[str, typer.Option(help="classes: the federation's; own: those of the site.")] = "classes",
     candidates: Annotated[
@@ -159,7 +161,10 @@ def predict(
     from fedaccord.runs.predictions import predict_file
 
     written, rows = predict_file(run, file, out, site, answers, candidates)
-    console.print(f"predictions for {rows} rows: {written}", highlight=False, soft_wrap=True)
+    for column, number in rows.gaps.items():
+        cells = "a cell is" if number == 1 else f"{number} cells are"
+        console.print(f"note: column '{column}': {cells} missing or of no known category", highlight=False)
+    console.print(f"predictions for {len(rows.x)} rows: {written}", highlight=False, soft_wrap=True)
 
 
 @app.command()

@@ -19,7 +19,7 @@ from fedaccord.data.own_files import read_own_files
 from fedaccord.data.registry import locate
 from fedaccord.data.sites import FederationData, pool_sites, split_dataset
 from fedaccord.engines.embedded import EmbeddedEngine
-from fedaccord.errors import ConfigError, RunFolderError
+from fedaccord.errors import ConfigError, FedAccordError, RunFolderError
 from fedaccord.federation.server import Server
 from fedaccord.federation.state import RunState, model_digest
 from fedaccord.messages.names import POOL
@@ -38,8 +38,8 @@ from fedaccord.runs.tracking import tracking
 from fedaccord.stopping import Signals, signals_stop
 
 __all__ = [
-    "Watcher", "finish_report", "load_federation", "open_server", "play", "resume_experiment", "run_experiment",
-    "worker_count",
+    "Watcher", "finish_report", "load_federation", "open_server", "play", "refusal", "resume_experiment",
+    "run_experiment", "worker_count",
 ]  # fmt: skip
 
 
@@ -69,6 +69,20 @@ def load_federation(experiment: Experiment, base: Path) -> FederationData:
         test_file=test_file,
         unlabelled=experiment.server.unlabelled,
     )
+
+
+def refusal(experiment: Experiment, base: Path, data: FederationData) -> str | None:
+    """Say what a run of the experiment with these data would refuse before its first round; None: nothing."""
+    here = experiment.model_copy(update={"run": experiment.run.model_copy(update={"workers": 0})})
+    try:
+        with _importable(base), open_server(here, data):
+            pass
+    except FedAccordError as error:
+        return str(error)
+    metric = experiment.stop.metric
+    if metric is not None and metric.startswith("global.") and data.test is None:
+        return f"stop.metric: there is no figure '{metric}'; {data.test_source}"
+    return None
 
 
 UNTRAINED = "no site's reply was ever admitted, so the model is as it began; see the dropped replies"

@@ -89,6 +89,14 @@ class TestLabels:
         literal = load('[labels]\nclasses = ["1.0", "1"]\n' + site(), north=rows("1.0", "1"))
         assert only(literal).train.target.tolist() == [0, 1]
 
+    def test_a_label_may_be_called_like_a_missing_value(self, load):
+        text = '[labels]\nclasses = ["None", "flu"]\n'
+        assert only(load(text + site(), north=rows("None", "flu", "NA", ""))).train.target.tolist() == [0, 1, -1, -1]
+        own = site(view='{ kind = "exact", known = "own" }')
+        assert only(load(text + own, north=rows("None", "NA"))).view.known == ("None",)
+        groups = site(view='{ kind = "coarse", correspondence = { NA = ["cold"], ill = ["flu", "well"] } }')
+        assert only(load(CLASSES + groups, north=rows("NA", "ill", "?"))).train.target.tolist() == [0, 1, -1]
+
     def test_classes_are_found_in_the_files(self, load):
         coarse = '{ kind = "coarse", correspondence = { low = ["2", "9"], high = ["10"] } }'
         text = site() + site("south", '{ kind = "candidates" }') + site("west", coarse)
@@ -263,6 +271,10 @@ class TestServerTest:
         (site(label='["dx"]'), "several label columns are for a view of tags, and this one is 'exact'"),
         (site(view='{ kind = "candidates", generate = "uniform" }'), "view.generate is for"),
         (site(label='"dxx"'), "'north.csv' has no column 'dxx'; did you mean 'dx'"),
+        (site() + site("south", data="north.csv", label='"sick"'), "'north.csv' has no column 'sick'"),
+        (site(more='sensitive = "sex"'), "'north.csv' has no column 'sex'"),
+        (site() + site("south", data="north.xlsx"), "site 'south': the file"),
+        (site() + site("south", data="."), "'north' brings a table, site 'south' a folder of images"),
         (site() + site("south", data="south.npz"), "'north' brings a table, site 'south' an .npz file"),
         (site() + site("south", data="images/"), "'north' brings a table, site 'south' a folder of images"),
         (site("south", data="south.npz"), "the key 'label' names columns of a table; this is an .npz file"),
@@ -274,6 +286,12 @@ def test_wrong_declarations(load, text, message):
     with pytest.raises((ConfigError, DataError)) as caught:
         load(CLASSES + text, north=rows("flu", "well"))
     assert message in str(caught.value)
+
+
+def test_a_file_of_another_kind(load, tmp_path):
+    (tmp_path / "south.xlsx").write_bytes(b"PK")
+    with pytest.raises(DataError, match=r"site 'south': 'south.xlsx' is no file of samples; a table ends with .csv"):
+        load(CLASSES + site() + site("south", data="south.xlsx"), north=rows("flu"))
 
 
 def test_a_run_folder_keeps_all_of_it():

@@ -87,6 +87,7 @@ def test_a_wrong_cell_is_placed_in_the_file_as_an_editor_shows_it(tmp_path):
         ("age,who,age\n1,2,3\n", "has two columns named 'age'"),
         ("age,who\n1\n1,2\n1,2,3\n", "2 columns are in its header, but line 2 has 1 cells; line 4 has 3 cells"),
         ("age,who\n" + "1\n" * 12, "line 11 has 1 cells; and 2 more"),
+        ("age;who\n1,5;Ann\n", "its header is a single cell, 'age;who'; cells are separated by commas"),
         ('age,who\n1,"a"b\n', "cannot be read as a table: "),
         (b"age,who\n1,\xff\n", "it is not UTF-8 text"),
     ],

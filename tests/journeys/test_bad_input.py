@@ -200,6 +200,10 @@ class TestTheFileItself:
         told = sentence(command("run", "none.toml", cwd=tmp_path), tmp_path)
         assert told == "there is no file 'none.toml'"
 
+    def test_a_run_to_resume_that_is_not_there(self, tmp_path):
+        told = sentence(command("resume", "none", cwd=tmp_path), tmp_path, code=3)
+        assert told == "'none' cannot be resumed: there is no such folder"
+
     def test_it_is_a_folder(self, tmp_path):
         (tmp_path / "e.toml").mkdir()
         told = sentence(command("run", "e.toml", cwd=tmp_path), tmp_path)

@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from PIL import Image
 
 from command_line import SMALL, blobs, command, write
 from fedaccord.data.dataset import load_dataset
@@ -123,6 +124,15 @@ class TestTables:
         assert command("predict", "runs/tables", "new.parquet", "--out", "2.csv", cwd=tables).code == 0
         assert (tables / "1.csv").read_bytes() == (tables / "2.csv").read_bytes()
 
+    def test_cells_without_a_known_value_are_counted(self, tables):
+        write(tables, "age,smoker\n40,no\n,pipe\n50,\n", "gaps.csv")
+        done = command("predict", "runs/tables", "gaps.csv", "--out", "gaps-out.csv", cwd=tables)
+        assert (done.code, done.out.splitlines()) == (0, [
+            "note: column 'age': a cell is missing or of no known category",
+            "note: column 'smoker': 2 cells are missing or of no known category",
+            "predictions for 3 rows: gaps-out.csv",
+        ])  # fmt: skip
+
     def test_a_coarse_site_in_the_classes_and_in_its_own_words(self, tables):
         asked = ("predict", "runs/tables", "new.csv", "--site", "south")
         assert command(*asked, "--out", "fine.csv", cwd=tables).code == 0
@@ -230,6 +240,48 @@ class TestArrays:
         assert (done.code, "this model predicts tags" in done.err) == (2, True)
 
 
+class TestImages:
+    TEXT = """
+name = "images"
+[labels]
+classes = ["dark", "light"]
+[features]
+image_size = 8
+[[sites]]
+name = "north"
+data = "north"
+label = "what"
+[model]
+name = "mlp"
+hidden = [4]
+[method]
+name = "fedavg"
+rounds = 10
+[run]
+workers = 0
+"""
+
+    def test_a_folder_like_those_of_the_sites(self, tmp_path):
+        for name in ("north", "new"):
+            (tmp_path / name).mkdir()
+            for shade in range(0, 250, 20):
+                Image.new("RGB", (9, 9), (shade,) * 3).save(tmp_path / name / f"{shade:03d}.png")
+        told = [f"{shade:03d}.png,{'light' if shade > 120 else 'dark'}\n" for shade in range(0, 250, 20)]
+        write(tmp_path / "north", "file,what\n" + "".join(told), "labels.csv")
+        write(tmp_path, self.TEXT)
+        assert command("run", "experiment.toml", cwd=tmp_path).code == 0
+        assert command("predict", "runs/images", "new", cwd=tmp_path).code == 0
+        found = {row["file"]: row["prediction"] for row in rows(tmp_path / "predictions.csv")}
+        assert sorted(found) == list(found) == [f"{shade:03d}.png" for shade in range(0, 250, 20)]
+        assert (found["000.png"], found["240.png"]) == ("dark", "light")
+        write(tmp_path / "new", "file,may\n240.png,dark\n000.png,dark|light\n", "labels.csv")
+        done = command("predict", "runs/images", "new", "--candidates", "may", cwd=tmp_path)
+        assert (done.code, done.err) == (0, "")
+        assert [(r["file"], r["prediction"]) for r in rows(tmp_path / "predictions.csv")] == [
+            ("240.png", "dark"), ("000.png", "dark"),
+        ]  # fmt: skip
+
+
 class TestMistakes:
     """Each is one sentence and an exit code."""
 
@@ -249,6 +301,8 @@ class TestMistakes:
             (["runs/tables", "new.csv", "--candidates", "smoker"], 2, "line 2, column 'smoker': 'yes' is not one of"),
             (["runs/tables", "new.csv", "--out", "new.csv"], 2, "the predictions would be written over 'new.csv'"),
             (["runs/tables", "new.csv", "--out", "no/where.csv"], 3, "cannot write no/where.csv: No such file"),
+            (["runs/tables", "new.csv", "--out", "."], 3, "cannot write .: it is a folder"),
+            (["runs/tables", "runs"], 2, "'runs' is a folder, and folders are for models of images"),
         ],
     )
     def test_of_tables(self, tables, arguments, code, said):
@@ -345,6 +399,7 @@ class TestOnnx:
             (["runs/small", "--onnx", "m.onnx", "--site", "site-7"], 2, "the model has no site 'site-7'; did you mean"),
             (["runs", "--onnx", "m.onnx"], 3, "'runs' is neither a run folder nor a model folder"),
             (["runs/small", "--onnx", "no/m.onnx"], 3, "cannot write no/m.onnx: "),
+            (["runs/small", "--onnx", "."], 3, "cannot write .: it is a folder"),
         ],
     )
     def test_mistakes(self, digits, arguments, code, said):

@@ -126,7 +126,8 @@ def test_a_round_that_a_seed_did_not_measure_is_left_out_of_the_curve(tmp_path):
 
 
 def test_only_the_seed_may_differ_within_a_contestant(tmp_path):
-    runs = [make_run(tmp_path / f"{lr}-{seed}", seed=seed, config=f"lr = {lr}\n[run]\nworkers = {seed}\n")
+    run = {1: "workers = 1\ntrack = []", 3: "workers = 3\ntrack = ['mlflow']"}
+    runs = [make_run(tmp_path / f"{lr}-{seed}", seed=seed, config=f"lr = {lr}\n[run]\n{run[seed]}\n")
             for lr in (0.1, 0.05) for seed in (3, 1)]  # fmt: skip
     page = compare(runs)
     assert [row[:3] for row in page.tables["Runs"][1:]] == [

@@ -45,6 +45,9 @@ def print_site(site: SiteReport, console: Console) -> None:
         rows = [[name, str(number)] for name, number in site.labels.items()]
         gap = "excludes nothing" if site.view == "candidates" else "not annotated"
         _table(["label", of], [*rows, *([[f"({gap})", str(site.unannotated)]] if site.unannotated else [])], console, 1)
+    if site.missing:
+        counts = [f"{column} {number}" for column, number in site.missing.items()]
+        _say(f"missing cells: {listed(counts, quotes=False)}", console)
     if site.cells:
         labels = list(next(iter(site.cells.values())))
         cells = [[group, *(str(row[label]) for label in labels)] for group, row in site.cells.items()]

@@ -20,7 +20,7 @@ from fedaccord.config import Experiment, Labels, ServerSection
 from fedaccord.data.site_data import SiteData
 from fedaccord.data.sites import FederationData
 from fedaccord.errors import UserError
-from fedaccord.experiment import load_federation
+from fedaccord.experiment import load_federation, refusal
 from fedaccord.labels.coverage import connected_groups, coverage_matrix, labels_without_site
 from fedaccord.labels.space import LabelSpace
 from fedaccord.labels.views import NOT_ANNOTATED, Candidates, Coarse, Exact, Tags, Unlabelled, View
@@ -40,6 +40,7 @@ class SiteReport:
     unannotated: int
     set_size: float | None = None  # mean size of candidate sets
     cells: dict[str, dict[str, int]] = field(default_factory=dict)  # rows by sensitive group and own label
+    missing: dict[str, int] = field(default_factory=dict)  # missing cells by column
     findings: list[Finding] = field(default_factory=list)
 
 
@@ -65,8 +66,16 @@ def exit_code(findings: Sequence[Finding]) -> Literal[0, 1, 2]:
 
 
 def check_experiment_data(experiment: Experiment, base: Path) -> Report:
-    """Load all sites that an experiment names, and check them; relative paths start from `base`."""
-    return check_federation(load_federation(experiment, base))
+    """Load all sites that an experiment names, and check them; relative paths start from `base`.
+
+    What a run of the experiment would refuse before its first round, such as a model of images for tables, is an error.
+    """
+    data = load_federation(experiment, base)
+    report = check_federation(data)
+    if any(finding.level == "error" for finding in report.findings):
+        return report
+    refused = refusal(experiment, base, data)
+    return report if refused is None else replace(report, findings=[*report.findings, Finding("error", refused)])
 
 
 def check_own_data(experiment: Experiment, base: Path, name: str) -> SiteReport:
@@ -74,7 +83,7 @@ def check_own_data(experiment: Experiment, base: Path, name: str) -> SiteReport:
     if experiment.sites is None:
         data = load_federation(experiment, base)
         _check_name(name, list(data.sites))
-        return check_site(data.sites[name], data.groups)
+        return check_site(data.sites[name], data.groups, data.gaps.get(name, {}))
     _check_name(name, [site.name for site in experiment.sites])
     own = [site for site in experiment.sites if site.name == name]
     labels = experiment.labels
@@ -82,7 +91,7 @@ def check_own_data(experiment: Experiment, base: Path, name: str) -> SiteReport:
         labels = Labels(classes=["any"])  # its file names no class, and none is needed to count rows
     alone = experiment.model_copy(update={"sites": own, "server": ServerSection(), "labels": labels})
     data = load_federation(alone, base)
-    return check_site(data.sites[name], data.groups)
+    return check_site(data.sites[name], data.groups, data.gaps.get(name, {}))
 
 
 def _check_name(name: str, known: Sequence[str]) -> None:
@@ -104,10 +113,11 @@ def check_federation(data: FederationData) -> Report:
         *separation_findings(data),
         *feature_findings(data),
     ]
-    return Report([check_site(site, data.groups) for site in data.sites.values()], coverage, findings, data.notes)
+    sites = [check_site(site, data.groups, data.gaps.get(name, {})) for name, site in data.sites.items()]
+    return Report(sites, coverage, findings, data.notes)
 
 
-def check_site(site: SiteData, groups: Sequence[str] = ()) -> SiteReport:
+def check_site(site: SiteData, groups: Sequence[str], missing: Mapping[str, int]) -> SiteReport:
     """Look at one site's annotations; nothing in the result comes from any other site."""
     target = torch.cat([site.train.target, site.test.target])
     says = names_said(site.view, target)
@@ -118,7 +128,7 @@ def check_site(site: SiteData, groups: Sequence[str] = ()) -> SiteReport:
     report = SiteReport(
         site.name, site.view.kind, len(site.train), len(site.test), labels, int((~seen).sum()),
         float(target.sum(1).float().mean()) if isinstance(site.view, Candidates) else None,
-        _cells(site, says, groups),
+        _cells(site, says, groups), dict(missing),
     )  # fmt: skip
     return replace(report, findings=_site_findings(site, report))
 

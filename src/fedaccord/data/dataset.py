@@ -93,7 +93,7 @@ def read_npz(path: Path, where: str) -> dict[str, Array]:
 
 
 def from_arrays(arrays: dict[str, Array], name: str) -> Dataset:
-    """Understand the arrays of an .npz file; see the documentation of the experiment file for their names."""
+    """Understand the arrays of an .npz file; docs/files.md tells their names."""
     arrays = dict(arrays)
     grouping = _grouping(arrays, name)
     for suffix in ("", "_train", "_test"):

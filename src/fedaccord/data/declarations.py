@@ -105,7 +105,7 @@ class Features(Section):
     ignore: list[str] = Field(default_factory=list, description="columns that are no features")
     missing: list[str] = Field(
         default_factory=lambda: ["", "?", "NA", "N/A", "nan", "NaN", "null", "None"],
-        description="cells that mean a value is missing",
+        description="cells that mean a value is missing; a label of that name is still a label",
     )
     header: list[str] | None = Field(None, description="names of the columns, for files without a header line")
     scale: Literal["federation", "none"] = Field(
@@ -154,7 +154,9 @@ class SiteSection(Section):
     label: str | list[str] | None = Field(
         None, description="the label column of a table; for tags also a list of 0/1 columns"
     )
-    sensitive: str | None = Field(None, description="a column of groups, for fairness figures; `a|b` for candidates")
+    sensitive: str | None = Field(
+        None, description="a column of groups, counted by `fedaccord check`; `a|b` for candidates"
+    )
     header: list[str] | None = Field(None, description="names of the columns, for a file without a header line")
     view: ViewConfig = Field(default_factory=exact_view, description="how this site observes labels")
     test: float = Field(0.2, ge=0, lt=1, description="its own test share")

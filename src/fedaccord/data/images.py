@@ -37,7 +37,7 @@ def read_image_sites(
     result = assemble(sites, classes, features.missing, shape, encode)
     result.sites = {section.name: result.sites[section.name] for section in sections}
     if test_file is not None:
-        table = _label_table(test_file, "server.test", labelled=True)
+        table = label_table(test_file, "server.test", labelled=True)
         result.test = read_true_classes(
             table, test_label, sites, result.space, features.missing, lambda table: read_images(table, shape)
         )
@@ -72,10 +72,10 @@ def read_images(table: Table, shape: tuple[int, ...]) -> tuple[NDArray[np.float3
 
 def _open(section: SiteSection, base: Path, seed: int) -> SiteTable:
     where, folder = f"site '{section.name}'", locate(section.data, base)
-    return set_test_aside(section, _label_table(folder, where, section.view.kind != "unlabelled"), seed)
+    return set_test_aside(section, label_table(folder, where, section.view.kind != "unlabelled"), seed)
 
 
-def _label_table(folder: Path, where: str, labelled: bool) -> Table:
+def label_table(folder: Path, where: str, labelled: bool) -> Table:
     """Return the table of a folder's label file; without labels it may be missing, and all images are taken."""
     if not os.path.isdir(folder):
         raise DataError(f"{where}: the folder '{folder}' is not there")

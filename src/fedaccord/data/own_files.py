@@ -8,11 +8,11 @@ from pathlib import Path
 
 from fedaccord.data.declarations import Features, SiteSection
 from fedaccord.data.images import read_image_sites
-from fedaccord.data.registry import locate
+from fedaccord.data.registry import existing, locate
 from fedaccord.data.site_tables import read_table_sites
 from fedaccord.data.sites import FederationData, read_sites
 from fedaccord.data.tables import is_table
-from fedaccord.errors import ConfigError
+from fedaccord.errors import ConfigError, DataError
 from fedaccord.labels.declarations import ExactView
 
 TABLE, IMAGES, ARRAYS = "a table", "a folder of images", "an .npz file"
@@ -42,7 +42,13 @@ def _kind(section: SiteSection, base: Path) -> str:
     path = locate(section.data, base)
     if os.path.isdir(path) or section.data.endswith("/"):
         return IMAGES
-    return TABLE if is_table(path) else ARRAYS
+    if is_table(path):
+        return TABLE
+    if path.suffix.lower() != ".npz":
+        existing(path, f"site '{section.name}'")
+        ways = "a table ends with .csv, .tsv or .parquet, arrays with .npz"
+        raise DataError(f"site '{section.name}': '{section.data}' is no file of samples; {ways}")
+    return ARRAYS
 
 
 def _fits_arrays(section: SiteSection) -> None:

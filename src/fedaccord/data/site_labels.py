@@ -54,6 +54,9 @@ def set_test_aside(section: SiteSection, table: Table, seed: int) -> SiteTable:
         raise ConfigError(f"{where}: several label columns are for a view of tags, and this one is '{view.kind}'")
     if isinstance(view, CandidatesView) and view.generate is not None:
         raise ConfigError(f"{where}: view.generate is for [data]; here the label column holds the sets, as in `a|b`")
+    for column in (*(section.label if isinstance(section.label, list) else [section.label]), section.sensitive):
+        if column is not None:
+            table.column(column)  # one that is not there is told here, not as a difference between the sites' features
     order = np.random.default_rng(derive(seed, "test", section.name)).permutation(table.rows)
     share = int(section.test * table.rows) if table.rows >= SMALLEST_WITH_TEST else 0
     return SiteTable(section, table, np.sort(order[share:]), np.sort(order[:share]))
@@ -70,7 +73,8 @@ def assemble(
     for name, site in sites.items():
         x, gaps, wrong = encode(site)
         problems += wrong
-        view = declared_view(_declared(site, missing), space, {}, f"site '{name}'")
+        no_label = [word for word in missing if word not in space]
+        view = declared_view(_declared(site, no_label), space, {}, f"site '{name}'")
         target = read_labels(site.table, site.section.label, view, missing, problems)
         groups = _read_groups(site, result.groups, missing, problems)
         result.gaps[name] = gaps
@@ -111,7 +115,8 @@ def read_true_classes(
 
 def _read_column(table: Table, column: str, view: View, missing: Sequence[str], problems: list[str]) -> Tensor:
     words, codes = by_value(table.column(column))
-    absent = are_missing(np.array(words, dtype=object), missing)
+    # A label may be called "None" or "NA": then the cell says so, and nothing is missing.
+    absent = are_missing(np.array(words, dtype=object), set(missing) - set(_allowed(view)))
     values = [None if gone else _names(word, view) for word, gone in zip(words, absent, strict=True)]
     try:
         targets = view.encode(values)
@@ -130,13 +135,17 @@ def _read_column(table: Table, column: str, view: View, missing: Sequence[str], 
 
 def _names(word: str, view: View) -> str | list[str]:
     """Return what a cell names; `2.0` is the label 2 where no label is called 2.0, and `;` alone is no tag at all."""
-    allowed = view.answers if isinstance(view, Coarse) else view.known or view.space.names
+    allowed = _allowed(view)
     separator = SEPARATORS.get(view.kind)
     if separator is None:
         return word if word in allowed else plain(word)
     parts = [part.strip() for part in word.split(separator)]
     named = [part if part in allowed else plain(part) for part in parts]
     return [name for name in named if name] if view.kind == "tags" else named
+
+
+def _allowed(view: View) -> tuple[str, ...]:
+    return view.answers if isinstance(view, Coarse) else view.known or view.space.names
 
 
 def _tag_columns(table: Table, columns: list[str], view: Tags, missing: Sequence[str], problems: list[str]) -> Tensor:

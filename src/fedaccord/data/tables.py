@@ -130,6 +130,9 @@ def _read_text(path: Path, header: Sequence[str] | None) -> tuple[list[str], lis
     with opener(path, "rt", encoding="utf-8-sig", newline="") as file:  # some programs put a mark at the beginning
         rows = _rows_of(file, "\t" if ".tsv" in name else ",")
         names = [name.strip() for name in header] if header is not None else next(rows, (0, list[str]()))[1]
+        if header is None and len(names) == 1 and any(mark in names[0] for mark in ";\t"):
+            way = "cells are separated by commas, in a .tsv file by tabs"
+            raise DataError(f"'{path}': its header is a single cell, '{names[0]}'; {way}")
         lines, cells, ragged = [], [], []
         for line, row in rows:
             if len(row) == len(names):

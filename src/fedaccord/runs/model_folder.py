@@ -223,11 +223,12 @@ class TrainedModel:
             moments = self.site(site).moments
         return torch.from_numpy(apply_moments(samples, moments))
 
-    def encode(self, table: Table) -> Tensor:
-        """Encode a table's rows with the features the sites agreed on."""
+    def encode(self, table: Table) -> tuple[Tensor, dict[str, int]]:
+        """Encode a table's rows with the features the sites agreed on; also count cells without a known value."""
         if self.description.inputs.features is None:
             raise DataError("the model was trained on arrays and knows no columns; give samples as the array x of .npz")
-        return torch.from_numpy(self.description.inputs.features.encode(table)[0])
+        x, gaps = self.description.inputs.features.encode(table)
+        return torch.from_numpy(x), gaps
 
     def predict(self, x: Tensor, site: SiteId | None = None, answers: str = "classes") -> Tensor:
         """Return the probabilities of all answers, (n, answers), for samples as the network takes them."""

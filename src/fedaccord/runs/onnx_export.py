@@ -40,6 +40,8 @@ def export_onnx(run: Path, target: Path, site: SiteId | None = None) -> Path:
         raise UserError("an export needs the package 'onnx'; install it with: pip install 'fedaccord[onnx]'")
     import onnx
 
+    if target.is_dir():
+        raise RunFolderError(f"cannot write {target}: it is a folder, and a file is to be written")
     model = TrainedModel.load(run)
     predictor = _Predictor(model.network(site), model.view(site)).eval()
     samples = torch.zeros(2, *model.description.model.input_shape)

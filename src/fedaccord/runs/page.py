@@ -148,6 +148,8 @@ def page(title: str, body: Iterable[Html], figures: Mapping[str, Figure]) -> str
 
 def write_page(target: Path, content: str) -> Path:
     """Write a page so that no half of it ever stands there; raises RunFolderError where it cannot be written."""
+    if target.is_dir():
+        raise RunFolderError(f"cannot write {target}: it is a folder, and a file is to be written")
     half_written = target.with_name(f".{target.name}.tmp")
     try:
         half_written.write_text(content, encoding="utf-8")

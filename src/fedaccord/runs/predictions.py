@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,10 @@ import torch
 from torch import Tensor
 
 from fedaccord.data.dataset import Array, read_npz
+from fedaccord.data.images import FILE_COLUMN, label_table, read_images
 from fedaccord.data.registry import existing
 from fedaccord.data.site_labels import read_labels
-from fedaccord.data.tables import is_table, read_table, report_cells
+from fedaccord.data.tables import Table, is_table, read_table, report_cells
 from fedaccord.errors import DataError, UserError, did_you_mean
 from fedaccord.labels.space import LabelSpace
 from fedaccord.labels.views import Candidates, Coarse, Tags, View
@@ -26,42 +28,46 @@ from fedaccord.runs.page import write_page
 TAG = 0.5  # a tag of at least this probability is predicted
 
 
+@dataclass(frozen=True)
+class Rows:
+    """New rows: samples as the network takes them, and what else their file says."""
+
+    x: Tensor
+    sets: Tensor | None = None  # candidate sets, bool (n, answers)
+    gaps: dict[str, int] = field(default_factory=dict)  # cells that are missing or of no known category, by column
+    files: list[str] | None = None  # the names of images
+
+
 def predict_file(
     run: Path, file: Path, out: Path, site: SiteId | None = None, answers: str = "classes",
     candidates: str | None = None,
-) -> tuple[Path, int]:  # fmt: skip
-    """Write a CSV of predictions for the rows of a file, in their order; returns its path and the number of rows."""
+) -> tuple[Path, Rows]:  # fmt: skip
+    """Write a CSV of predictions for the rows of a file, in their order; returns its path and the rows read."""
     if out.resolve() == file.resolve():
         raise UserError(f"the predictions would be written over '{file}'; give another file with --out")
     model = TrainedModel.load(run)
     view = model.view(site, answers)
     if candidates is not None and isinstance(view, Tags):
         raise UserError("candidates are for predictions of one label, but this model predicts tags")
-    x, sets = read_rows(model, file, site, view, candidates)
-    logits = model.logits(x, site)
-    probabilities = view.answer(logits) if sets is None else within_candidates(view, logits, sets)
-    return write_page(out, _as_csv(view, probabilities)), len(x)
+    rows = read_rows(model, file, site, view, candidates)
+    logits = model.logits(rows.x, site)
+    probabilities = view.answer(logits) if rows.sets is None else within_candidates(view, logits, rows.sets)
+    return write_page(out, _as_csv(view, probabilities, rows.files)), rows
 
 
-def read_rows(
-    model: TrainedModel, file: Path, site: SiteId | None, view: View, candidates: str | None = None
-) -> tuple[Tensor, Tensor | None]:
-    """Read samples as the network takes them and, from a column or array, their candidate sets: bool (n, answers)."""
-    existing(file)
+def read_rows(model: TrainedModel, file: Path, site: SiteId | None, view: View, candidates: str | None = None) -> Rows:
+    """Read samples and, from a column or array, their candidate sets."""
     plan = model.description.inputs.features
+    if file.is_dir():
+        return _read_folder(model, file, view, candidates)
+    existing(file)
     if is_table(file):
         table = read_table(file)
         header = model.description.inputs.header
         if plan is not None and header and not any(column.name in table.columns for column in plan.columns):
             table = read_table(file, header)  # without a header line, like the files of the sites
-        x = model.encode(table)
-        if candidates is None:
-            return x, None
-        missing = () if plan is None else plan.missing
-        problems: list[str] = []
-        sets = read_labels(table, candidates, Candidates(LabelSpace(view.answers)), missing, problems)
-        report_cells(problems)
-        return x, sets
+        x, gaps = model.encode(table)
+        return Rows(x, _read_sets(table, candidates, view, () if plan is None else plan.missing), gaps)
     if file.suffix.lower() != ".npz":
         raise DataError(f"'{file}' is no file of samples; a table ends with .csv or .parquet, arrays with .npz")
     if plan is not None:
@@ -69,9 +75,27 @@ def read_rows(
     return _read_arrays(model, file, site, view, candidates)
 
 
-def _read_arrays(
-    model: TrainedModel, file: Path, site: SiteId | None, view: View, candidates: str | None
-) -> tuple[Tensor, Tensor | None]:
+def _read_sets(table: Table, candidates: str | None, view: View, missing: Sequence[str] = ()) -> Tensor | None:
+    if candidates is None:
+        return None
+    problems: list[str] = []
+    sets = read_labels(table, candidates, Candidates(LabelSpace(view.answers)), missing, problems)
+    report_cells(problems)
+    return sets
+
+
+def _read_folder(model: TrainedModel, folder: Path, view: View, candidates: str | None) -> Rows:
+    """Read the images that a folder's label file names, or without one all of them in the order of their names."""
+    shape = tuple(model.description.model.input_shape)
+    if model.description.inputs.features is not None or len(shape) != 3 or shape[0] not in (1, 3):
+        raise DataError(f"'{folder}' is a folder, and folders are for models of images; this one is of other samples")
+    table = label_table(folder, "the samples", labelled=False)
+    x, problems = read_images(table, shape)
+    report_cells(problems)
+    return Rows(torch.from_numpy(x), _read_sets(table, candidates, view), files=list(table.column(FILE_COLUMN)))
+
+
+def _read_arrays(model: TrainedModel, file: Path, site: SiteId | None, view: View, candidates: str | None) -> Rows:
     arrays = read_npz(file, "the samples")
 
     def pick(name: str) -> Array:
@@ -86,18 +110,18 @@ def _read_arrays(
     except DataError as error:
         raise DataError(f"'{file.name}': {error}") from None
     if candidates is None:
-        return x, None
+        return Rows(x)
     sets = pick(candidates)
     where = f"'{file.name}', array '{candidates}'"
     if len(sets) != len(x):
         raise DataError(f"{where} has {len(sets)} rows, the samples {len(x)}")
     if sets.dtype.kind in "US" and sets.ndim == 1:
-        return x, Candidates(LabelSpace(view.answers)).encode([str(cell) for cell in sets], where)
+        return Rows(x, Candidates(LabelSpace(view.answers)).encode([str(cell) for cell in sets], where))
     if sets.shape != (len(x), len(view.answers)) or not np.isin(sets, (0, 1)).all():
         wanted = f"one column for each of {len(view.answers)} answers, or hold texts such as 'a|b'"
         raise DataError(f"{where} should hold 0 and 1 only, with {wanted}")
     chosen = torch.from_numpy(sets.astype(bool))
-    return x, chosen | ~chosen.any(1, keepdim=True)  # a row that names none has no candidates to keep to
+    return Rows(x, chosen | ~chosen.any(1, keepdim=True))  # a row that names none has no candidates to keep to
 
 
 def within_candidates(view: View, logits: Tensor, candidates: Tensor) -> Tensor:
@@ -127,13 +151,13 @@ def choose(view: View, probabilities: Tensor) -> list[tuple[str, float]]:
     return [(view.answers[at], p) for at, p in zip(best.indices.tolist(), best.values.tolist(), strict=True)]
 
 
-def _as_csv(view: View, probabilities: Tensor) -> str:
+def _as_csv(view: View, probabilities: Tensor, files: Sequence[str] | None) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["prediction", "probability", *view.answers])
+    writer.writerow([*([] if files is None else [FILE_COLUMN]), "prediction", "probability", *view.answers])
     chosen = choose(view, probabilities)
-    for (name, probability), row in zip(chosen, probabilities.numpy(), strict=True):
-        writer.writerow([name, *_digits([probability, *row])])
+    for at, ((name, probability), row) in enumerate(zip(chosen, probabilities.numpy(), strict=True)):
+        writer.writerow([*([] if files is None else [files[at]]), name, *_digits([probability, *row])])
     return text.getvalue()
 
 
