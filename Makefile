@@ -16,7 +16,7 @@ lint: $(VENV)/.tests
 	$(BIN)/mypy
 
 bench: $(VENV)/.tests
-	$(BIN)/python benchmarks/engine.py
+	$(BIN)/python benchmarks/engine.py --rounds 15
 
 $(BIN)/python:
 	$(PYTHON) -c 'import sys; sys.exit("FedAccord needs Python 3.11 or newer; this is " + sys.version.split()[0] + ". Try: make PYTHON=python3.11") if sys.version_info < (3, 11) else None'

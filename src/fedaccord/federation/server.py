@@ -20,6 +20,7 @@ from fedaccord.labels.space import LabelSpace
 from fedaccord.messages.checks import (
     MOST_SAMPLES,
     TensorSpec,
+    all_finite,
     find_answer_problem,
     find_figures_problem,
     find_problem,
@@ -219,8 +220,8 @@ class Server:
         if replies is None or len(replies) == 0 or self.recipe.aggregator is None:
             return
         model = self.recipe.aggregator(replies)
-        if not bool(torch.isfinite(model).all()):
-            broken = next(n for n, t in self.layout.named(model).items() if not bool(torch.isfinite(t).all()))
+        if not all_finite(model):
+            broken = next(n for n, t in self.layout.named(model).items() if not all_finite(t))
             self.drop("", "combine", broken, "the combined model is not finite, so the old one is kept")
             return
         self.state.model = model

@@ -28,13 +28,13 @@ def train_locally(work: LocalWork, objective: Objective, solver: Solver, setting
     objective.start(work)
     stepper = solver.start(work)
     generator = torch.Generator().manual_seed(derive(work.seed, "batches", work.site.name, work.round))
-    chosen = work.rows
+    chosen, device = work.rows, data.x.device
     samples = len(data) if chosen is None else len(chosen)
     drop = has_batch_norm(work.model)
     losses = []
     for order in batches(samples, settings.batch, generator, settings.epochs, settings.steps, drop_single=drop):
-        rows = order if chosen is None else chosen[order]
-        batch = Batch(rows, data.x[rows], data.target[rows])
+        rows = order.to(device) if chosen is None else chosen[order]
+        batch = Batch(rows, data.x.index_select(0, rows), data.target.index_select(0, rows))
         loss = objective.loss(work, batch)
         # A parameter that the loss does not reach gets a zero gradient instead of an error.
         stepper.step(list(torch.autograd.grad(loss, work.parameters, materialize_grads=True)))

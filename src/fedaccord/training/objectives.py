@@ -33,7 +33,7 @@ class ViewLikelihood(Objective):
 
     def loss(self, work: LocalWork, batch: Batch) -> Tensor:
         """Return the batch mean."""
-        return work.view.nll(work.model(batch.x), batch.target).mean()
+        return work.view.mean_nll(work.model(batch.x), batch.target)
 
 
 @dataclass(frozen=True)
