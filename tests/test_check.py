@@ -90,6 +90,8 @@ class TestASoundFederation:
     def test_is_printed(self, sound, tmp_path):
         done = command("check", sound.file, cwd=tmp_path)
         assert (done.code, done.err) == (0, "")
+        assert "features: " in done.out
+        assert " (a number)" in done.out
         plain = [line.split() for line in done.out.splitlines()]
         assert ["label", "north", "school", "south"] in plain
         assert ["flu", "exact", "coarse", "candidates"] in plain

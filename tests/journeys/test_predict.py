@@ -378,6 +378,17 @@ class TestOnnx:
         assert json.loads(opened.get_modelmeta().custom_metadata_map["labels"]) == list("0123456789")
         assert sorted(path.name for path in tmp_path.iterdir()) == ["experiment.toml", "m.onnx", "runs"]
 
+    def test_a_model_of_tables_says_how_its_features_are_made(self, tmp_path):
+        assert command("init", "c", cwd=tmp_path).code == 0
+        quick = ["--set", "method.rounds=1", "--workers", "0", "--out", "run"]
+        assert command("run", "c/federation.toml", *quick, cwd=tmp_path).code == 0
+        assert command("export", "run", "--onnx", "m.onnx", cwd=tmp_path).code == 0
+        told = session(tmp_path / "m.onnx").get_modelmeta().custom_metadata_map
+        model = TrainedModel.load(tmp_path / "run")
+        assert json.loads(told["features"]) == model.description.inputs.features.names
+        age = next(column for column in json.loads(told["columns"]) if column["name"] == "age")
+        assert (age["kind"], age["scale"] > 1) == ("number", True)
+
     def test_the_common_model(self, digits):
         assert command("export", "runs/small", "--onnx", "m.onnx", cwd=digits).code == 0
         x = torch.from_numpy(load_dataset("digits", digits).train.x[:7])

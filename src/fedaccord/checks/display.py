@@ -23,6 +23,8 @@ def print_report(report: Report, console: Console) -> None:
     _heading("the federation", console)
     sizes = [[site.name, site.view, str(site.train), str(site.test), str(site.unannotated)] for site in report.sites]
     _table(["site", "view", "train", "test", "not annotated"], sizes, console, numbers=3)
+    if report.features:
+        _say(f"\nfeatures: {listed(report.features, quotes=False)}", console)
     _say("\nwho knows which label:", console)
     _coverage(report, console)
     for note in report.notes:

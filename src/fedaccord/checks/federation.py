@@ -52,6 +52,7 @@ class Report:
     coverage: dict[str, dict[str, str]]  # label -> site -> the view through which the site knows it
     findings: list[Finding]
     notes: list[str]
+    features: list[str] = field(default_factory=list)  # of tables: each column and what it was taken for
 
     @property
     def exit_code(self) -> Literal[0, 1, 2]:
@@ -99,6 +100,13 @@ def _check_name(name: str, known: Sequence[str]) -> None:
         raise UserError(f"--site: there is no site '{name}'")  # which others there are is not everybody's business
 
 
+def _features(data: FederationData) -> list[str]:
+    if data.features is None:
+        return []
+    kinds = {"number": "a number", "category": "{} words", "text": "text"}
+    return [f"{c.name} ({kinds[c.kind].format(len(c.values))})" for c in data.features.columns]
+
+
 def check_federation(data: FederationData) -> Report:
     """Look at every site on its own, and at all of them together."""
     views = {name: site.view for name, site in data.sites.items()}
@@ -114,7 +122,7 @@ def check_federation(data: FederationData) -> Report:
         *feature_findings(data),
     ]
     sites = [check_site(site, data.groups, data.gaps.get(name, {})) for name, site in data.sites.items()]
-    return Report(sites, coverage, findings, data.notes)
+    return Report(sites, coverage, findings, data.notes, _features(data))
 
 
 def check_site(site: SiteData, groups: Sequence[str], missing: Mapping[str, int]) -> SiteReport:

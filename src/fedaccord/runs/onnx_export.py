@@ -7,6 +7,7 @@ import json
 import warnings
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -34,6 +35,15 @@ class _Predictor(nn.Module):
         return torch.sigmoid(logits) if self.tags else torch.softmax(logits, -1)
 
 
+def _told(model: TrainedModel) -> dict[str, str]:
+    """Return what the file says of its columns: the classes, and for tables how each feature is made."""
+    plan = model.description.inputs.features
+    told: dict[str, Any] = {"labels": list(model.labels)}
+    if plan is not None:
+        told |= {"features": plan.names, "columns": [column.model_dump(mode="json") for column in plan.columns]}
+    return {key: json.dumps(value, ensure_ascii=False) for key, value in told.items()}
+
+
 def export_onnx(run: Path, target: Path, site: SiteId | None = None) -> Path:
     """Write the common model of a run, or a site's with its prior, and name the classes in the file's metadata."""
     if find_spec("onnx") is None:
@@ -56,7 +66,7 @@ def export_onnx(run: Path, target: Path, site: SiteId | None = None) -> Path:
                 dynamic_axes={INPUT: {0: "batch"}, OUTPUT: {0: "batch"}},
             )  # fmt: skip
         document = onnx.load(half_written)
-        onnx.helper.set_model_props(document, {"labels": json.dumps(list(model.labels), ensure_ascii=False)})
+        onnx.helper.set_model_props(document, _told(model))
         onnx.save(document, half_written)
         half_written.replace(target)
     except OSError as error:
