@@ -8,16 +8,13 @@ import os
 import subprocess
 import sys
 import traceback
-import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from unittest import mock
 
 import numpy as np
 
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore", DeprecationWarning)  # typer 0.20 imports names that click 8.5 deprecates
-    from fedaccord import cli
+from fedaccord import cli
 
 SMALL = """
 name = "small"

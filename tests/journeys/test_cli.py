@@ -66,6 +66,7 @@ class TestTelling:
         assert done.code == 0
         for option in ("--set", "--out", "--workers", "--seed"):
             assert option in done.out
+        assert "The experiment file (TOML)." in done.out  # of the argument, which some versions of click leave out
 
 
 MIXED = """
