@@ -3,9 +3,11 @@
     FedAccordError
     ├── UserError (ValueError)       a mistake in what we were given; one sentence, exit code 2
     │   ├── ConfigError              the experiment file: unknown key, wrong value, parts that do not fit
+    │   │   └── CorrespondenceError  a coarse site's table of classes: not a distribution, or about no class
     │   ├── DataError                a file or data set: missing, unreadable, empty, of the wrong form
     │   │   └── AnnotationError      single annotations that mean nothing in the label space
-    │   └── PartitionError           a split into sites that cannot be made
+    │   ├── PartitionError           a split into sites that cannot be made
+    │   └── TooFewSitesError         a robust rule was given fewer sites than it can work with
     ├── MessageError (ValueError)    a message that is not one: undecodable, or of a forbidden content
     ├── EngineError (RuntimeError)   the place where sites run broke down
     └── RunFolderError (OSError)     a run folder that cannot be written or read; exit code 3
@@ -34,12 +36,41 @@ class ConfigError(UserError):
     """The experiment file is wrong."""
 
 
+class CorrespondenceError(ConfigError):
+    """A correspondence is wrong; `problems` holds a sentence for each mistake.
+
+    `own` holds the same without any class that the correspondence does not name itself: what the site may read of it.
+    """
+
+    SHOWN = 10
+
+    def __init__(self, problems: list[str], own: list[str], where: str = "") -> None:
+        self.problems, self.own, self.where = problems, own, where
+        super().__init__(self._told(problems))
+
+    def at(self, where: str) -> CorrespondenceError:
+        """Return the error with the place where it was made."""
+        return CorrespondenceError(self.problems, self.own, f"{where}: ")
+
+    def told_to_its_site(self) -> str:
+        """Return the sentence without classes of other sites."""
+        return self._told(self.own)
+
+    def _told(self, problems: list[str]) -> str:
+        more = len(problems) - self.SHOWN
+        return self.where + "; ".join(problems[: self.SHOWN]) + (f"; and {more} more" if more > 0 else "")
+
+
 class DataError(UserError):
     """A file or data set cannot be used."""
 
 
 class PartitionError(UserError):
     """The asked split into sites cannot be made from these samples."""
+
+
+class TooFewSitesError(UserError):
+    """A robust rule was given fewer sites than it needs to outvote the hostile ones."""
 
 
 class AnnotationError(DataError):

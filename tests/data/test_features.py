@@ -7,7 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedaccord.data.features import MOST_CATEGORIES, ColumnReport, FeaturePlan, agree, describe_columns
+from fedaccord.data.features import (
+    MOST_CATEGORIES,
+    ColumnReport,
+    FeaturePlan,
+    agree,
+    cells_of_other_kind,
+    describe_columns,
+    mixed_kinds,
+)
 from fedaccord.data.tables import Table
 from fedaccord.errors import DataError
 
@@ -160,8 +168,9 @@ def test_every_wrong_number_is_named():
     ("tables", "message"),
     [
         ((table(c=[1, 2]), table(c=["x", "y"])),
-         "column 'c' holds numbers at site 'site-0' but words at site 'site-1' ('x', 'y')"),
-        ((table(c=[f"w{i}" for i in range(MOST_CATEGORIES + 1)]),), "column 'c' has 201 different words"),
+         "column 'c' holds numbers at site 'site-0' but words at site 'site-1'; name every feature column"),
+        ((table(c=[f"w{i}" for i in range(MOST_CATEGORIES + 1)]),),
+         "column 'c' has 201 different words, such as 'w99'; name it in features.numbers"),
         ((table(c=["?", "?"]), table(c=["?"])), None),
     ],
 )  # fmt: skip
@@ -177,3 +186,38 @@ def test_columns_that_cannot_be_agreed(tables, message):
 def test_no_features_at_all():
     with pytest.raises(DataError, match="no features are left"):
         agree({"a": {}}, MISSING)
+
+
+class TestMixedKinds:
+    """Sites that differ in what a column is: the cells that stand against the others are named, numbers in doubt."""
+
+    WORDS = table(c=["big", "?", 7, "small"])
+    NUMBERS = table(c=[*range(19), "old"])
+
+    def told(self, **tables):
+        reports = {site: report(t) for site, t in tables.items()}
+        cells = cells_of_other_kind("c", tables, reports, MISSING)
+        return mixed_kinds(reports), [cell.removeprefix("clinic.csv, ") for cell in cells]
+
+    def test_words_against_numbers(self):
+        problems, cells = self.told(a=self.NUMBERS, b=self.WORDS, c=self.NUMBERS)
+        assert list(problems) == ["c"]
+        assert problems["c"].startswith("column 'c' holds numbers at site 'a' and 1 more but words at site 'b'; name ")
+        assert cells == [
+            "line 2, column 'c': 'big' is not a number",
+            "line 5, column 'c': 'small' is not a number",
+            *["line 21, column 'c': 'old' is not a number"] * 2,  # those that are wrong by any reading come last
+        ]
+
+    def test_one_against_one(self):
+        assert len(self.told(a=self.WORDS, b=self.NUMBERS)[1]) == 3
+
+    def test_numbers_against_words(self):
+        _, cells = self.told(a=self.WORDS, b=table(c=["?", 5, 6]), c=self.WORDS)
+        assert cells == [
+            "line 3, column 'c': '5' is a number, and most sites have words there",
+            "line 4, column 'c': '6' is a number, and most sites have words there",
+        ]
+
+    def test_a_site_without_a_value_is_on_no_side(self):
+        assert self.told(a=self.WORDS, b=table(c=["?"]))[0] == {}

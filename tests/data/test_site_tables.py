@@ -129,12 +129,29 @@ class TestWrongCells:
         assert str(caught.value).count("'x' is not one of the labels") == 10
         assert str(caught.value).endswith("; and 4 more")
 
+    def test_a_column_that_one_site_writes_in_words(self, load):
+        """Every cell that is against the other sites is named by file, line, column and value."""
+        south = "age,ward,dx\n" + "".join(f"{'old' if i % 4 else 60 + i},a,cold\n" for i in range(16))
+        with pytest.raises(DataError) as caught:
+            load(CLASSES + site() + site("south"), north=rows("flu", "well"), south=south)
+        told = str(caught.value)
+        assert told.startswith(
+            "column 'age' holds numbers at site 'north' but words at site 'south'; name every feature column in "
+            "features.numbers or features.categories: 12 cells cannot be read: "
+            "south.csv, line 3, column 'age': 'old' is not a number; south.csv, line 4,"
+        )
+        assert told.count("'old' is not a number") == 10
+        assert told.endswith("; and 2 more")
+        with pytest.raises(DataError) as caught:
+            load(CLASSES + '[features]\nnumbers = ["age"]\n' + site() + site("south"), north=rows("flu"), south=south)
+        assert str(caught.value) == told[told.index("12 cells") :]  # by decree it is told just so
+
     def test_tag_columns_and_sensitive_columns(self, load):
         text = CLASSES + site(view='{ kind = "tags" }', label='["flu"]', more='sensitive = "sex"')
         with pytest.raises(DataError) as caught:
             load(text, north="age,flu,sex\n30,2,m\n31,1,m||f\n")
         assert "north.csv, line 2, column 'flu': '2' is not 0 or 1" in str(caught.value)
-        assert "north.csv, line 3, column 'sex': '' is not one of the labels" in str(caught.value)
+        assert "north.csv, line 3, column 'sex': a name is missing between the bars of 'm||f'" in str(caught.value)
 
 
 class TestFeatures:

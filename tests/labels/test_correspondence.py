@@ -3,9 +3,10 @@
 import pytest
 import torch
 
-from fedaccord.errors import ConfigError
-from fedaccord.labels.correspondence import check_columns, correspondence_matrix
+from fedaccord.errors import ConfigError, CorrespondenceError
+from fedaccord.labels.correspondence import check_columns, correspondence_matrix, readable_groups
 from fedaccord.labels.space import LabelSpace
+from fedaccord.labels.views import Coarse
 
 SPACE = LabelSpace(["cat", "dog", "cow"])
 
@@ -86,3 +87,55 @@ def test_an_estimated_matrix_can_be_checked():
         check_columns(torch.tensor([[1.0, float("nan"), 0.0], [0.0, 0.0, 1.0]]), SPACE)
     with pytest.raises(ConfigError, match="given class 'dog' is below zero"):
         check_columns(torch.tensor([[1.0, 1.5, 0.0], [0.0, -0.5, 1.0]]), SPACE)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ([["cat"]], r"correspondence should be a table of coarse names .*, not a list$"),
+        ("shape", r"correspondence should be a table of coarse names .*, not a str$"),
+        ({"pet": "cat"}, "'pet' has 'cat' instead of a list"),
+        ({"pet": 3}, "'pet' has 3 instead of a list"),
+        ({"pet": {"cat": "often"}}, "the probability of 'pet' given 'cat' is 'often', not a number"),
+    ],
+)
+def test_what_is_no_table_of_coarse_names_is_told(given, message):
+    with pytest.raises(ConfigError, match=message):
+        Coarse(SPACE, given)
+
+
+def caught(groups):
+    with pytest.raises(CorrespondenceError) as error:
+        correspondence_matrix(groups, SPACE)
+    return error.value
+
+
+def test_every_mistake_is_told_at_once():
+    error = caught({"pet": ["cats", "dog"], "farm": [], "wild": ["cowl"]})
+    assert [problem.partition(" is ")[0] for problem in error.problems] == [
+        "correspondence, coarse label 'pet': 'cats'",
+        "correspondence: the coarse label 'farm' maps to no class",
+        "correspondence, coarse label 'wild': 'cowl'",
+    ]
+    assert str(error.at("site 'a'")) == "site 'a': " + "; ".join(error.problems)
+    many = LabelSpace(range(14))
+    with pytest.raises(CorrespondenceError, match=r"class '9' sum to 0.5, not to 1; and 4 more$"):
+        correspondence_matrix({"any": dict.fromkeys(many, 0.5)}, many)
+
+
+def test_a_site_does_not_read_of_classes_that_it_does_not_name():
+    sums = caught({"pet": {"dog": 0.5}})
+    assert [name for name in SPACE if f"'{name}' sum to" in str(sums)] == ["cat", "dog", "cow"]
+    assert sums.told_to_its_site() == (
+        "correspondence: a class that it does not name has no probability; "
+        "correspondence: the probabilities given class 'dog' sum to 0.5, not to 1"
+    )
+    unknown = caught({"pet": ["bull", "dog"]})
+    assert "known: cat, dog, cow" in str(unknown)
+    assert "cow" not in unknown.told_to_its_site()
+
+
+def test_a_wrong_correspondence_becomes_one_that_can_be_looked_at():
+    groups = {"pet": {"cat": 0.5, "dog": 0.0, "hen": 1.0}, "none": {}, "farm": ["cat"]}
+    assert readable_groups(groups, SPACE) == {"pet": ["cat"], "none": ["cat"], "farm": ["cat"]}
+    assert readable_groups({"none": []}, SPACE) == {"none": ["cat", "dog", "cow"]}

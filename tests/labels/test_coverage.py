@@ -8,7 +8,7 @@ SPACE = LabelSpace(["a", "b", "c", "d"])
 
 
 def exact(**known):
-    return {site: Exact(SPACE, labels) for site, labels in known.items()}
+    return {site: Exact(SPACE, list(labels)) for site, labels in known.items()}
 
 
 def test_the_coverage_matrix_has_a_row_for_each_site_in_order():

@@ -4,6 +4,7 @@ import pytest
 
 from fedaccord.errors import ConfigError
 from fedaccord.labels.space import LabelSpace
+from fedaccord.labels.views import Exact
 
 ANIMALS = LabelSpace(["cat", "dog", "cow"])
 
@@ -60,3 +61,9 @@ def test_an_unknown_name_is_told_the_closest_one():
 def test_an_unlike_name_is_told_all_and_where_it_stood():
     with pytest.raises(ConfigError, match=r"^site 'north': 'zebra' is not a label .*; known: cat, dog, cow$"):
         ANIMALS.columns(["cat", "zebra"], "site 'north'")
+
+
+@pytest.mark.parametrize("make", [LabelSpace, lambda text: Exact(ANIMALS, known=text), ANIMALS.columns])
+def test_one_text_is_not_a_list_of_its_letters(make):
+    with pytest.raises(ConfigError, match=r"label names are given as a list, .* not as the one text 'abc'"):
+        make("abc")

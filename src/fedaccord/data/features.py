@@ -140,6 +140,8 @@ def agree(
     text: Sequence[str] = (), text_width: int = 256, scale: bool = True, order: Sequence[str] = (),
 ) -> FeaturePlan:  # fmt: skip
     """Make one plan of all sites' reports and of what the experiment file gives; `order` is that of the columns."""
+    for problem in mixed_kinds(reports).values():
+        raise DataError(problem)
     given_numbers, given_categories = dict(numbers or {}), dict(categories or {})
     columns = []
     for name in order or list(dict.fromkeys(name for report in reports.values() for name in report)):
@@ -166,6 +168,61 @@ def agree(
     return plan
 
 
+def mixed_kinds(reports: Mapping[str, Mapping[str, ColumnReport]]) -> dict[str, str]:
+    """Say of each column that some sites report as numbers and others as words where it is which."""
+    problems = {}
+    for name in dict.fromkeys(name for report in reports.values() for name in report):
+        at = _sites_by_kind(reports, name)
+        if at["number"] and at["category"]:
+            problems[name] = (
+                f"column '{name}' holds numbers at {_listed(at['number'])} but words at {_listed(at['category'])}; "
+                "name every feature column in features.numbers or features.categories"
+            )
+    return problems
+
+
+def cells_of_other_kind(
+    name: str, tables: Mapping[str, Table], reports: Mapping[str, Mapping[str, ColumnReport]], missing: Sequence[str]
+) -> list[str]:
+    """Name the cells of a column of mixed kinds that are not of the kind that most sites have; numbers in doubt.
+
+    Those of the sites with the other kind come first. Each site looks at its own table: no row is in a report.
+    """
+    at = _sites_by_kind(reports, name)
+    numbers_win = len(at["number"]) >= len(at["category"])
+    problems = []
+    for site in [*at["category"], *at["number"]] if numbers_win else at["number"]:
+        table = tables[site]
+        cells = table.column(name)
+        wrong = read_numbers(cells, missing)[1]
+        if numbers_win:
+            problems += [_no_number(table, row, name) for row in wrong.tolist()]
+        else:
+            right = {*wrong.tolist(), *np.flatnonzero(are_missing(cells, missing)).tolist()}
+            what = "is a number, and most sites have words there"
+            problems += [
+                table.wrong(row, name, f"'{cells[row]}' {what}") for row in range(table.rows) if row not in right
+            ]
+    return problems
+
+
+def _sites_by_kind(reports: Mapping[str, Mapping[str, ColumnReport]], name: str) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {"number": [], "category": [], "empty": []}
+    for site, report in reports.items():
+        if name in report:
+            found[report[name].kind].append(site)
+    return found
+
+
+def _listed(sites: Sequence[str]) -> str:
+    first = f"site '{sites[0]}'"
+    return first if len(sites) == 1 else f"{first} and {len(sites) - 1} more"
+
+
+def _no_number(table: Table, row: int, name: str) -> str:
+    return table.wrong(row, name, f"'{table.column(name)[row]}' is not a number")
+
+
 def _pooled(told: Sequence[ColumnReport]) -> tuple[float, float]:
     """Return mean and standard deviation of all sites' rows together, from their moments alone."""
     parts = [Moments(np.array(r.n), np.array(r.mean), np.array(r.variance)) for r in told]
@@ -176,19 +233,11 @@ def _pooled(told: Sequence[ColumnReport]) -> tuple[float, float]:
 
 def _vocabulary(name: str, told: Mapping[str, ColumnReport]) -> tuple[str, ...]:
     """Return the categories of all sites together."""
-    numbers = [site for site, report in told.items() if report.kind == "number"]
-    if numbers:
-        site, words = next((site, report.values) for site, report in told.items() if report.kind == "category")
-        examples = ", ".join(f"'{value}'" for value in words[:3]) + (", …" if len(words) > 3 else "")
-        raise DataError(
-            f"column '{name}' holds numbers at site '{numbers[0]}' but words at site '{site}' ({examples}); "
-            "name every feature column in features.numbers or features.categories"
-        )
     values = sorted({value for report in told.values() for value in report.values})
     if len(values) > MOST_CATEGORIES:
         raise DataError(
-            f"column '{name}' has {len(values)} different words; name it in features.text or features.ignore, or give "
-            "its values in features.categories"
+            f"column '{name}' has {len(values)} different words, such as '{values[-1]}'; name it in features.numbers, "
+            "features.text or features.ignore, or give its values in features.categories"
         )
     return tuple(values)
 
@@ -197,7 +246,7 @@ def _encode_numbers(
     column: ColumnPlan, cells: Cells, missing: Sequence[str], part: Floats, table: Table, problems: list[str]
 ) -> int:
     values, wrong = read_numbers(cells, missing)
-    problems += [table.wrong(row, column.name, f"'{cells[row]}' is not a number") for row in wrong.tolist()]
+    problems += [_no_number(table, row, column.name) for row in wrong.tolist()]
     absent = np.isnan(values)
     scaled = (values - column.mean) / column.scale
     # A number that hardly varies where it was measured must not explode elsewhere.

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import Tensor
 
 from fedaccord.data.declarations import Features, SiteSection
 from fedaccord.data.registry import locate
@@ -24,7 +25,7 @@ IMAGE_ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".web
 
 def read_image_sites(
     sections: Sequence[SiteSection], features: Features, base: Path, classes: Sequence[str] | None,
-    test_file: Path | None, test_label: str | None, seed: int,
+    test_file: Path | None, test_label: str | None, seed: int, labelled: Path | None = None,
 ) -> FederationData:  # fmt: skip
     """Read sites from folders of images; each `labels.csv` has a column `file` and the site's label column."""
     sites = {section.name: _open(section, base, seed) for section in sorted(sections, key=lambda s: s.name)}
@@ -36,12 +37,20 @@ def read_image_sites(
 
     result = assemble(sites, classes, features.missing, shape, encode)
     result.sites = {section.name: result.sites[section.name] for section in sections}
-    if test_file is not None:
-        table = label_table(test_file, "server.test", labelled=True)
-        result.test = read_true_classes(
-            table, test_label, sites, result.space, features.missing, lambda table: read_images(table, shape)
+
+    def of_server(folder: Path, where: str) -> tuple[Tensor, Tensor]:
+        table = label_table(folder, where, labelled=True)
+        return read_true_classes(
+            table, test_label, sites, result.space, features.missing, lambda table: read_images(table, shape), where
         )
+
+    if test_file is not None:
+        with result.noting():
+            result.test = of_server(test_file, "server.test")
         result.test_source = f"the server's own test images, {test_file.name}"
+    if labelled is not None:
+        with result.noting():
+            result.labelled = of_server(labelled, "server.labelled")
     return result
 
 

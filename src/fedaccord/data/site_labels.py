@@ -14,7 +14,7 @@ from fedaccord.data.annotate import declared_view
 from fedaccord.data.declarations import SiteSection
 from fedaccord.data.site_data import Samples, SiteData
 from fedaccord.data.sites import SMALLEST_WITH_TEST, FederationData
-from fedaccord.data.tables import Table, are_missing, by_value, plain, report_cells
+from fedaccord.data.tables import Table, are_missing, by_value, natural, plain, report_cells
 from fedaccord.errors import AnnotationError, ConfigError, DataError
 from fedaccord.labels.declarations import AnyView, CandidatesView, CoarseView, ExactView
 from fedaccord.labels.space import LabelSpace
@@ -66,7 +66,7 @@ def assemble(
     sites: Mapping[str, SiteTable], classes: Sequence[str] | None, missing: Sequence[str], shape: tuple[int, ...],
     encode: Encoder,
 ) -> FederationData:  # fmt: skip
-    """Make a federation of sites' tables and of how their features are made; all wrong cells are told together."""
+    """Make a federation of sites' tables and of how their features are made; all wrong cells are one flaw of it."""
     space = LabelSpace(classes if classes is not None else _classes(sites, missing))
     result = FederationData(space, {}, shape, groups=_group_names(sites, missing))
     problems: list[str] = []
@@ -74,12 +74,13 @@ def assemble(
         x, gaps, wrong = encode(site)
         problems += wrong
         no_label = [word for word in missing if word not in space]
-        view = declared_view(_declared(site, no_label), space, {}, f"site '{name}'")
+        view = declared_view(_declared(site, no_label), space, {}, f"site '{name}'", result.teller(name))
         target = read_labels(site.table, site.section.label, view, missing, problems)
         groups = _read_groups(site, result.groups, missing, problems)
         result.gaps[name] = gaps
         result.add(_site(site, view, x, target, groups), site.section.test)
-    report_cells(problems)
+    with result.noting():
+        report_cells(problems)
     return result
 
 
@@ -97,19 +98,19 @@ def read_labels(
 
 def read_true_classes(
     table: Table, label: str | None, sites: Mapping[str, SiteTable], space: LabelSpace, missing: Sequence[str],
-    encode: Callable[[Table], tuple[NDArray[np.float32], list[str]]],
+    encode: Callable[[Table], tuple[NDArray[np.float32], list[str]]], where: str = "server.test",
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """Return features and classes of the server's own test table; rows without a class are left out."""
+    """Return features and classes of a table of the server's own; rows without a class are left out."""
     exact = (s.section.label for s in sites.values() if s.section.view.kind == "exact")
     column = label or next((name for name in exact if isinstance(name, str)), None)
     if column is None:
-        raise ConfigError("server.label is needed: it names the column of true classes in server.test")
+        raise ConfigError(f"server.label is needed: it names the column of true classes in {where}")
     x, problems = encode(table)
     target = read_labels(table, column, Exact(space), missing, problems)
     report_cells(problems)
     known = target != NOT_ANNOTATED
     if not bool(known.any()):
-        raise DataError(f"server.test: no row of '{table.shown}' has a class in column '{column}'")
+        raise DataError(f"{where}: no row of '{table.shown}' has a class in column '{column}'")
     return torch.from_numpy(x)[known], target[known]
 
 
@@ -170,14 +171,14 @@ def _classes(sites: Mapping[str, SiteTable], missing: Sequence[str]) -> list[str
     for site in sites.values():
         view = site.section.view
         if isinstance(view, CoarseView):
-            if not isinstance(view.correspondence, str):
+            if isinstance(view.correspondence, dict):
                 names |= {name for members in view.correspondence.values() for name in members}
         elif view.kind != "unlabelled":
             known = getattr(view, "known", None)
             names |= set(known) if isinstance(known, list) else _own_names(site, missing)
     if not names:
         raise ConfigError("labels.classes is needed: no site's file names the classes of the federation")
-    return sorted(names, key=_natural)
+    return sorted(names, key=natural)
 
 
 def _own_names(site: SiteTable, missing: Sequence[str]) -> set[str]:
@@ -198,19 +199,12 @@ def _declared(site: SiteTable, missing: Sequence[str]) -> AnyView:
     return view
 
 
-def _natural(name: str) -> tuple[int, float, str]:
-    try:
-        return (0, float(name), name)
-    except ValueError:
-        return (1, 0.0, name)
-
-
 def _group_names(sites: Mapping[str, SiteTable], missing: Sequence[str]) -> list[str]:
     """Return the groups of the sensitive attribute, of all sites that have the column."""
     columns = [(site.table, site.section.sensitive) for site in sites.values()]
     words = {word for table, column in columns if column is not None for word in table.column(column)}
     parts = {plain(part.strip()) for word in words - {"", *missing} for part in word.split("|")}
-    return sorted(parts - {""}, key=_natural)
+    return sorted(parts - {""}, key=natural)
 
 
 def _read_groups(site: SiteTable, groups: list[str], missing: Sequence[str], problems: list[str]) -> Tensor | None:

@@ -7,37 +7,53 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import Tensor
 
 from fedaccord.data.declarations import Features, SiteSection
-from fedaccord.data.features import ColumnReport, FeaturePlan, agree, describe_columns
+from fedaccord.data.features import (
+    ColumnReport,
+    FeaturePlan,
+    agree,
+    cells_of_other_kind,
+    describe_columns,
+    mixed_kinds,
+)
 from fedaccord.data.registry import locate
 from fedaccord.data.site_labels import SiteTable, assemble, read_true_classes, set_test_aside
-from fedaccord.data.sites import FederationData
-from fedaccord.data.tables import Table, read_table
+from fedaccord.data.sites import FederationData, Flaw
+from fedaccord.data.tables import Table, cells_error, read_table
 from fedaccord.errors import ConfigError, DataError
 
 
 def read_table_sites(
     sections: Sequence[SiteSection], features: Features, base: Path, classes: Sequence[str] | None,
-    test_file: Path | None, test_label: str | None, seed: int,
+    test_file: Path | None, test_label: str | None, seed: int, labelled: Path | None = None,
 ) -> FederationData:  # fmt: skip
     """Read sites from .csv and .parquet files; relative paths start from `base`."""
     sites = {section.name: _open(section, features, base, seed) for section in sorted(sections, key=lambda s: s.name)}
-    plan = _plan(sites, features)
+    plan, mixed = _plan(sites, features)
     result = assemble(
         sites, classes, features.missing, (len(plan.names),), encode=lambda site: plan.read(site.table)
     )
+    result.flaws = [*map(Flaw, mixed), *result.flaws]
     result.sites = {section.name: result.sites[section.name] for section in sections}
     result.features = plan
+
+    def encode(table: Table) -> tuple[NDArray[np.float32], list[str]]:
+        x, _, problems = plan.read(table, closed=False)
+        return x, problems
+
+    def of_server(path: Path, where: str) -> tuple[Tensor, Tensor]:
+        table = read_table(path, features.header, where)
+        return read_true_classes(table, test_label, sites, result.space, features.missing, encode, where)
+
     if test_file is not None:
-        table = read_table(test_file, features.header, "server.test")
-
-        def encode(table: Table) -> tuple[NDArray[np.float32], list[str]]:
-            x, _, problems = plan.read(table, closed=False)
-            return x, problems
-
-        result.test = read_true_classes(table, test_label, sites, result.space, features.missing, encode)
+        with result.noting():
+            result.test = of_server(test_file, "server.test")
         result.test_source = f"the server's own test file, {test_file.name}"
+    if labelled is not None:
+        with result.noting():
+            result.labelled = of_server(labelled, "server.labelled")
     return result
 
 
@@ -59,7 +75,8 @@ def feature_columns(site: SiteTable, features: Features, taken: Sequence[str] = 
     return asked or [name for name in site.table.columns if name not in {*other, *taken, *features.ignore}]
 
 
-def _plan(sites: Mapping[str, SiteTable], features: Features) -> FeaturePlan:
+def _plan(sites: Mapping[str, SiteTable], features: Features) -> tuple[FeaturePlan, list[DataError]]:
+    """Agree on the features; columns that some sites take for numbers and others for words are left out, and told."""
     # A column that is the label or the sensitive attribute of one site is no feature of any other.
     taken = [c for site in sites.values() for c in (*site.labels, site.section.sensitive) if c is not None]
     columns = {name: feature_columns(site, features, taken) for name, site in sites.items()}
@@ -79,7 +96,16 @@ def _plan(sites: Mapping[str, SiteTable], features: Features) -> FeaturePlan:
         name: describe_columns(site.table, told, features.missing, site.train, numbers, words)
         for name, site in sites.items()
     }
-    return agree(
-        reports, features.missing, features.given_numbers(), features.given_categories(), features.text,
-        features.text_width, features.scale == "federation", wanted,
+    tables = {name: site.table for name, site in sites.items()}
+    mixed = {
+        column: cells_error(cells_of_other_kind(column, tables, reports, features.missing), f"{problem}: ")
+        for column, problem in mixed_kinds(reports).items()
+    }
+    if mixed and len(mixed) == len(wanted):  # labels can be looked at without any feature
+        return FeaturePlan(columns=(), missing=tuple(features.missing)), list(mixed.values())
+    clear = {name: {c: r for c, r in report.items() if c not in mixed} for name, report in reports.items()}
+    plan = agree(
+        clear, features.missing, features.given_numbers(), features.given_categories(), features.text,
+        features.text_width, features.scale == "federation", [column for column in wanted if column not in mixed],
     )  # fmt: skip
+    return plan, list(mixed.values())

@@ -84,11 +84,24 @@ def read_table(path: Path, header: Sequence[str] | None = None, where: str = "",
 
 
 def report_cells(problems: Sequence[str]) -> None:
-    """Raise a DataError that shows the first ten wrong cells and counts the rest; nothing happens without any."""
+    """Raise the `cells_error` of these problems; nothing happens without any."""
     if problems:
-        more = f"; and {len(problems) - SHOWN} more" if len(problems) > SHOWN else ""
-        cells = "a cell" if len(problems) == 1 else f"{len(problems)} cells"
-        raise DataError(f"{cells} cannot be read: " + "; ".join(problems[:SHOWN]) + more)
+        raise cells_error(problems)
+
+
+def cells_error(problems: Sequence[str], why: str = "") -> DataError:
+    """Return an error that shows the first ten wrong cells and counts the rest; `why` begins the sentence."""
+    more = f"; and {len(problems) - SHOWN} more" if len(problems) > SHOWN else ""
+    cells = "a cell" if len(problems) == 1 else f"{len(problems)} cells"
+    return DataError(f"{why}{cells} cannot be read: " + "; ".join(problems[:SHOWN]) + more)
+
+
+def natural(name: str) -> tuple[int, float, str]:
+    """Return the key that sorts names as people do: numbers by their size, then words."""
+    try:
+        return (0, float(name), name)
+    except ValueError:
+        return (1, 0.0, name)
 
 
 def are_missing(cells: Cells, missing: Collection[str]) -> NDArray[np.bool_]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
 from fedaccord.errors import ConfigError, did_you_mean
 
@@ -11,7 +11,7 @@ class LabelSpace:
     """An ordered set of label names."""
 
     def __init__(self, names: Iterable[str]) -> None:
-        self.names: tuple[str, ...] = tuple(str(name) for name in names)
+        self.names: tuple[str, ...] = tuple(str(name) for name in _several(names))
         if not self.names:
             raise ConfigError("a label space needs at least one label name")
         self._columns = {name: column for column, name in enumerate(self.names)}
@@ -48,9 +48,16 @@ class LabelSpace:
 
     def columns(self, names: Iterable[str], where: str = "") -> list[int]:
         """Return the columns of several labels, in the order given."""
-        return [self.column(name, where) for name in names]
+        return [self.column(name, where) for name in _several(names)]
 
-    def subspace(self, names: Sequence[str]) -> LabelSpace:
+    def subspace(self, names: Iterable[str]) -> LabelSpace:
         """Return the space of only these labels, in this space's order."""
         wanted = set(self.columns(names))
         return LabelSpace(name for column, name in enumerate(self.names) if column in wanted)
+
+
+def _several(names: Iterable[str]) -> Iterable[str]:
+    """Return the names, unless they are one text, whose letters nobody means as labels."""
+    if isinstance(names, str):
+        raise ConfigError(f"label names are given as a list, as in ['cold', 'flu'], not as the one text '{names}'")
+    return names

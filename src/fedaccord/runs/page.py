@@ -73,6 +73,15 @@ def counted(number: int, what: str) -> str:
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
+def size(number: float) -> str:
+    """Write a number of bytes."""
+    for unit in ("B", "kB", "MB"):
+        if number < 1000:
+            return f"{number:.3g} {unit}"
+        number /= 1000
+    return f"{number:.3g} GB"
+
+
 def duration(seconds: float) -> str:
     """Write a time span as a person would say it."""
     if seconds < 120:
@@ -85,6 +94,17 @@ def listed(names: Sequence[str], between: str = ", ", most: int = 15) -> str:
     """Write names as one list, cut after `most` of them with the number of those left out."""
     more = len(names) - most
     return between.join(names[:most]) + (f" and {more} more" if more > 0 else "")
+
+
+def spans(numbers: Sequence[int]) -> str:
+    """Write ascending numbers with what follows one another as a span: 1–3, 7."""
+    ends: list[list[int]] = []
+    for number in numbers:
+        if ends and number == ends[-1][1] + 1:
+            ends[-1][1] = number
+        else:
+            ends.append([number, number])
+    return listed([str(first) if first == last else f"{first}–{last}" for first, last in ends])
 
 
 def section(title: str, *parts: str) -> Html:
@@ -127,12 +147,12 @@ def figure_box(key: str, label: str, kind: str = "") -> Html:
     return Html(f'<div id="box-{key}" class="figure {kind}" data-figure="{key}" {spoken}></div>')
 
 
-def figure_choice(label: str, options: Mapping[str, str]) -> tuple[Html, Html]:
+def figure_choice(label: str, options: Mapping[str, str], kind: str = "square") -> tuple[Html, Html]:
     """Return a selector of figures, given as key -> words, and the place where the chosen one is drawn."""
     first = next(iter(options))
     listing = "".join(f'<option value="{key}">{text(words)}</option>' for key, words in options.items())
     choice = f'<label>{text(label)} <select data-for="box-{first}" autocomplete="off">{listing}</select></label>'
-    return Html(choice), figure_box(first, label, "square")
+    return Html(choice), figure_box(first, label, kind)
 
 
 def page(title: str, body: Iterable[Html], figures: Mapping[str, Figure]) -> str:
