@@ -20,6 +20,8 @@ from small_federation import SPACE, exact, federation, site
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 QUICK = {"rounds": 3, "lr": 0.1, "batch": 4}
+LOCAL = ["fedavg", "fedprox", "scaffold"]
+AGGREGATION = ["mean", "median", "trimmed-mean", "krum", "multi-krum"]
 
 
 def private(**settings):
@@ -28,6 +30,14 @@ def private(**settings):
 
 def cats_and_dogs_and_cows():
     return [site("a", view=exact(["cat", "dog"])), site("b", view=exact(["dog", "cow"]))]
+
+
+def unsure(name):
+    """A site whose samples have candidate sets inside the labels it knows, cats and dogs."""
+    some = Candidates(SPACE, ["cat", "dog"])
+    made = site(name, samples=24, view=some)
+    train = dataclasses.replace(made.train, target=made.train.target & some.informs())
+    return dataclasses.replace(made, train=train)
 
 
 def played(server, rounds=2):
@@ -73,29 +83,34 @@ class TestMessages:
         assert torch.equal(known.state.model, dense.state.model)
 
 
+@pytest.mark.parametrize("local", LOCAL)
+@pytest.mark.parametrize("aggregation", AGGREGATION)
 class TestPrivacy:
     """A tap on every message to one site: it must not tell of any label outside the site's own set."""
 
     OTHERS = [("dog", "cow"), ("cow",), ("cat", "cow")]
 
-    def briefs(self, others, rounds=2):
-        sites = [site("a", view=exact(["cat", "dog"])), site("b", view=exact(others), seed=5)]
-        server = played(federation(private(), sites), rounds)
+    def briefs(self, others, rounds, **settings):
+        """Five sites, which is as few as Krum can do with; four of them have the same other labels."""
+        rest = [site(name, view=exact(others), seed=5 + number) for number, name in enumerate("bcde")]
+        server = federation(private(hostile=1, **settings), [site("a", view=exact(["cat", "dog"])), *rest])
+        assert played(server, rounds).dropped == []
         return [(task, brief) for task, name, brief in server.engine.asked if name == "a"]
 
-    def test_another_sites_labels_do_not_change_a_byte_of_the_first_brief(self):
-        first = [to_bytes(next(b for task, b in self.briefs(others, 1) if task == "train")) for others in self.OTHERS]
+    def test_another_sites_labels_do_not_change_a_byte_of_the_first_brief(self, local, aggregation):
+        briefs = [self.briefs(others, 1, local=local, aggregation=aggregation) for others in self.OTHERS]
+        first = [to_bytes(next(brief for task, brief in sent if task == "train")) for sent in briefs]
         assert len(set(first)) == 1
 
     @pytest.mark.parametrize("others", OTHERS)
-    def test_no_shape_name_word_or_number_tells_of_another_label(self, others):
-        expected = {
-            "join": set(),
-            "train": {("model/encoder.0.weight", (5, 4)), ("model/encoder.0.bias", (5,)),
-                      ("model/head.weight", (2, 5)), ("model/head.bias", (2,))},
-        }  # fmt: skip
+    def test_no_shape_name_word_or_number_tells_of_another_label(self, others, local, aggregation):
+        own = {"encoder.0.weight": (5, 4), "encoder.0.bias": (5,), "head.weight": (2, 5), "head.bias": (2,)}
+        sent = ("model", "control") if local == "scaffold" else ("model",)
+        expected = {"join": set(), "train": {(f"{what}/{n}", shape) for what in sent for n, shape in own.items()}}
         expected["evaluate"] = expected["train"]
-        for task, brief in self.briefs(others):
+        briefs = self.briefs(others, 2, local=local, aggregation=aggregation)
+        assert [task for task, _ in briefs] == ["join", "train", "evaluate", "train", "evaluate"]
+        for task, brief in briefs:
             assert {(name, tuple(t.shape)) for name, t in brief.tensors.items()} == expected[task]
             assert brief.words == {"run": "this-run"}
             assert brief.numbers.keys() == {"round"}
@@ -154,13 +169,27 @@ class TestRegimes:
         assert not torch.equal(plain.state.model[head], rows.state.model[head])
 
     def test_candidate_sets_inside_a_known_subset(self):
-        some = Candidates(SPACE, ["cat", "dog"])
-        unsure = site("a", samples=24, view=some)
-        target = unsure.train.target & some.informs()
-        unsure = dataclasses.replace(unsure, train=dataclasses.replace(unsure.train, target=target))
-        server = played(federation(private(), [unsure, site("b", view=exact(["dog", "cow"]))]))
+        server = played(federation(private(), [unsure("a"), site("b", view=exact(["dog", "cow"]))]))
         assert server.engine.replies["train", "a"].tensors["model/head.weight"].shape == (2, 5)
         assert server.dropped == []
+
+    @pytest.mark.parametrize("local", LOCAL)
+    @pytest.mark.parametrize("aggregation", AGGREGATION)
+    def test_candidate_sets_go_with_every_way_to_train_and_to_combine(self, local, aggregation):
+        """Sets inside a known subset teach its rows and no other, and the federation learns from them."""
+        sites = [unsure("a"), unsure("b"), unsure("c"), *(site(n, view=exact(["dog", "cow"])) for n in "de")]
+        server = federation(private(local=local, aggregation=aggregation, hostile=1, momentum=0.5), sites)
+        cow = server.layout.head_rows()[2]
+        first = play_round(server)
+        sent = {name: server.engine.replies["train", name].tensors for name in "abcde"}
+        assert sent["a"]["model/head.weight"].shape == (2, 5)
+        owners = torch.stack([sent[n]["model/head.bias"][1] for n in "de"])
+        assert owners.min() <= server.state.model[cow[-1]] <= owners.max()
+        last = played(server, 8)
+        assert last.dropped == []
+        assert play_round(server).loss < first.loss
+        told = [] if aggregation == "mean" else ["'cow'"]  # two owners
+        assert [label for label in ["'cow'"] if any(label in text for text in server.warnings)] == told
 
     def test_the_softmax_cannot_be_set(self):
         table = {"data": {"dataset": "digits", "partition": {"kind": "iid", "sites": 2}},
