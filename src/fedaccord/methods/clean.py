@@ -1,10 +1,15 @@
-"""A clean classifier trained on true labels, whose confusions make instance-dependent candidate sets for a study."""
+"""A clean classifier trained on true labels, whose confusions make instance-dependent candidate sets for a study.
+
+Its predictions are kept on disk under a key of everything they depend on, since every run of a comparison needs them.
+"""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
+from fedaccord import __version__
+from fedaccord.data.cache import cached, digest
 from fedaccord.data.dataset import Array, Dataset
 from fedaccord.data.scaling import apply_moments, fit_moments
 from fedaccord.data.site_data import Samples, SiteData
@@ -14,6 +19,7 @@ from fedaccord.labels.space import LabelSpace
 from fedaccord.labels.views import Exact
 from fedaccord.messages.message import Message
 from fedaccord.models.catalogue import build
+from fedaccord.models.registry import MODELS
 from fedaccord.seeds import derive
 from fedaccord.training.local import seeded, train_locally
 from fedaccord.training.objectives import ViewLikelihood
@@ -25,15 +31,30 @@ SETTINGS = TrainingSettings(epochs=5, batch=64, lr=0.05, momentum=0.9)
 
 
 def clean_predictions(dataset: Dataset, seed: int) -> Array:
-    """Train on all of a data set's true labels in one place and return P(class | sample) for every row."""
-    rows = dataset.train
-    if rows.y is None:
+    """Return P(class | sample) of every row by a network trained on all true labels in one place, trained once."""
+    if dataset.train.y is None:
         raise DataError(f"instance-dependent candidate sets need true classes, and '{dataset.name}' has none")
+    large = dataset.images and min(dataset.shape[1:]) >= 16
+    model = "lenet5" if large else "mlp"
+    depends_on = {
+        "seed": seed,
+        "model": [model, MODELS[model].settings],
+        "settings": SETTINGS.model_dump(mode="json"),
+        "images": dataset.images,
+        "labels": len(dataset.labels),
+        "samples": digest(dataset.train.x, dataset.train.y),
+        "versions": [__version__, torch.__version__],
+    }
+    return cached("clean-predictions", depends_on, lambda: _train(dataset, model, seed))
+
+
+def _train(dataset: Dataset, model: str, seed: int) -> Array:
+    rows = dataset.train
+    assert rows.y is not None
     x = torch.from_numpy(apply_moments(rows.x, None if dataset.images else fit_moments(rows.x)))
     space = LabelSpace(dataset.labels)
     samples = Samples(x, torch.from_numpy(rows.y))
-    large = dataset.images and min(dataset.shape[1:]) >= 16
-    network = build("lenet5" if large else "mlp", {}, dataset.shape, len(space), derive(seed, "clean"))
+    network = build(model, {}, dataset.shape, len(space), derive(seed, "clean"))
     parameters: list[Tensor] = list(network.parameters())
     work = LocalWork(
         site=SiteData("(clean)", Exact(space), samples, samples), view=Exact(space), model=network, brief=Message(),

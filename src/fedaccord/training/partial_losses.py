@@ -1,0 +1,161 @@
+"""Losses of learning from candidate sets (methods.md section 5), and what they believe of each label.
+
+All are pure functions of `z`, the logits as a site sees them (with its prior; minus infinity for labels it does not
+know), `sets`, bool of the same shape (samples, labels), and, where they have them, `weights`: what is believed of each
+label, a constant for the gradient. A loss has one value for each sample. Everything is done in log space.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from fedaccord.labels.views import below_top
+
+SMALLEST = 1e-7  # 1 - p is never taken to be less
+TERMS = ("s", "pc", "nc")
+
+
+def set_likelihood(z: Tensor, sets: Tensor) -> Tensor:
+    """CC, and the term L_s of pFedPLL: -log of the probability that the candidates hold together."""
+    return _set_likelihood(_log_p(z), sets)
+
+
+def weighted_cross_entropy(z: Tensor, sets: Tensor, weights: Tensor) -> Tensor:
+    """RC, CAVL, uniform candidates, and the term L_pc: `-sum_{j in set} w_j log p_j`."""
+    return _weighted_cross_entropy(_log_p(z), sets, weights)
+
+
+def outside_penalty(z: Tensor, sets: Tensor) -> Tensor:
+    """The term L_nc: -log(1 - the largest probability outside the set); zero where nothing is outside."""
+    return _outside_penalty(_log_p(z), sets)
+
+
+def triplet(
+    z: Tensor, sets: Tensor, confidences: Tensor, terms: Collection[str] = TERMS,
+    lambdas: Mapping[str, float] | None = None,
+) -> Tensor:  # fmt: skip
+    """pFedPLL's loss: `lambda_s L_s + lambda_pc L_pc + lambda_nc L_nc`, or any of these terms."""
+    log_p, weight = _log_p(z), lambdas or {}
+    parts: list[Tensor] = []
+    if "s" in terms:
+        parts.append(weight.get("s", 1.0) * _set_likelihood(log_p, sets))
+    if "pc" in terms:
+        parts.append(weight.get("pc", 1.0) * _weighted_cross_entropy(log_p, sets, confidences))
+    if "nc" in terms:
+        parts.append(weight.get("nc", 1.0) * _outside_penalty(log_p, sets))
+    return functools.reduce(operator.add, parts)
+
+
+def leveraged_sigmoid(z: Tensor, sets: Tensor, weights: Tensor, beta: float = 1.0) -> Tensor:
+    """LW with sigmoid: `sum_{j in set} w_j s(-z_j) + beta sum_{j outside} w_j s(z_j)`."""
+    return (weights * torch.where(sets, torch.sigmoid(-z), beta * torch.sigmoid(z))).sum(-1)
+
+
+def leveraged_cross_entropy(z: Tensor, sets: Tensor, weights: Tensor, beta: float = 1.0) -> Tensor:
+    """LW with cross-entropy: -log p_j in the set, -log(1 - p_j) outside."""
+    log_p = _log_p(z)
+    outside = _log_complement(log_p).masked_fill(sets, 0.0)
+    return _weighted_cross_entropy(log_p, sets, weights) - beta * (weights * outside).sum(-1)
+
+
+def bounded_cross_entropy(z: Tensor, sets: Tensor, q: float = 0.7) -> Tensor:
+    """ABS_GCE: the mean over the candidates of `(1 - p_j^q) / q`, which no single wrong candidate can blow up."""
+    each = ((1 - (q * _log_p(z)).exp()) / q).masked_fill(~sets, 0.0)
+    return each.sum(-1) / sets.sum(-1)
+
+
+def uniform_weights(sets: Tensor) -> Tensor:
+    """Return `1 / size of the set` on the candidates, zero elsewhere: what is believed before anything is learned."""
+    return sets / sets.sum(-1, keepdim=True).clamp(min=1)
+
+
+def confidences(z: Tensor, sets: Tensor) -> Tensor:
+    """Return `p_j / sum_{m in set} p_m` on the candidates, zero elsewhere: alpha of pFedPLL and RC."""
+    return torch.softmax(_within(below_top(z), sets), -1)
+
+
+def activation_target(z: Tensor, sets: Tensor) -> Tensor:
+    """Return CAVL's target: one at the candidate with the largest `z_j |z_j - 1|`, zero elsewhere."""
+    # Minus infinity outside, not zero as in the public code: zero wins where all candidates' values are negative.
+    values = _within(z * (z - 1).abs(), sets)
+    return F.one_hot(values.argmax(-1), z.shape[-1]).to(z.dtype)
+
+
+def leverage_start(sets: Tensor, known: Tensor) -> Tensor:
+    """Return LW's first weights: uniform on the set, and uniform on the known labels outside it."""
+    return uniform_weights(sets) + uniform_weights(~sets & known)
+
+
+def leverage_weights(z: Tensor, sets: Tensor) -> Tensor:
+    """Return LW's weights: the model's probabilities, normalised on the set and outside it."""
+    outside = ~sets & torch.isfinite(z)
+    # A row of minus infinities has no softmax; there its weights are zero.
+    rest = torch.softmax(_within(below_top(z), outside | ~outside.any(-1, keepdim=True)), -1)
+    return confidences(z, sets) + rest.masked_fill(~outside, 0.0)
+
+
+Loss = Callable[[Tensor, Tensor, Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class PartialLoss:
+    """A loss of `(z, sets, weights)`, the weights it begins with, from `(sets, known)`, and how `(z, sets)` renew them.
+
+    Without `renew` the weights stay as they began.
+    """
+
+    loss: Loss
+    begin: Callable[[Tensor, Tensor], Tensor] = lambda sets, known: uniform_weights(sets)
+    renew: Callable[[Tensor, Tensor], Tensor] | None = None
+
+
+def partial_loss(
+    name: str, *, beta: float = 1.0, form: str = "sigmoid", q: float = 0.7, terms: Collection[str] = TERMS,
+    lambdas: Mapping[str, float] | None = None,
+) -> PartialLoss:  # fmt: skip
+    """Return a loss by its name in the experiment file."""
+    leveraged = leveraged_sigmoid if form == "sigmoid" else leveraged_cross_entropy
+    calibrated = confidences if "pc" in terms else None  # the other terms need no confidences
+    return {
+        "cc": PartialLoss(lambda z, sets, _: set_likelihood(z, sets)),
+        "rc": PartialLoss(weighted_cross_entropy, renew=confidences),
+        "lw": PartialLoss(lambda z, sets, w: leveraged(z, sets, w, beta), leverage_start, leverage_weights),
+        "cavl": PartialLoss(weighted_cross_entropy, renew=activation_target),
+        "abs-gce": PartialLoss(lambda z, sets, _: bounded_cross_entropy(z, sets, q)),
+        "uniform": PartialLoss(weighted_cross_entropy),
+        "pfedpll": PartialLoss(lambda z, sets, w: triplet(z, sets, w, terms, lambdas), renew=calibrated),
+    }[name]
+
+
+def _log_p(z: Tensor) -> Tensor:
+    return torch.log_softmax(below_top(z), -1)
+
+
+def _set_likelihood(log_p: Tensor, sets: Tensor) -> Tensor:
+    # Rounding may bring the sum of all probabilities just above one.
+    return -torch.logsumexp(_within(log_p, sets), -1).clamp(max=0.0)
+
+
+def _weighted_cross_entropy(log_p: Tensor, sets: Tensor, weights: Tensor) -> Tensor:
+    # Filled before the product: a label that is not known has log p = -inf, and 0 * inf is no number.
+    return -(weights * log_p.masked_fill(~sets, 0.0)).sum(-1)
+
+
+def _outside_penalty(log_p: Tensor, sets: Tensor) -> Tensor:
+    return -_log_complement(log_p.masked_fill(sets, float("-inf")).amax(-1))
+
+
+def _log_complement(log_p: Tensor) -> Tensor:
+    """Return log(1 - p), with 1 - p clamped; exact for p near 1 as well as near 0."""
+    return torch.log(torch.clamp(-torch.expm1(log_p), min=SMALLEST))
+
+
+def _within(values: Tensor, sets: Tensor) -> Tensor:
+    return values.masked_fill(~sets, float("-inf"))
