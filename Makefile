@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 
-.PHONY: demo test lint bench clean
+.PHONY: demo test lint parity bench clean
 
 demo: $(VENV)/.runs
 	$(BIN)/fedaccord demo
@@ -14,6 +14,9 @@ test: $(VENV)/.tests lint
 lint: $(VENV)/.tests
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+
+parity: $(VENV)/.tests
+	$(BIN)/python tests/engines/flower/all_recipes.py
 
 bench: $(VENV)/.tests
 	$(BIN)/python benchmarks/engine.py --rounds 15

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from fedaccord.aggregation.replies import Aggregator, Replies, normalised
+from fedaccord.aggregation.streaming import RunningMean
 from fedaccord.models.layout import Layout
 
 
@@ -40,13 +41,20 @@ def pooled_variance(means: Tensor, variances: Tensor, weights: Tensor) -> Tensor
 
 def mean(replies: Replies) -> Tensor:
     """Average every parameter by sample count (FedAvg)."""
-    return weighted_mean(replies.matrix, replies.weights)
+    return _in_one_pass(replies, per_label=False)
 
 
 def per_label(replies: Replies) -> Tensor:
     """Average the encoder over all sites, head rows over the sites that inform them."""
-    rows = replies.layout.head_rows()
-    return per_label_mean(replies.matrix, replies.weights, replies.informs, rows, replies.previous)
+    return _in_one_pass(replies, per_label=True)
+
+
+def _in_one_pass(replies: Replies, per_label: bool) -> Tensor:
+    # As replies that are never all there at once are averaged, so that both give the same bits.
+    running = RunningMean(replies.layout, replies.previous, per_label)
+    for row, weight, informs in zip(replies.matrix, replies.weights.tolist(), replies.informs, strict=True):
+        running.add(row, weight, informs)
+    return running.result()
 
 
 def with_pooled_batch_norm(aggregator: Aggregator) -> Aggregator:
@@ -54,7 +62,7 @@ def with_pooled_batch_norm(aggregator: Aggregator) -> Aggregator:
 
     def combine(replies: Replies) -> Tensor:
         result = aggregator(replies)
-        for mean_at, variance_at in _batch_norm_slices(replies.layout):
+        for mean_at, variance_at in batch_norm_slices(replies.layout):
             result[variance_at] = pooled_variance(
                 replies.matrix[:, mean_at], replies.matrix[:, variance_at], replies.weights
             )
@@ -63,7 +71,20 @@ def with_pooled_batch_norm(aggregator: Aggregator) -> Aggregator:
     return combine
 
 
-def _batch_norm_slices(layout: Layout) -> list[tuple[slice, slice]]:
+def with_server_step(aggregator: Aggregator, rate: float) -> Aggregator:
+    """Go `rate` times as far as the sites' mean says; batch-norm statistics are theirs, since these are no steps."""
+
+    def combine(replies: Replies) -> Tensor:
+        result = aggregator(replies)
+        moving = replies.layout.trainable_mask()
+        result[moving] = torch.lerp(replies.previous[moving], result[moving], rate)
+        return result
+
+    return combine
+
+
+def batch_norm_slices(layout: Layout) -> list[tuple[slice, slice]]:
+    """Return where running means and their variances stand in the flat vector, in pairs."""
     at = {slot.name: slice(slot.start, slot.stop) for slot in layout.slots}
     pairs = []
     for name, variance_at in at.items():

@@ -42,6 +42,10 @@ class Engine(Protocol):
         """Put back what `memories` returned; a site that is left out keeps nothing from now on."""
         ...
 
+    def settle(self, memories: Mapping[SiteId, Message]) -> None:
+        """Take note that a checkpoint holds what `memories` returned: a run may go on from there."""
+        ...
+
     def close(self) -> None:
         """Give back processes and memory; may be called more than once."""
         ...

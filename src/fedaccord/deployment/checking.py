@@ -1,0 +1,186 @@
+"""`fedaccord deploy --check`: what would go wrong, said in a sentence each, before the first round."""
+
+from __future__ import annotations
+
+import datetime
+import http.client
+import json
+import socket
+import ssl
+import stat
+from collections.abc import Iterator
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from fedaccord import __version__
+from fedaccord.errors import FedAccordError, UserError
+
+FLOWER = ((1, 41), (1, 43))  # from the first, below the second
+_SOON = datetime.timedelta(days=14)
+_CONTROL = "/v1/control/list-runs"
+
+
+def check_folder(folder: Path) -> list[str]:
+    """Check a whole deployment, the server's folder or a site's, whichever this is; returns what is wrong."""
+    if (folder / "server").is_dir() and (folder / "sites").is_dir():
+        places = [folder / "server", *sorted((folder / "sites").iterdir())]
+        return [f"{place.relative_to(folder)}: {problem}" for place in places for problem in check_folder(place)]
+    if (folder / "site.json").is_file():
+        return [*_versions(), *_site(folder)]
+    if (folder / "known.json").is_file():
+        return [*_versions(), *_server(folder)]
+    raise UserError(f"'{folder}' is no folder that `fedaccord deploy` wrote: it has neither site.json nor known.json")
+
+
+def _versions() -> Iterator[str]:
+    try:
+        found = metadata.version("flwr")
+    except metadata.PackageNotFoundError:
+        yield 'flwr is not installed: pip install "fedaccord[flower]"'
+        return
+    if not FLOWER[0] <= tuple(int(part) for part in found.split(".")[:2]) < FLOWER[1]:
+        yield f"flwr {found} is installed, but 1.41 or 1.42 is needed"
+
+
+def _site(folder: Path) -> Iterator[str]:
+    from fedaccord.engines.flower.site_folder import SiteFolder
+
+    try:
+        site = SiteFolder.open(folder)
+    except FedAccordError as error:
+        yield str(error)
+        return
+    yield from _same_version(site.version)
+    try:
+        host: Any = site.build_host()
+        yield from _samples(host.sites[site.site])
+    except (FedAccordError, ImportError) as error:
+        yield f"the site's data cannot be used: {error}"
+    yield from _key_pair(folder)
+    link = _read_link(folder)
+    if link is None:
+        yield "link.json cannot be read, so it is not known where the server is"
+        return
+    yield from _reach(link["address"], folder / "tls/ca.crt")
+
+
+def _samples(site: Any) -> Iterator[str]:
+    import torch
+
+    for part, samples in (("training", site.train), ("test", site.test)):
+        if len(samples.x) != len(samples.target):
+            yield f"there are {len(samples.x)} {part} samples, but {len(samples.target)} annotations"
+        elif not bool(torch.isfinite(samples.x).all()):
+            yield f"a {part} sample holds a value that is not finite"
+    if not len(site.train.x):
+        yield "there is no training sample"
+
+
+def _server(folder: Path) -> Iterator[str]:
+    from fedaccord.config import load_experiment
+    from fedaccord.deployment.known import read_known
+
+    link = _read_link(folder)
+    if link is None:
+        yield "link.json cannot be read"
+        return
+    yield from _same_version(link["fedaccord"])
+    try:
+        load_experiment(folder / "config.toml")
+        known = read_known(folder)
+    except FedAccordError as error:
+        yield str(error)
+        return
+    for site in sorted(known.sites.keys() - link["keys"].keys()):
+        yield f"there is no public key for site '{site}'"
+    for site, file in link["keys"].items():
+        if not (folder / file).is_file():
+            yield f"the public key of site '{site}', {file}, is not there"
+    host = link["address"].rpartition(":")[0]
+    yield from _certificate(folder / "tls/server.crt", folder / "tls/server.key", host)
+    yield from _reach(link["address"], folder / "tls/ca.crt", "start it with ./start.sh")
+
+
+def _same_version(written: str) -> Iterator[str]:
+    if written != __version__:
+        yield f"the folder was written by fedaccord {written}, but {__version__} is installed"
+
+
+def _read_link(folder: Path) -> dict[str, Any] | None:
+    try:
+        told = json.loads((folder / "link.json").read_text(encoding="utf-8"))
+        return told if isinstance(told, dict) and isinstance(told["address"], str) else None
+    except (OSError, ValueError, KeyError):
+        return None
+
+
+def _key_pair(folder: Path) -> Iterator[str]:
+    from cryptography.hazmat.primitives.serialization import load_ssh_private_key, load_ssh_public_key
+
+    try:
+        private, public = (folder / "node.key").read_bytes(), (folder / "node.pub").read_bytes()
+    except OSError as error:
+        yield f"{Path(error.filename).name} cannot be read: {error.strerror}"
+        return
+    if stat.S_IMODE((folder / "node.key").stat().st_mode) & 0o077:
+        yield "node.key can be read by others on this machine: chmod 600 node.key"
+    try:
+        if load_ssh_private_key(private, None).public_key() != load_ssh_public_key(public):
+            yield "node.key and node.pub do not belong together"
+    except ValueError:
+        yield "node.key or node.pub is no key as OpenSSH writes it"
+
+
+def _certificate(path: Path, key: Path, host: str) -> Iterator[str]:
+    from cryptography import x509
+    from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+    try:
+        certificate = x509.load_pem_x509_certificate(path.read_bytes())
+        private = load_pem_private_key(key.read_bytes(), None)
+    except OSError as error:
+        yield f"{Path(error.filename).name} cannot be read: {error.strerror}"
+        return
+    except ValueError:
+        yield f"{path.name} or {key.name} is no certificate and key in PEM form"
+        return
+    if private.public_key() != certificate.public_key():
+        yield f"{path.name} and {key.name} do not belong together"
+    left = certificate.not_valid_after_utc - datetime.datetime.now(datetime.UTC)
+    if left < _SOON:
+        until = certificate.not_valid_after_utc.date()
+        yield f"the certificate of {host} {'ran out' if left.total_seconds() < 0 else 'runs out'} on {until}"
+
+
+def _reach(address: str, ca: Path, hint: str = "is it running, and does a firewall let you out?") -> Iterator[str]:
+    """Try what a node does: connect, trust the certificate, be answered; and what nobody may do from outside."""
+    host, _, port = address.rpartition(":")
+    try:
+        trust = ssl.create_default_context(cafile=str(ca))
+    except (OSError, ssl.SSLError):
+        yield "tls/ca.crt cannot be read as a certificate"
+        return
+    try:
+        if _status(host, int(port), trust, "GET", "/health") != 200:
+            yield f"the server at {address} answers, but its SuperLink does not"
+            return
+        if _status(host, int(port), trust, "POST", _CONTROL) != 403:
+            yield f"the server at {address} lets anyone begin runs: put a filter on /v1/control/ before it"
+    except ssl.SSLCertVerificationError as error:
+        yield f"the certificate of {address} is not trusted: {error.verify_message}"
+    except ssl.SSLError as error:
+        yield f"what answers at {address} does not speak TLS: {error.reason}"
+    except socket.gaierror:
+        yield f"the name '{host}' is not known here"
+    except (OSError, http.client.HTTPException) as error:
+        yield f"the server at {address} cannot be reached ({error}); {hint}"
+
+
+def _status(host: str, port: int, trust: ssl.SSLContext, method: str, path: str) -> int:
+    connection = http.client.HTTPSConnection(host, port, timeout=10, context=trust)
+    try:
+        connection.request(method, path)
+        return connection.getresponse().status
+    finally:
+        connection.close()

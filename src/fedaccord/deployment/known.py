@@ -1,0 +1,83 @@
+"""What the server of a deployment knows of a federation: names, sizes, views and its own test data, and no sample."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedaccord.data.features import FeaturePlan
+from fedaccord.data.scaling import Moments, pool_moments
+from fedaccord.data.site_data import Samples, SiteData
+from fedaccord.data.sites import POOLED_TEST, FederationData
+from fedaccord.errors import DataError, MessageError
+from fedaccord.labels.registry import make_view
+from fedaccord.labels.space import LabelSpace
+from fedaccord.messages.message import Message, from_bytes, to_bytes
+
+_FILE, _TENSORS = "known.json", "known.safetensors"
+_NO_TEST = "the server has no test data, so there are no global figures"
+
+
+def write_known(folder: Path, data: FederationData) -> None:
+    """Write what the server may know; a study's pool of the sites' own test parts is not among it."""
+    tensors: dict[str, Tensor] = {}
+    pooled = data.test_source == POOLED_TEST
+    if data.test is not None and not pooled:
+        tensors |= {"test/x": data.test[0], "test/y": data.test[1]}
+    if data.unlabelled is not None:
+        tensors["unlabelled"] = data.unlabelled
+    if data.labelled is not None:
+        tensors |= {"labelled/x": data.labelled[0], "labelled/y": data.labelled[1]}
+    moments = pool_moments(list(data.moments.values())) if data.moments else None
+    told: dict[str, Any] = {
+        "labels": list(data.space.names),
+        "input_shape": list(data.input_shape),
+        "sites": {
+            name: {"view": site.view.describe(), "train": len(site.train), "test": len(site.test)}
+            for name, site in data.sites.items()
+        },
+        "test_source": _NO_TEST if pooled else data.test_source,
+        "notes": data.notes,
+        "features": None if data.features is None else data.features.model_dump(mode="json"),
+        "groups": data.groups,
+        "moments": None if moments is None else {name: part.tolist() for name, part in vars(moments).items()},
+        "brightest": data.brightest,
+    }
+    (folder / _FILE).write_text(json.dumps(told, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    (folder / _TENSORS).write_bytes(to_bytes(Message(tensors)))
+
+
+def read_known(folder: Path) -> FederationData:
+    """Read what `write_known` wrote: a federation whose sites have sizes, but no samples here."""
+    try:
+        told = json.loads((folder / _FILE).read_text(encoding="utf-8"))
+        tensors = from_bytes((folder / _TENSORS).read_bytes()).tensors
+        space = LabelSpace(told["labels"])
+        sites = {name: _without_samples(name, site, space) for name, site in told["sites"].items()}
+        pooled = told["moments"]
+        moments = {} if pooled is None else {"": Moments(**{name: np.array(part) for name, part in pooled.items()})}
+        return FederationData(
+            space, sites, tuple(told["input_shape"]),
+            test=(tensors["test/x"], tensors["test/y"]) if "test/x" in tensors else None,
+            labelled=(tensors["labelled/x"], tensors["labelled/y"]) if "labelled/x" in tensors else None,
+            unlabelled=tensors.get("unlabelled"), test_source=told["test_source"], notes=told["notes"],
+            features=None if told["features"] is None else FeaturePlan.model_validate(told["features"]),
+            groups=told["groups"], moments=moments, brightest=told["brightest"],
+        )  # fmt: skip
+    except OSError as error:
+        name = Path(error.filename).name
+        raise DataError(f"'{folder}' is no server's folder: {name} cannot be read: {error.strerror}") from None
+    except (ValueError, KeyError, TypeError, MessageError) as error:
+        raise DataError(f"'{folder}' is no server's folder: {_FILE} is damaged: {error}") from None
+
+
+def _without_samples(name: str, told: dict[str, Any], space: LabelSpace) -> SiteData:
+    def number(rows: int) -> Samples:
+        return Samples(torch.empty(rows, 0), torch.empty(rows, 0))
+
+    return SiteData(name, make_view(told["view"], space), number(told["train"]), number(told["test"]))

@@ -1,0 +1,112 @@
+"""Starts the server of a deployment: Flower's SuperLink on the loopback, the nodes' keys in it, and the gate before it.
+
+    python -m fedaccord.engines.flower.link SERVER_FOLDER
+
+The folder's `link.json` says where: {"host", "port", "link_port", "keys": {site: file}}.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import ssl
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+from types import FrameType
+
+from fedaccord.engines.flower.environment import flower_environment
+from fedaccord.engines.flower.gate import run_gate
+from fedaccord.errors import EngineError
+
+CONNECTION = "deployment"  # what Flower's command line calls the SuperLink
+_START = 90.0  # seconds the SuperLink has to become ready
+
+
+def write_connection(folder: Path, link_port: int) -> None:
+    """Tell Flower's command line where the SuperLink is."""
+    home = folder / "flower"
+    home.mkdir(exist_ok=True)
+    ca = json.dumps(str((folder / "tls/link-ca.crt").resolve()))
+    lines = [
+        "[superlink]", f'default = "{CONNECTION}"', "", f"[superlink.{CONNECTION}]",
+        f'address = "127.0.0.1:{link_port}"', f"root-certificates = {ca}",
+    ]  # fmt: skip
+    (home / "config.toml").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def start_link(folder: Path, link_port: int) -> subprocess.Popen[bytes]:
+    """Start the SuperLink and wait until it answers."""
+    tls = folder / "tls"
+    process = subprocess.Popen(
+        ["flower-superlink", "--host", "127.0.0.1", "--port", str(link_port), "--database", str(folder / "state.db"),
+         "--ssl-ca-certfile", str(tls / "link-ca.crt"), "--ssl-certfile", str(tls / "link.crt"),
+         "--ssl-keyfile", str(tls / "link.key"), "--enable-supernode-auth"],
+        stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+    try:
+        trust = ssl.create_default_context(cafile=str(tls / "link-ca.crt"))
+        end = time.monotonic() + _START
+        while time.monotonic() < end:
+            if process.poll() is not None:
+                raise EngineError(f"the SuperLink ended with exit code {process.returncode}; is port {link_port} free?")
+            with contextlib.suppress(OSError):
+                urllib.request.urlopen(f"https://127.0.0.1:{link_port}/health", timeout=2, context=trust).close()
+                return process
+            time.sleep(0.1)
+        raise EngineError(f"the SuperLink did not answer within {_START:g} s")
+    except BaseException:
+        process.kill()
+        process.wait()
+        raise
+
+
+def register(folder: Path, keys: dict[str, str]) -> None:
+    """Tell the SuperLink the public keys of the sites; those it knows already stay as they are."""
+    from flwr.cli.app import app
+
+    told = folder / "registered.json"
+    known = json.loads(told.read_text()) if told.exists() else {}
+    for site, file in keys.items():
+        key = (folder / file).read_text().strip()
+        if known.get(site) != key:
+            # Flower's own command, in this process: a new one for every key would take seconds each.
+            app(["supernode", "register", str(folder / file), CONNECTION], standalone_mode=False)
+            known[site] = key
+    told.write_text(json.dumps(known, indent=1))
+
+
+def main() -> None:
+    """Run the server of a deployment until it is told to end."""
+    folder = Path(sys.argv[1]).resolve()
+    told = json.loads((folder / "link.json").read_text(encoding="utf-8"))
+    os.environ.update(flower_environment(folder))
+    write_connection(folder, told["link_port"])
+    signal.signal(signal.SIGTERM, _exit)
+    link = start_link(folder, told["link_port"])
+    try:
+        register(folder, told["keys"])
+        print(f"ready: nodes may connect to port {told['port']}", flush=True)
+        run_gate(
+            told["host"], told["port"], folder / "tls/server.crt", folder / "tls/server.key",
+            f"https://127.0.0.1:{told['link_port']}", folder / "tls/link-ca.crt",
+        )  # fmt: skip
+    finally:
+        link.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            link.wait(15)
+        if link.poll() is None:
+            link.kill()
+            link.wait()
+
+
+def _exit(number: int, frame: FrameType | None) -> None:
+    sys.exit(128 + number)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,28 @@
+"""The server's side of Flower: a ServerApp that hands its grid to a function of ours."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+
+from flwr.app import Context
+from flwr.serverapp import Grid, ServerApp
+
+from fedaccord.errors import ConfigError
+
+FOLDER = "folder"  # the key of a run's configuration that names the server's folder
+
+
+def server_app(entry: str) -> ServerApp:
+    """Return an app that calls "package.module:function" with the grid and the server's folder."""
+    app = ServerApp()
+
+    @app.main()
+    def main(grid: Grid, context: Context) -> None:
+        folder = context.run_config.get(FOLDER)
+        if not isinstance(folder, str) or not folder:
+            raise ConfigError(f"the run was started without --run-config '{FOLDER}=\"...\"'")
+        module, _, function = entry.partition(":")
+        getattr(importlib.import_module(module), function)(grid, Path(folder))
+
+    return app

@@ -1,0 +1,114 @@
+"""Flower's simulation on this machine: its grid and its Ray actors, with the rounds still played by us.
+
+Flower wants to own the loop: it calls a ServerApp and returns when that is done. Here it runs in a thread of its own
+whose ServerApp does nothing but hand out the grid and wait until the engine is closed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import queue
+import shutil
+import tempfile
+import threading
+import warnings
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+import ray  # noqa: F401  (without it Flower ends the process when the simulation begins)
+from flwr.app import Context
+from flwr.clientapp import ClientApp
+from flwr.serverapp import Grid, ServerApp
+from flwr.simulation import run_simulation
+
+from fedaccord.engines.engine import HostSpec
+from fedaccord.engines.flower.client import client_app
+from fedaccord.engines.flower.engine import FlowerEngine, Roll
+from fedaccord.engines.flower.environment import QUIET
+from fedaccord.engines.flower.site_folder import write_site_folder
+from fedaccord.errors import EngineError
+
+_PATIENCE = 300.0  # Ray takes half a minute to start on a busy machine
+
+def simulated_engine(hosts: dict[str, HostSpec], workers: int, code: Sequence[str] = ()) -> FlowerEngine:
+    """Start a simulation with one node for each site; `workers` processes serve them.
+
+    The sites' data lie in a folder of their own, as in a deployment, until the engine is closed. `code` names folders
+    in which the sites find the modules of their model.
+    """
+    os.environ.update(QUIET)
+    place = Path(tempfile.mkdtemp(prefix="fedaccord-flower-"))
+    names = sorted(hosts)
+    for number, site in enumerate(names):
+        write_site_folder(place / str(number), site, hosts[site], "", "", code)
+    simulation = _Simulation(place, len(names), max(1, workers))
+    try:
+        grid = simulation.start()
+    except BaseException:
+        simulation.stop()
+        raise
+    return FlowerEngine(
+        grid, Roll(tuple(names)), carries_memories=True, patience=_PATIENCE, close=simulation.stop,
+        alive=simulation.check,
+    )  # fmt: skip
+
+
+class _Simulation:
+    def __init__(self, place: Path, nodes: int, workers: int) -> None:
+        self._place, self._nodes, self._workers = place, nodes, workers
+        self._grids: queue.Queue[Grid] = queue.Queue()
+        self._done = threading.Event()
+        self._problem: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def start(self) -> Grid:
+        self._thread.start()
+        while True:
+            with contextlib.suppress(queue.Empty):
+                return self._grids.get(timeout=0.2)
+            self.check()
+
+    def check(self) -> None:
+        """Raise an `EngineError` if the simulation has ended by itself."""
+        if not self._thread.is_alive() and not self._done.is_set():
+            raise EngineError(f"Flower's simulation ended: {self._problem or 'it says no reason'}")
+
+    def stop(self) -> None:
+        self._done.set()
+        if self._thread.ident is not None:
+            self._thread.join(60)
+        shutil.rmtree(self._place, ignore_errors=True)
+
+    def _run(self) -> None:
+        server = ServerApp()
+
+        @server.main()
+        def main(grid: Grid, context: Context) -> None:
+            self._grids.put(grid)
+            self._done.wait()
+
+        try:
+            logging.getLogger("flwr").setLevel(logging.ERROR)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # the function is marked as going away, and Ray has its own
+                run_simulation(
+                    server, _nodes_app(str(self._place)), self._nodes,
+                    backend_config={
+                        "client_resources": {"num_cpus": 1, "num_gpus": 0.0},
+                        "init_args": {"num_cpus": self._workers, "include_dashboard": False, "log_to_driver": False,
+                                      "logging_level": "error"},
+                    },
+                )  # fmt: skip
+        except (Exception, SystemExit) as error:
+            self._problem = error
+
+
+def _nodes_app(place: str) -> ClientApp:
+    return client_app(partial(_numbered_folder, place))
+
+
+def _numbered_folder(place: str, context: Context) -> Path:
+    return Path(place, str(context.node_config["partition-id"]))

@@ -1,0 +1,77 @@
+"""A round's training whose replies are folded into the model as they come, a few at a time, and forgotten.
+
+For recipes whose rule is a mean and whose server does nothing else with the replies; the others see all of them at
+once. How many replies an engine holds at a time is its own matter (`part`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from fedaccord.aggregation.mean import mean, per_label
+from fedaccord.aggregation.replies import Replies
+from fedaccord.aggregation.streaming import RunningMean
+from fedaccord.messages.message import Message, SiteId
+
+if TYPE_CHECKING:
+    from fedaccord.federation.server import Server
+
+_PART = 64  # sites asked at a time, where the engine does not say
+
+
+def can_stream(server: Server) -> bool:
+    """Say whether the recipe needs no more of a reply than its place in a mean."""
+    recipe = server.recipe
+    others = recipe.refine or recipe.defence or recipe.weigh or recipe.extras
+    return recipe.aggregator in (mean, per_label) and not others
+
+
+@dataclass
+class Fold:
+    """What a round's replies came to: who replied with which numbers, and the mean."""
+
+    mean: RunningMean
+    numbers: dict[SiteId, Message] = field(default_factory=dict)  # replies without their tensors
+    counters: dict[str, Tensor] = field(default_factory=dict)  # of the first reply
+
+    def replies(self, server: Server) -> Replies | None:
+        """Return the account of the replies, whose matrix has no columns; None when there is none."""
+        if not self.numbers:
+            return None
+        return Replies(
+            sites=tuple(self.numbers),
+            messages=tuple(self.numbers.values()),
+            matrix=torch.empty(len(self.numbers), 0),
+            weights=torch.tensor([m.numbers["samples"] for m in self.numbers.values()], dtype=torch.float64),
+            informs=torch.stack([server.cards[site].informs for site in self.numbers]),
+            previous=server.state.model,
+            layout=server.layout,
+        )
+
+
+def train(server: Server, briefs: dict[SiteId, Message]) -> Fold:
+    """Have the sites train, and fold their admitted replies in the order of their names."""
+    fold = Fold(RunningMean(server.layout, server.state.model, server.recipe.aggregator is per_label))
+    for part in _parts(server, briefs):
+        good = {site: reply for site, reply in server.ask("train", part).items() if server.is_admitted(site, reply)}
+        for site in sorted(good):
+            reply = good.pop(site)
+            fold.mean.add(server.flat(site, reply), reply.numbers["samples"], server.cards[site].informs)
+            if not fold.numbers:
+                fold.counters = server.counters_of(reply)
+            fold.numbers[site] = Message(numbers=reply.numbers, words=reply.words)
+    return fold
+
+
+def _parts(server: Server, briefs: dict[SiteId, Message]) -> Iterator[dict[SiteId, Message]]:
+    # Under a deadline all are asked at once: a slow site must not take the time of those after it.
+    size = len(briefs) if server.deadline is not None else getattr(server.engine, "part", _PART)
+    left = iter(sorted(briefs))
+    while names := list(islice(left, max(1, size))):
+        yield {site: briefs[site] for site in names}

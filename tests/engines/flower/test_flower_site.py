@@ -1,0 +1,113 @@
+"""A site's side without a network: the gate's rule, the host that is kept ready, and folders that are not one."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+
+import pytest
+from fake_grid import FakeGrid
+
+from command_line import SMALL, command, write
+from fedaccord.engines.flower.client import _answer_by_whoever_is_ready
+from fedaccord.engines.flower.gate import is_let_through
+from fedaccord.engines.flower.keeper import ask_keeper, keep
+from fedaccord.engines.flower.site_folder import SiteFolder
+from fedaccord.errors import DataError, EngineError
+
+
+@pytest.mark.parametrize("path", ["/health", "/v1/fleet/pull-messages", "/v1/fleet/send-node-heartbeat"])
+def test_nodes_are_let_through(path):
+    assert is_let_through(path)
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/", "/v1/control/start-run", "/v1/runtime/push-messages", "/v1/fleet/../control/start-run", "/v1/fleet", "/docs",
+     "/v1/fleet/%2e%2e/control/start-run", "/v1/fleet//x", "//v1/fleet/x", "/V1/FLEET/x", "/health/", "/openapi.json"],
+)  # fmt: skip
+def test_nobody_else_is(path):
+    assert not is_let_through(path)
+
+
+class TestKeeper:
+    def start(self, folder, answer):
+        threading.Thread(target=keep, args=(folder, answer), daemon=True).start()
+        while not (folder / "keeper.sock").exists():
+            pass
+
+    def test_a_question_comes_back_answered(self, tmp_path):
+        self.start(tmp_path, lambda question: {"back": question["word"], "bytes": question["brief"] * 2})
+        question = {"word": "é", "brief": bytes(range(256)) * 5000}
+        for _ in range(2):
+            assert ask_keeper(tmp_path, question) == {"back": "é", "bytes": question["brief"] * 2}
+        assert (tmp_path / "keeper.sock").stat().st_mode & 0o077 == 0
+
+    def test_nobody_is_there(self, tmp_path):
+        assert ask_keeper(tmp_path, {}) is None
+        (tmp_path / "keeper.sock").touch()  # left behind
+        assert ask_keeper(tmp_path, {}) is None
+
+    def test_one_that_breaks_down_costs_one_answer(self, tmp_path):
+        program = "import os, sys; from pathlib import Path; from fedaccord.engines.flower.keeper import keep\n"
+        program += "keep(Path(sys.argv[1]), lambda question: os._exit(3))"
+        grid = FakeGrid(tmp_path)
+        folder = SiteFolder.open(grid.folders["site-0"])
+        process = subprocess.Popen([sys.executable, "-c", program, folder.path])
+        while not (folder.path / "keeper.sock").exists():
+            assert process.poll() is None
+        with pytest.raises(EngineError, match="broke down over it"):
+            ask_keeper(folder.path, {"task": "train"})
+        assert process.wait(10) == 3
+        # The next finds nobody, and the process that Flower started does it itself.
+        answer = _answer_by_whoever_is_ready(folder, {"task": "train", "site": "site-9"})
+        assert answer["reason"].startswith("MessageError")
+
+
+class TestFolder:
+    def test_what_is_none(self, tmp_path):
+        with pytest.raises(DataError, match=r"is no site's folder: site\.json cannot be read"):
+            SiteFolder.open(tmp_path)
+        (tmp_path / "site.json").write_text("{}")
+        with pytest.raises(DataError, match=r"its site\.json is damaged"):
+            SiteFolder.open(tmp_path)
+
+    def test_data_are_mapped_and_a_file_is_never_written_to(self, tmp_path):
+        folder = SiteFolder.open(FakeGrid(tmp_path).folders["site-1"])
+        before = {path: path.read_bytes() for path in (folder.path / "data").iterdir()}
+        tensors = folder.build_host().tensors
+        assert all(tensor.data_ptr() % 64 == 0 for tensor in tensors.values())
+        for tensor in tensors.values():
+            tensor.zero_()
+        assert before == {path: path.read_bytes() for path in (folder.path / "data").iterdir()}
+
+    def test_a_pickle_in_the_place_of_data_is_not_opened(self, tmp_path):
+        import numpy as np
+
+        folder = SiteFolder.open(FakeGrid(tmp_path).folders["site-1"])
+        np.save(folder.path / "data" / "0000.npy", np.array([{"a": 1}], dtype=object), allow_pickle=True)
+        with pytest.raises(DataError, match="cannot be read"):
+            folder.build_host()
+
+    def test_saying_who_one_is_needs_no_torch(self, tmp_path):
+        program = "import sys; import fedaccord.engines.flower.client; sys.exit('torch' in sys.modules)"
+        assert subprocess.run([sys.executable, "-c", program]).returncode == 0
+
+
+class TestExtras:
+    """Without Flower nothing but Flower is missing."""
+
+    def test_the_simulation_says_what_to_install(self, tmp_path, monkeypatch):
+        monkeypatch.setitem(sys.modules, "ray", None)
+        monkeypatch.delitem(sys.modules, "fedaccord.engines.flower.simulation", raising=False)
+        done = command("run", write(tmp_path, SMALL), "--engine", "flower", cwd=tmp_path)
+        assert done.code == 2
+        assert 'run.engine is "flower", but ray is not installed' in done.err
+        assert 'pip install "fedaccord[flower-simulation]"' in done.err
+
+    def test_an_engine_that_is_none(self, tmp_path):
+        done = command("run", write(tmp_path, SMALL), "--engine", "flour", cwd=tmp_path)
+        assert done.code == 2
+        assert "run.engine" in done.err
+        assert "flower" in done.err

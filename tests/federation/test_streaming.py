@@ -1,0 +1,162 @@
+"""Replies that are folded into the model as they come: the same model, and memory that does not grow with the sites."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+
+import pytest
+import torch
+
+from fedaccord.aggregation.mean import mean, per_label, per_label_mean, weighted_mean
+from fedaccord.aggregation.streaming import RunningMean
+from fedaccord.federation import streaming
+from fedaccord.federation.recipe import Recipe
+from fedaccord.federation.round import play_round
+from fedaccord.messages.message import Message, encoded_size
+from fedaccord.methods.private_labels import private_labels
+from fedaccord.methods.settings import PrivateLabelsSettings
+from fedaccord.training.settings import TrainingSettings
+from small_federation import SPACE, exact, federation, site, small_network
+
+QUICK = {"rounds": 2, "steps": 2, "batch": 4, "lr": 0.1}
+SITES = [("a", None), ("b", ["cat", "dog"]), ("c", ["cow"]), ("d", ["dog", "cow"]), ("e", None)]
+
+
+def recipe(aggregator, **slots):
+    return Recipe(TrainingSettings(**QUICK), aggregator, **slots)
+
+
+def sites(number=5):
+    known = [SITES[i % len(SITES)] for i in range(number)]
+    return [site(f"{name}{i:04d}", view=exact(k), seed=i, samples=6 + i % 3) for i, (name, k) in enumerate(known)]
+
+
+def keep_all(server, replies):
+    return replies
+
+
+class TestSameModel:
+    @pytest.mark.parametrize("aggregator", [mean, per_label])
+    @pytest.mark.parametrize("part", [1, 2, 64])
+    def test_it_is_that_of_all_replies_at_once(self, aggregator, part):
+        ours = federation(recipe(aggregator), sites())
+        theirs = federation(recipe(aggregator, defence=keep_all), sites())
+        assert streaming.can_stream(ours)
+        assert not streaming.can_stream(theirs)
+        ours.engine.part = part
+        for _ in range(2):
+            one, other = play_round(ours), play_round(theirs)
+            assert torch.equal(ours.state.model, theirs.state.model)
+            for name in ("loss", "replied", "absent", "bytes"):
+                assert getattr(one, name) == getattr(other, name)
+
+    def test_batch_norm_counters_are_the_first_sites(self):
+        ours, theirs = (
+            federation(recipe(mean, **slots), sites(), small_network(batch_norm=True))
+            for slots in ({}, {"defence": keep_all})
+        )
+        for server in (ours, theirs):
+            play_round(server)
+        assert ours.state.counters.keys() == theirs.state.counters.keys() != set()
+        assert all(torch.equal(value, theirs.state.counters[name]) for name, value in ours.state.counters.items())
+
+    def test_a_bad_reply_is_left_out_and_told(self):
+        server = federation(recipe(mean), sites())
+
+        def spoilt(reply):
+            reply.tensors["model/head.bias"][0] = float("nan")
+            return reply
+
+        server.engine.spoil["train", "b0001"] = spoilt
+        record = play_round(server)
+        assert [(drop.site, drop.tensor) for drop in record.dropped] == [("b0001", "model/head.bias")]
+        assert record.replied == 4
+        assert bool(torch.isfinite(server.state.model).all())
+
+    def test_without_replies_the_model_stays(self):
+        server = federation(recipe(mean), sites(1))
+        before = server.state.model.clone()
+        server.engine.spoil["train", "a0000"] = lambda reply: Message()
+        assert play_round(server).replied == 0
+        assert torch.equal(server.state.model, before)
+
+    def test_a_mean_that_overflows_is_not_taken(self):
+        server = federation(recipe(mean), sites(1))
+        before = server.state.model.clone()
+        server.adopt(torch.full_like(before, float("inf")), {})
+        assert torch.equal(server.state.model, before)
+        assert "not finite" in server.dropped[-1].reason
+
+
+class TestRunningMean:
+    def test_it_is_the_mean_to_single_precision(self):
+        layout = federation(recipe(mean), sites(1)).layout
+        generator = torch.Generator().manual_seed(1)
+        matrix = torch.randn(7, layout.size, generator=generator)
+        weights = torch.arange(1, 8, dtype=torch.float64)
+        informs = torch.rand(7, len(SPACE), generator=generator) > 0.5
+        informs[:, 2] = False
+        previous = torch.randn(layout.size, generator=generator)
+        for rows, expected in (
+            (False, weighted_mean(matrix, weights)),
+            (True, per_label_mean(matrix, weights, informs, layout.head_rows(), previous)),
+        ):
+            running = RunningMean(layout, previous, rows)
+            for row, weight, knows in zip(matrix, weights.tolist(), informs, strict=True):
+                running.add(row, weight, knows)
+            assert torch.allclose(running.result(), expected, atol=1e-6)
+        assert torch.equal(running.result()[layout.head_rows()[2]], previous[layout.head_rows()[2]])
+
+
+class TestMemory:
+    @pytest.mark.parametrize("number", [10, 200])
+    def test_no_more_replies_live_at_a_time_than_a_part(self, number):
+        """Counted in living tensors, not in bytes of the process, which depend on the machine."""
+        server = federation(recipe(mean), sites(number))
+        server.engine.part = 4
+        alive, most = weakref.WeakSet(), [0]
+        ask = server.engine.ask
+
+        def watched(task, briefs, deadline=None):
+            answers = ask(task, briefs, deadline)
+            server.engine.replies.clear()  # the scripted engine remembers what was sent
+            server.engine.asked.clear()
+            if task == "train":
+                gc.collect()
+                for reply in answers.values():
+                    alive.add(reply.tensors["model/head.weight"])
+                most[0] = max(most[0], len(alive))
+            return answers
+
+        server.engine.ask = watched
+        assert play_round(server, evaluated=False).replied == number
+        assert most[0] <= 2 * server.engine.part  # a part, and the one before it
+
+    def test_a_recipe_that_needs_all_replies_has_them(self):
+        seen = []
+        server = federation(recipe(mean, refine=(lambda server: seen.append(len(server.replies)),)), sites())
+        play_round(server)
+        assert seen == [5]
+
+
+class TestTraffic:
+    def test_each_sites_bytes_are_those_of_its_messages(self):
+        server = federation(recipe(mean), sites())
+        record = play_round(server)
+        asked = [(name, brief) for task, name, brief in server.engine.asked if task != "join"]
+        for name, (sent, received) in record.bytes.items():
+            assert sent == sum(encoded_size(brief) for whose, brief in asked if whose == name)
+            back = [reply for (task, whose), reply in server.engine.replies.items() if whose == name and task != "join"]
+            assert received == sum(map(encoded_size, back))
+        assert list(record.bytes) == sorted(record.bytes)
+
+    def test_own_rows_cost_less_than_a_whole_head(self):
+        def round_of(rows):
+            settings = PrivateLabelsSettings(**QUICK, rows=rows)
+            return play_round(federation(private_labels(settings), sites()), evaluated=False).bytes
+
+        own, dense = round_of("known"), round_of("dense")
+        assert own["a0000"] == dense["a0000"]  # knows all labels
+        rows = 2 * 4 * (5 + 1)  # two labels less, each a row of five floats and a bias
+        assert [d - o for o, d in zip(own["c0002"], dense["c0002"], strict=True)] == pytest.approx([rows, rows], abs=8)
