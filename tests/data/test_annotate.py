@@ -155,8 +155,11 @@ class TestGeneratedCandidates:
     def test_by_instance(self):
         chances = np.tile([0.7, 0.2, 0.08, 0.02], (4000, 1))
         settings = {"generate": "instance", "rho": 0.4, "chances": chances, "drop_full": False}
-        assert self.wrong(**settings, normalise="none") == pytest.approx([1, 0.4, 0.16, 0.04], abs=0.05)  # example 5.E
-        assert self.wrong(**settings) == pytest.approx([1, 1, 0.426667, 0.106667], abs=0.05)
+        sharp = {**settings, "temperature": 1.0}
+        assert self.wrong(**sharp, normalise="none") == pytest.approx([1, 0.4, 0.16, 0.04], abs=0.05)  # example 5.E
+        assert self.wrong(**sharp) == pytest.approx([1, 1, 0.426667, 0.106667], abs=0.05)
+        even = np.array([1, 0.4 ** (1 / 7), 0.1 ** (1 / 7)])  # the view's own temperature
+        assert self.wrong(**settings)[1:] == pytest.approx((0.4 * even / (even.sum() / 4)).tolist(), abs=0.05)
 
     def test_the_smallest_set_and_the_full_one(self):
         target, _ = self.sets(generate="uniform", q=0.1, min_size=2)

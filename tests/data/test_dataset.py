@@ -16,6 +16,7 @@ from fedaccord.errors import DataError
 X = np.arange(24, dtype=np.float64).reshape(6, 4)
 Y = np.array([0, 1, 2, 0, 1, 2])
 SETS = np.eye(3, dtype=np.uint8)[Y]
+NAMED = np.array(["ant", "bee", "cat"])[Y]
 
 
 def refusal(**arrays):
@@ -76,6 +77,19 @@ class TestForms:
     def test_names(self, key):
         names = np.array(["ant", "bee", "cat", "dog"])  # one that does not occur
         assert from_arrays({"x": X, "y": Y, key: names}, "f.npz").labels == ("ant", "bee", "cat", "dog")
+
+    def test_class_names(self):
+        read = from_arrays({"x": X, "y": NAMED}, "f.npz")
+        assert (read.labels, read.train.y.tolist(), read.train.y.dtype) == (("ant", "bee", "cat"), Y.tolist(), np.int64)
+        sized = from_arrays({"x": X, "y": np.array([b"10", b"9", b" 2 ", b"", b"9", b"10"])}, "f.npz")
+        assert (sized.labels, sized.train.y.tolist()) == (("2", "9", "10"), [2, 1, 0, -1, 1, 2])
+        given = from_arrays({"x": X, "y": NAMED, "label_names": np.array(["dog", "cat", "bee", "ant"])}, "f.npz")
+        assert (given.labels[3], given.train.y.tolist()) == ("ant", [3, 2, 1, 3, 2, 1])
+
+    def test_class_names_of_a_published_test(self):
+        arrays = {"x_train": X, "y_train": NAMED, "x_test": X[:2], "y_test": np.array(["cow", "bee"])}
+        read = from_arrays(arrays, "f.npz")
+        assert (read.labels, read.test.y.tolist()) == (("ant", "bee", "cat", "cow"), [3, 1])
 
     def test_training_and_test_arrays(self):
         arrays = {"x_train": X, "y_train": Y, "x_test": X[:2] + 100, "y_test": np.array([3, 0])}
@@ -154,8 +168,13 @@ class TestRefusals:
             ({"x": X.astype(str), "y": Y}, "numbers by row are needed"),
             ({"x": X, "y": Y[:, None]}, "'f.npz': 'y' has 2 dimensions, 1 are needed"),
             ({"x": X, "Y": Y}, "'f.npz': 'Y' has 1 dimensions, 2 are needed"),
-            ({"x": X, "y": Y + 0.5}, "'y' holds float64 values; class numbers from 0 are needed"),
-            ({"x": X, "y": Y.astype("U1")}, "'y' holds <U1 values; class numbers from 0 are needed"),
+            ({"x": X, "y": Y + 0.5}, "'y' holds float64 values; class names, or numbers from 0, are needed"),
+            ({"x": X, "y": NAMED[:5]}, "'f.npz': 'y' has 5 rows, the samples 6"),
+            ({"x": X, "y": NAMED[:, None]}, "'f.npz': 'y' has 2 dimensions, 1 are needed"),
+            ({"x": X, "y": NAMED, "label_names": np.array(["ant", "bee", "catt"])},
+             "'y' holds the name 'cat', which is not in its list of labels; did you mean 'catt'?"),
+            ({"x": X, "y": NAMED, "candidates": np.ones((6, 4))}, "'f.npz' names 3 labels but uses 4"),
+            ({"x": X, "y": np.array([b"\xff"] * 6)}, "'f.npz': 'y' holds text that is not UTF-8"),
             ({"x": X, "Y": SETS * 2}, "'Y' should hold 1, 0 and, for what is not annotated, -1 only"),
             ({"x": X, "y": Y, "candidates": SETS * 0.5}, "'candidates' should hold 0 and 1 only"),
             ({"x": X, "y": Y, "candidates": SETS * (Y != 2)[:, None]}, "row 3 of 'candidates' names no candidate"),

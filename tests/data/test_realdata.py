@@ -34,7 +34,18 @@ def federation(text):
 
 
 def test_every_named_data_set_is_checked_here():
-    assert set(PUBLISHED) == set(DATASETS)
+    assert {*PUBLISHED, "clinc150"} == set(DATASETS)
+
+
+def test_clinc150(tmp_path):
+    read = load_dataset("clinc150", tmp_path)
+    assert (len(read.train), len(read.test), read.shape, len(read.labels)) == (15000, 4500, (1024,), 150)
+    assert {len(members) for members in read.groupings["coarse"].values()} == {15}
+    assert len(read.groupings["coarse"]) == 10
+    assert set(np.bincount(read.train.y)) == {100}
+    assert np.allclose(np.linalg.norm(read.train.x, axis=1), 1, atol=1e-5)
+    made = federation('[data]\ndataset = "clinc150"\nsamples = 900\npartition = { kind = "iid", sites = 2 }\n')
+    assert made.moments == {}  # hashed texts stay as they are
 
 
 @pytest.mark.parametrize("name", PUBLISHED)

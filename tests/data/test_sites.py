@@ -171,7 +171,7 @@ class TestViews:
             chances[np.arange(len(dataset.train)), (dataset.train.y + 3) % 10] = 1  # confused with the third next class
             return chances
 
-        view = CandidatesView(kind="candidates", generate="instance", rho=0.4)
+        view = CandidatesView(kind="candidates", generate="instance", rho=0.4, temperature=1.0)
         made = split(digits, view=view, samples=300, clean=clean)
         assert seen["rows"] == 300
         for site in made.sites.values():
@@ -207,6 +207,20 @@ class TestScaling:
         for site in split(numbered()).sites.values():
             assert site.train.x.mean(0).abs().max() < 1e-5
             assert site.train.x.std(0, correction=0) == pytest.approx(torch.ones(4), abs=1e-5)
+
+    def test_or_all_sites_have_those_of_their_training_rows_together(self):
+        dataset, common = numbered(), {"standardise": "federation", "unlabelled": 5}
+        dataset.train.x[::7, 2] = np.nan
+        raw, made = split(dataset, standardise="none", unlabelled=5), split(dataset, **common)
+        moments = fit_moments(dataset.train.x[[row for s in raw.sites.values() for row in rows_of(s.train)]])
+        for name, site in made.sites.items():
+            for part in ("train", "test"):
+                rows = rows_of(getattr(raw.sites[name], part))
+                expected = apply_moments(dataset.train.x[rows], moments)
+                assert np.allclose(getattr(site, part).x.numpy(), expected, atol=1e-5)
+        expected = apply_moments(dataset.train.x[raw.unlabelled[:, 0].int().numpy()], moments)
+        assert np.allclose(made.unlabelled.numpy(), expected, atol=1e-5)
+        assert not any(np.allclose(s.train.x.numpy().mean(0), 0, atol=1e-3) for s in made.sites.values())
 
     def test_images_are_left_as_they_are_unless_asked(self, digits):
         assert split(digits, samples=60).sites["site-0"].train.x.min() == -1
@@ -300,6 +314,13 @@ class TestRefusals:
         told = "site 'a' has no samples: all 30 are of classes that it does not know (it knows bee, cat)"
         assert str(caught.value) == told
 
+    def test_a_wrong_view_is_told_before_what_follows_from_it(self):
+        dataset = numbered(ward=np.repeat(np.array(["a", "b"]), 30))
+        dataset.train.y[:30] = 0
+        wrong = {"a": CoarseView(kind="coarse", correspondence={"low": ["bee", "catt"]})}
+        with pytest.raises(ConfigError, match=r"site 'a': correspondence, .*'catt' is not a label .* mean 'cat'\?$"):
+            split(dataset, {"kind": "natural", "by": "ward"}, views=wrong)
+
     def test_a_data_set_without_labels(self):
         with pytest.raises(DataError, match=r"'bare' has no labels: none of the arrays 'y', 'Y', 'candidates'"):
             split(Dataset("bare", Rows(np.ones((9, 2), np.float32)), None, (), False))
@@ -337,6 +358,16 @@ class TestOwnFiles:
         assert made.sites["farm"].train.truth is None
         for site in made.sites.values():
             assert site.train.x.mean(0).abs().max() < 1e-4  # each scaled by its own moments
+
+    def test_names_in_place_of_numbers(self, files, tmp_path):
+        numbered = read_sites(files, None, None, seed=0)
+        for name in ("exact", "coarse"):
+            arrays = dict(np.load(tmp_path / f"{name}.npz"))
+            np.savez(tmp_path / f"{name}.npz", x=arrays["x"], y=arrays["label_names"][arrays["y"]])
+        named = read_sites(files, None, None, seed=0)
+        assert named.space == numbered.space
+        for name, site in named.sites.items():
+            assert torch.equal(site.train.target, numbered.sites[name].train.target)
 
     def test_the_order_in_the_file_changes_nothing(self, files, tmp_path):
         np.savez(tmp_path / "other.npz", x=blobs(30)[0], y=blobs(30)[1], label_names=np.array(["cat", "yak", "ant"]))
@@ -379,7 +410,7 @@ class TestOwnFiles:
 
     def refusal(self, files, classes=None, test=None):
         with pytest.raises((ConfigError, DataError)) as caught:
-            read_sites(files, classes, test, 0)
+            read_sites(files, classes, test, 0).sound()
         return str(caught.value)
 
     def test_shapes_that_differ(self, files, tmp_path):

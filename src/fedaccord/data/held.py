@@ -1,0 +1,73 @@
+"""What the server holds of its own: samples taken out of a data set before it is split, and files."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedaccord.data.annotate import read_annotations
+from fedaccord.data.dataset import Dataset, Rows, from_arrays, read_npz
+from fedaccord.data.declarations import PerClass
+from fedaccord.data.registry import existing
+from fedaccord.data.scaling import Moments, apply_moments, pool_moments
+from fedaccord.errors import ConfigError, DataError
+from fedaccord.labels.declarations import ExactView
+from fedaccord.labels.space import LabelSpace
+
+
+def take_per_class(rows: Rows, wanted: PerClass, space: LabelSpace, seed: int) -> tuple[Rows, Rows]:
+    """Take the server's labelled samples out, so many of each class; the sites share the rest, without the reserve.
+
+    A class's samples are ordered once by the seed, so that fewer at the server are among those of more.
+    """
+    if rows.y is None:
+        raise ConfigError("server.labelled takes true classes, and the data set has none")
+    kept = wanted.reserve or wanted.per_class
+    order = np.random.default_rng(seed).permutation(len(rows))
+    taken, away = [], []
+    for column, name in enumerate(space):
+        of_class = order[rows.y[order] == column]
+        if len(of_class) < kept:
+            raise ConfigError(f"server.labelled asks for {kept} samples of '{name}', and there are {len(of_class)}")
+        taken.append(of_class[: wanted.per_class])
+        away.append(of_class[:kept])
+    rest = np.setdiff1d(np.arange(len(rows)), np.concatenate(away))
+    if not len(rest):
+        raise ConfigError("server.labelled takes every sample, so no site would have any")
+    return rows.take(np.sort(np.concatenate(taken))), rows.take(rest)
+
+
+def set_aside(rows: Rows, number: int | None, seed: int) -> tuple[Rows | None, Rows]:
+    """Take out what the server holds without labels; the sites share the rest."""
+    if number is None:
+        return None, rows
+    if number >= len(rows):
+        raise ConfigError(f"server.unlabelled asks for {number} of {len(rows)} samples, so no site would have any")
+    order = np.random.default_rng(seed).permutation(len(rows))
+    return rows.take(np.sort(order[:number])), rows.take(np.sort(order[number:]))
+
+
+def read_arrays(path: Path, where: str) -> Dataset:
+    """Read an .npz file of samples that `where` names."""
+    return from_arrays(read_npz(existing(path, where), where), str(path))
+
+
+def read_server_file(
+    path: Path, shape: tuple[int, ...], space: LabelSpace, moments: Sequence[Moments], where: str
+) -> tuple[Tensor, Tensor]:
+    """Read the server's samples and their classes from an .npz file; rows without a class are left out.
+
+    They are scaled by what all sites' training parts have together. A test file may mark its test rows.
+    """
+    file = read_arrays(path, where)
+    if file.shape != shape:
+        raise DataError(f"{where}: the samples of '{path}' have shape {file.shape}, the sites' have {shape}")
+    rows = file.test if file.test is not None and where == "server.test" else file.train
+    seen = read_annotations(rows, file.labels, ExactView(kind="exact"), space, f"{where}, {path.name}")
+    x = torch.from_numpy(apply_moments(seen.x, pool_moments(moments) if moments else None))
+    known = seen.target >= 0
+    return x[known], seen.target[known]

@@ -1,0 +1,175 @@
+"""What the server learns of coarse names from sites that share them: pooled counts, or the mean of their matrices.
+
+Sites that use the same coarse names form a group (methods.md 2.5). A site's answer is a J x K matrix of counts or
+shares; of a sum over sites the server needs no single one, so counts can be added up securely.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from fedaccord.aggregation.replies import Replies
+from fedaccord.labels.estimation import CORRESPONDENCE, average_columns, columns_of_counts, uniform_matrix
+from fedaccord.messages.checks import TensorSpec
+from fedaccord.messages.message import Message, SiteId
+from fedaccord.training.mixed_types import CONFIDENT, COUNTS
+from fedaccord.training.own_head import OWN_HEAD
+
+if TYPE_CHECKING:
+    from fedaccord.federation.server import Server, SiteCard
+
+COUNT = "count coarse names"  # the task
+SILENT_ROUNDS = "rounds without a confident sample"  # in the method's state
+
+
+def group_matrix(server: Server, card: SiteCard) -> Tensor | None:
+    """Return what is known of the names of a site's group; None for a group that was never asked."""
+    return server.state.method.tensors.get(f"{CORRESPONDENCE}/{card.names}")
+
+
+def tell_matrix(server: Server, card: SiteCard) -> Message:
+    """Return the brief's part for a site: its group's matrix, where there is one."""
+    matrix = group_matrix(server, card) if card.names else None
+    return Message() if matrix is None else Message({CORRESPONDENCE: matrix})
+
+
+def matrix_spec(server: Server, card: SiteCard) -> dict[str, TensorSpec]:
+    """Return what a reply holds beside the model where sites send their matrices."""
+    shape = (card.answers, len(server.space))
+    return {CORRESPONDENCE: TensorSpec(shape, torch.float32)} if card.names else {}
+
+
+@dataclass(frozen=True)
+class PooledCounts:
+    """A server step: EM on counts summed over the round's sites of each group, with the model as it is."""
+
+    exchanges: int = 5
+    smoothing: float = 0.0
+
+    def __call__(self, server: Server) -> None:
+        """Ask for counts so many times, each time under the matrix that the last counts gave."""
+        for sites in coarse_groups(server, server.draw()):
+            card = server.cards[sites[0]]
+            last = group_matrix(server, card)
+            start = uniform_matrix(card.answers, len(server.space))
+            matrix = start
+            for _ in range(self.exchanges):
+                answers = _ask(server, sites, {CORRESPONDENCE: matrix})
+                if not answers:
+                    break
+                counts = torch.stack([answer.clamp(min=0) for answer in answers.values()]).sum(0)
+                matrix = columns_of_counts(counts, start if last is None else last, self.smoothing)
+            else:
+                server.state.method.tensors[f"{CORRESPONDENCE}/{card.names}"] = matrix
+
+
+def average_estimates(server: Server) -> None:
+    """Make, as a server step, the mean of the estimates of the round's sites in each group (FedMT (E) + Average)."""
+    for sites in coarse_groups(server, server.draw()):
+        _average(server, server.cards[sites[0]], list(_ask(server, sites, {}).values()))
+
+
+def average_learned(server: Server) -> None:
+    """Make, as a server step, the mean of the matrices that the round's sites of each group have sent."""
+    if server.replies is None:
+        return
+    sent = dict(zip(server.replies.sites, server.replies.messages, strict=True))
+    for sites in coarse_groups(server, sent):
+        _average(server, server.cards[sites[0]], [sent[site].tensors[CORRESPONDENCE] for site in sites])
+
+
+def _average(server: Server, card: SiteCard, matrices: Sequence[Tensor]) -> None:
+    if not matrices:
+        return
+    last = group_matrix(server, card)
+    fallback = uniform_matrix(card.answers, len(server.space)) if last is None else last
+    mean = average_columns(matrices, [m.sum(0) > 0 for m in matrices], fallback)
+    server.state.method.tensors[f"{CORRESPONDENCE}/{card.names}"] = mean
+
+
+def _ask(server: Server, sites: Sequence[SiteId], told: dict[str, Tensor]) -> dict[SiteId, Tensor]:
+    """Ask a group's sites for a matrix each, with the model as it is now."""
+    tensors, card = server.tensors, server.cards[sites[0]]
+    briefs = {}
+    for site in sites:
+        model = server.recipe.sharing.outgoing(server.layout, tensors, server.cards[site].informs)
+        briefs[site] = Message(model | told)
+    spec = TensorSpec((card.answers, len(server.space)), torch.float32)
+    return {site: answer.tensors[COUNTS] for site, answer in server.ask(COUNT, briefs, {COUNTS: spec}).items()}
+
+
+def coarse_groups(server: Server, sites: Iterable[SiteId]) -> list[list[SiteId]]:
+    """Return the coarse ones among sites, those of the same names together."""
+    groups: dict[str, list[SiteId]] = {}
+    for site in sorted(sites):
+        if names := server.cards[site].names:
+            groups.setdefault(names, []).append(site)
+    return list(groups.values())
+
+
+@dataclass(frozen=True)
+class ConfidenceWatch:
+    """A server step that notes the share of confident samples, and warns when there are none."""
+
+    threshold: float
+    rounds: int
+
+    def __call__(self, server: Server) -> None:
+        """Count what this round's sites told; a silent site had no confident sample."""
+        replies = server.replies
+        told = [m.numbers.get(CONFIDENT, 0) for m in replies.messages] if replies is not None else []
+        samples = sum(server.cards[site].samples for site in server.draw())
+        share = min(1.0, sum(max(0.0, float(n)) for n in told) / max(1, samples))
+        server.figures[CONFIDENT] = share
+        kept = server.state.method.numbers
+        if share > 0:
+            kept[SILENT_ROUNDS] = 0
+            return
+        at = server.state.round + 1
+        kept[SILENT_ROUNDS] = int(kept.get(SILENT_ROUNDS, 0)) + 1
+        none = f"no sample of any site was above the threshold {self.threshold:g}"
+        hint = "lower method.threshold or give the server's model a method.warmup"
+        if kept[SILENT_ROUNDS] == self.rounds:
+            said = f"in every one of the {self.rounds} rounds {none}, so the sites' labels were never used"
+            server.warn(f"{said}; {hint}")
+        elif kept[SILENT_ROUNDS] == 1:
+            server.warn(f"in round {at} {none}; {hint}")
+
+
+def equal_weights(server: Server, replies: Replies) -> Replies:
+    """Let every site that replied count the same: the `weigh` slot."""
+    return replace(replies, weights=torch.ones_like(replies.weights))
+
+
+def head_spec(server: Server, card: SiteCard) -> dict[str, TensorSpec]:
+    """Return what a reply holds beside the model where sites share heads for their own names."""
+    names, width = card.answers or len(server.space), server.network.head.in_features
+    return {
+        f"{OWN_HEAD}/weight": TensorSpec((names, width), torch.float32),
+        f"{OWN_HEAD}/bias": TensorSpec((names,), torch.float32),
+    }
+
+
+def average_heads(server: Server) -> None:
+    """Average, as a server step, the heads of sites that use the same names, by the weights of their replies."""
+    if server.replies is None:
+        return
+    for names in sorted({server.cards[site].names for site in server.replies.sites}):
+        rows = [i for i, site in enumerate(server.replies.sites) if server.cards[site].names == names]
+        shares = (server.replies.weights[rows] / server.replies.weights[rows].sum()).float()
+        for part in ("weight", "bias"):
+            sent = torch.stack([server.replies.messages[i].tensors[f"{OWN_HEAD}/{part}"] for i in rows])
+            server.state.method.tensors[f"{OWN_HEAD}/{names}/{part}"] = torch.einsum("s,s...->...", shares, sent)
+
+
+def tell_head(server: Server, card: SiteCard) -> Message:
+    """Return the brief's part for a site: the head of its names, once there is one."""
+    kept = server.state.method.select(f"{OWN_HEAD}/{card.names}")
+    told = Message()
+    told.put(OWN_HEAD, kept)
+    return told

@@ -1,0 +1,172 @@
+"""FedMT: federated learning with mixed-type labels (Zhang et al. 2024; methods.md section 2), and its baselines.
+
+The server holds few samples labelled in the federation's classes and takes a supervised step each round; sites hold
+samples labelled in coarser names. What these names stand for is declared, estimated or learned.
+
+`fedmt+` is ours: the correspondence by EM on counts added up over the sites, pseudo-labels given the coarse label.
+`semifl` does not look at the coarse labels, `single` at no site at all; in `fedrep` and `fedtrans` sites train the
+encoder below heads for their own names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from fedaccord.aggregation.mean import mean
+from fedaccord.errors import ConfigError
+from fedaccord.federation import correspondences as names
+from fedaccord.federation.recipe import Recipe, ServerStep
+from fedaccord.federation.server import Server, SiteCard
+from fedaccord.federation.supervised import FineTuning, JointEncoder, SupervisedStep, keep_head
+from fedaccord.messages.checks import TensorSpec
+from fedaccord.messages.message import Message
+from fedaccord.methods.classic import combining, share_model, with_controls
+from fedaccord.methods.mixed_settings import (
+    FedMTSettings,
+    FedRepSettings,
+    FedTransSettings,
+    MixedSiteSettings,
+    SemiFLSettings,
+    SupercentreSettings,
+)
+from fedaccord.training.augment import Augmentation
+from fedaccord.training.mixed_types import Counting, MixedTypes
+from fedaccord.training.objectives import Objective, Proximal, Sum
+from fedaccord.training.own_head import OwnHead
+from fedaccord.training.solvers import SGD
+
+Brief = Callable[[Server, SiteCard], Message]
+Extras = Callable[[Server, SiteCard], Mapping[str, TensorSpec]]
+
+
+def fedmt(settings: FedMTSettings) -> Recipe:
+    """Return the recipe of `fedmt` and `fedmt+`."""
+    how, pooled = settings.correspondence, settings.estimator == "em-pool"
+    objective = replace(
+        _pseudo_labels(settings), projected=True, source=_source(how, pooled), lambda2=settings.lambda2,
+        posterior=settings.pseudo_label == "posterior", project_on=settings.project_on, smoothing=settings.smoothing,
+        sends_matrix=how == "learnable-average",
+    )  # fmt: skip
+    together = how.endswith("-average") or (how == "estimated" and pooled)
+    asked: tuple[ServerStep, ...] = ()
+    if how == "estimated" and pooled:
+        asked = (names.PooledCounts(settings.exchanges, settings.smoothing),)
+    elif how == "estimated-average":
+        asked = (names.average_estimates,)
+    return _federated(
+        settings, objective,
+        prepare=(_supervised(settings), *asked),
+        brief=names.tell_matrix if together else None,
+        extras=names.matrix_spec if how == "learnable-average" else None,
+        refine=(*([names.average_learned] if how == "learnable-average" else []), _watch(settings)),
+        tasks={names.COUNT: Counting(settings.threshold, settings.smoothing)},
+        correspondence="declared" if how == "known" else "own",
+    )  # fmt: skip
+
+
+def semifl(settings: SemiFLSettings) -> Recipe:
+    """Pseudo-labels alone, without the sites' coarse labels (SemiFL, Diao et al. 2022)."""
+    return _federated(settings, _pseudo_labels(settings), (_supervised(settings),), refine=(_watch(settings),))
+
+
+def single(settings: SupercentreSettings) -> Recipe:
+    """The server trains on its own labelled samples; no site does anything."""
+    return Recipe(settings, mean, trains="server", needs_labelled=True, prepare=(_supervised(settings),))
+
+
+def fedrep(settings: FedRepSettings) -> Recipe:
+    """Server and sites train one encoder at the same time, each below its own head (FedRep as compared by FedMT)."""
+    together = JointEncoder(_supervised(settings), settings.server_weight)
+    return _federated(settings, OwnHead(), (together.prepare,), refine=(together.refine,), ready=(_refuse_sets,))
+
+
+def fedtrans(settings: FedTransSettings) -> Recipe:
+    """Sites train a model of their own names; then the server fine-tunes it, with a new head, on its own samples."""
+    return _federated(
+        settings, OwnHead(shared=True), brief=names.tell_head, extras=names.head_spec, ready=(_refuse_sets,),
+        refine=(names.average_heads, keep_head, FineTuning(replace(_supervised(settings), cosine=False))),
+    )  # fmt: skip
+
+
+def _federated(
+    settings: MixedSiteSettings, objective: Objective, prepare: tuple[ServerStep, ...] = (),
+    brief: Brief | None = None, extras: Extras | None = None, refine: tuple[ServerStep, ...] = (),
+    ready: tuple[ServerStep, ...] = (), **slots: Any,
+) -> Recipe:  # fmt: skip
+    """Put a method's parts around the local solver and the aggregation that the settings ask for."""
+    if settings.local == "fedprox":
+        objective = Sum((objective, Proximal(settings.mu)))
+    recipe = Recipe(
+        settings, None, objective, sharing=share_model(settings), owners="all", needs_labelled=True,
+        weigh=names.equal_weights if settings.weights == "equal" else None, ready=(_refuse_tags, *ready), **slots,
+    )  # fmt: skip
+    recipe = combining(recipe, settings)
+    if settings.local == "scaffold":
+        recipe = with_controls(recipe)
+    return replace(
+        recipe, prepare=(*recipe.prepare, *prepare), refine=(*recipe.refine, *refine),
+        brief=_told(recipe.brief, brief), extras=_sent(recipe.extras, extras),
+    )  # fmt: skip
+
+
+def _told(first: Brief | None, second: Brief | None) -> Brief | None:
+    if first is None or second is None:
+        return first or second
+
+    def brief(server: Server, card: SiteCard) -> Message:
+        one, other = first(server, card), second(server, card)
+        return Message(one.tensors | other.tensors, one.numbers | other.numbers, one.words | other.words)
+
+    return brief
+
+
+def _sent(first: Extras | None, second: Extras | None) -> Extras | None:
+    if first is None or second is None:
+        return first or second
+    return lambda server, card: {**first(server, card), **second(server, card)}
+
+
+def _source(how: str, pooled: bool) -> str:
+    """Return where a site takes its matrix from."""
+    if how.startswith("learnable"):
+        return "learnable"
+    return {"known": "declared", "estimated-average": "brief"}.get(how, "brief" if pooled else "counts")
+
+
+def _pseudo_labels(settings: SemiFLSettings) -> MixedTypes:
+    return MixedTypes(
+        projected=False, threshold=settings.threshold, lambda1=settings.lambda1, mixup=settings.mixup,
+        batch=settings.batch, augmentation=_augmentation(settings),
+    )  # fmt: skip
+
+
+def _supervised(settings: SupercentreSettings) -> SupervisedStep:
+    return SupervisedStep(
+        lr=settings.server_lr or settings.lr, rounds=settings.rounds, cosine=settings.schedule == "cosine",
+        epochs=settings.server_epochs, warmup=settings.warmup, batch=settings.server_batch,
+        sgd=SGD(settings.momentum, settings.weight_decay, settings.clip), augmentation=_augmentation(settings),
+    )  # fmt: skip
+
+
+def _augmentation(settings: SupercentreSettings) -> Augmentation:
+    return Augmentation(settings.augment, settings.noise, settings.gaps, settings.word_dropout)
+
+
+def _watch(settings: SemiFLSettings) -> names.ConfidenceWatch:
+    return names.ConfidenceWatch(settings.threshold, settings.rounds)
+
+
+def _refuse_tags(server: Server) -> None:
+    _refuse(server, {"tags"}, "one label for each sample")
+
+
+def _refuse_sets(server: Server) -> None:
+    _refuse(server, {"candidates"}, "one name for each sample")
+
+
+def _refuse(server: Server, kinds: set[str], needed: str) -> None:
+    for site in server.trainers():
+        if server.cards[site].view in kinds:
+            raise ConfigError(f"the method needs {needed}, but site '{site}' has {server.cards[site].view}")

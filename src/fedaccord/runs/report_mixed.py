@@ -1,0 +1,71 @@
+"""The report's part on mixed-type labels: how sure the sites became, and what they take coarse names to stand for."""
+
+from __future__ import annotations
+
+import json
+
+from fedaccord.runs import page as parts
+from fedaccord.runs import report_figures as draw
+from fedaccord.runs.page import Figure, Html, decimal, listed, section, table
+from fedaccord.runs.reading import Run
+
+SHARES = {"confident": "confident samples of the sites", "server_accuracy": "the server's own samples, fitted"}
+MATRIX = {"matrix_error": "distance from the declared matrix", "matrix_change": "change since the site's last round"}
+
+
+def confidence(run: Run, figures: dict[str, Figure]) -> Html:
+    """Draw the share of confident samples and how well the server fits its own, over the rounds."""
+    curves = {
+        words: [(line.round, line.figures[name]) for line in run.of("round") if name in line.figures]
+        for name, words in SHARES.items()
+    }
+    if not any(curves.values()):
+        return Html("")
+    figures["confidence"] = _curves(curves, share=True)
+    said = (
+        "Confident samples are those whose pseudo-label is likelier than the threshold: without any, the sites teach "
+        "nothing. The server's accuracy is on the samples that it trains on."
+    )
+    return section("Pseudo-labels", said, parts.figure_box("confidence", "Shares over the rounds"))
+
+
+def found_correspondences(run: Run, figures: dict[str, Figure]) -> Html:
+    """Draw the matrices that were found out, and how they moved over the rounds."""
+    alike: dict[str, list[str]] = {}
+    for line in run.of("correspondence"):
+        alike.setdefault(json.dumps([line.names, line.matrix]), []).append(str(line.site))
+    if not alike:
+        return Html("")
+    options = {}
+    for number, (drawn, sites) in enumerate(alike.items()):
+        key, who = f"found-{number}", listed(sites, most=4)
+        names, matrix = json.loads(drawn)
+        figures[key] = draw.matrix_figure(names, run.federation.labels, matrix, f"Names used by {who}, as found out")
+        options[key] = who
+    said = "As estimated in the last round: how often a sample of a class (column) gets each name (row) of the site."
+    if len(options) == 1:
+        shown = [parts.figure_box(*next(iter(options.items())), "tailored")]
+    else:
+        shown = list(parts.figure_choice("Names of", options, "tailored"))
+    curves = {
+        words: [(line.round, line.mean[name]) for line in run.of("sites") if name in line.mean]
+        for name, words in MATRIX.items()
+    }
+    if any(curves.values()):
+        figures["matrix"] = _curves(curves, share=False)
+        norm = "Frobenius norm over the rounds, mean over sites"
+        shown += [Html(f"<h3>{norm}</h3>"), parts.figure_box("matrix", norm), _ends(curves)]
+    return section("What coarse names were found to stand for", said, *shown)
+
+
+def _ends(curves: dict[str, list[tuple[int, float]]]) -> Html:
+    rows = [(words, decimal(c[0][1]), decimal(c[-1][1])) for words, c in curves.items() if c]
+    return table(["Frobenius norm", "First", "Last"], rows, numbers={1, 2})
+
+
+def _curves(curves: dict[str, list[tuple[int, float]]], share: bool) -> Figure:
+    lines = []
+    for (words, curve), colour in zip(curves.items(), (draw.BLUE, draw.ORANGE), strict=False):
+        if curve:
+            lines.append(draw.curve_line(words, curve, {"width": 2.5, "color": colour}, showlegend=True))
+    return draw.over_rounds(lines, share)

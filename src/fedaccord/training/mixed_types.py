@@ -1,0 +1,207 @@
+"""What a site with coarse labels minimises in FedMT and SemiFL (methods.md 2.3).
+
+    loss = R_p + lambda2 * (L_fix + lambda1 * L_mix)
+
+`R_p` is the likelihood of the coarse label through the correspondence `M`; `L_fix` holds strongly changed confident
+samples to their pseudo-labels; `L_mix` mixes them with any others (Mixup).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from fedaccord.errors import ConfigError
+from fedaccord.labels.estimation import (
+    CORRESPONDENCE,
+    confident,
+    estimate_by_counts,
+    expected_counts,
+    frobenius,
+    logits_of_matrix,
+    matrix_of_logits,
+    uniform_matrix,
+)
+from fedaccord.labels.views import Coarse
+from fedaccord.messages.message import Message
+from fedaccord.models.predicting import predict_logits
+from fedaccord.seeds import derive
+from fedaccord.training.augment import Augmentation
+from fedaccord.training.batches import batches
+from fedaccord.training.local import has_batch_norm
+from fedaccord.training.objectives import Objective
+from fedaccord.training.work import FIGURES, Batch, LocalWork
+
+FREE = "correspondence logits"  # in a site's memory: the learnable matrix's free parameters
+HINT = 'use method.correspondence = "estimated"'
+CONFIDENT = "confident"
+COUNTS = "counts"
+
+
+def mix_loss(logits: Tensor, first: Tensor, second: Tensor, share: float) -> Tensor:
+    """Return Mixup's loss: `lam CE(f, first) + (1 - lam) CE(f, second)`."""
+    return share * F.cross_entropy(logits, first) + (1 - share) * F.cross_entropy(logits, second)
+
+
+def client_loss(projected: Tensor, fixed: Tensor, mixed: Tensor, lambda1: float, lambda2: float) -> Tensor:
+    """Return `R_p + lambda2 (L_fix + lambda1 L_mix)`."""
+    return projected + lambda2 * (fixed + lambda1 * mixed)
+
+
+@dataclass(frozen=True)
+class MixedTypes(Objective):
+    """FedMT's loss at a site; without `projected` it is SemiFL's, which does not look at the coarse labels."""
+
+    source: str = "declared"  # of M: the view, "counts": estimated here, "brief": told by the server, "learnable"
+    projected: bool = True
+    project_on: str = "confident"  # or "all" samples
+    posterior: bool = False  # pseudo-labels from `p_k M[coarse label, k]` instead of `p_k`
+    threshold: float = 0.95
+    lambda1: float = 1.0
+    lambda2: float = 1.0
+    mixup: float = 0.75
+    smoothing: float = 0.0
+    batch: int = 64
+    sends_matrix: bool = False
+    augmentation: Augmentation = field(default_factory=Augmentation)
+
+    def start(self, work: LocalWork) -> None:
+        """Make pseudo-labels with the received model, choose the confident samples, and see to the matrix."""
+        data = work.site.train
+        logits = predict_logits(work.model, data.x)
+        self._see_to_matrix(work, logits)
+        view = work.view
+        chances = view.posterior(logits, data.target) if self.posterior else torch.softmax(view.adjusted(logits), -1)
+        pseudo, sure = confident(chances, self.threshold)
+        every = torch.arange(len(data), device=sure.device) if work.rows is None else work.rows
+        chosen = every[sure[every]]
+        if len(chosen) == 1 and has_batch_norm(work.model):
+            chosen = chosen[:0]  # a batch of one sample has no variance
+        work.memory.numbers[f"{FIGURES}/{CONFIDENT}"] = len(chosen) / max(1, len(every))
+        scratch = work.scratch
+        scratch["pseudo"], scratch["sure"], scratch["confident"] = pseudo, sure, len(chosen)
+        if len(chosen) and self.lambda2:
+            drawn = torch.randint(len(every), (len(chosen),))
+            scratch["mix"] = self._mix_batches(work, every[drawn.to(every.device)])
+        work.rows = every if self.project_on == "all" else chosen
+
+    def loss(self, work: LocalWork, batch: Batch) -> Tensor:
+        """Return the loss of a batch; samples that are not confident have the projected term alone."""
+        scratch, rows, zero = work.scratch, batch.rows, batch.x.new_zeros(())
+        projected = self._projected(work, batch) if self.projected else zero
+        sure = scratch["sure"].index_select(0, rows)
+        x = batch.x if bool(sure.all()) else batch.x[sure]
+        if not self.lambda2 or len(x) <= int(has_batch_norm(work.model)):
+            return projected
+        pseudo = scratch["pseudo"].index_select(0, rows)[sure]
+        fixed = F.cross_entropy(self._z(work, self.augmentation.strong(x)), pseudo)
+        if not self.lambda1:
+            return client_loss(projected, fixed, zero, self.lambda1, self.lambda2)
+        partners = next(scratch["mix"])[: len(x)]
+        x, pseudo = x[: len(partners)], pseudo[: len(partners)]
+        share = float(_beta(self.mixup))
+        blend = share * x + (1 - share) * work.site.train.x.index_select(0, partners)
+        mixed = mix_loss(self._z(work, blend), pseudo, scratch["pseudo"].index_select(0, partners), share)
+        return client_loss(projected, fixed, mixed, self.lambda1, self.lambda2)
+
+    def finish(self, work: LocalWork, reply: Message) -> None:
+        """Tell how many samples were confident; keep the learnable matrix, and send it where it is averaged."""
+        reply.numbers[CONFIDENT] = work.scratch["confident"]
+        if self.source == "learnable" and isinstance(work.view, Coarse):
+            work.memory.tensors[FREE] = work.own[0].detach().clone()
+            self._keep(work, matrix_of_logits(work.own[0]).detach())
+        if self.sends_matrix and isinstance(work.view, Coarse):
+            reply.tensors[CORRESPONDENCE] = work.memory.tensors[CORRESPONDENCE]
+
+    def _projected(self, work: LocalWork, batch: Batch) -> Tensor:
+        view = work.view
+        if self.source == "learnable" and isinstance(view, Coarse):
+            view = view.with_matrix(matrix_of_logits(work.own[0])).with_offset(view.offset)
+        return view.mean_nll(work.model(self.augmentation.weak(batch.x)), batch.target)
+
+    def _z(self, work: LocalWork, x: Tensor) -> Tensor:
+        return work.view.adjusted(work.model(x))
+
+    def _see_to_matrix(self, work: LocalWork, logits: Tensor) -> None:
+        """Put the round's matrix into the view and into what the site keeps."""
+        view, told = work.view, work.brief.tensors.get(CORRESPONDENCE)
+        if not isinstance(view, Coarse):
+            return
+        if self.source == "declared":
+            if self.projected and view.groups is None:
+                raise ConfigError(f"site '{work.site.name}' does not know what its coarse names stand for; {HINT}")
+            return
+        device = logits.device
+        last = work.memory.tensors.get(CORRESPONDENCE, uniform_matrix(len(view.answers), len(view.space)))
+        if self.source == "learnable":
+            if told is not None:
+                free = logits_of_matrix(told)
+            elif FREE in work.memory.tensors:
+                free = work.memory.tensors[FREE]
+            else:
+                free = 0.01 * torch.randn(last.shape)
+            work.own = [free.detach().clone().to(device).requires_grad_()]
+            matrix = matrix_of_logits(free)
+        elif self.source == "brief":
+            matrix = last if told is None else told
+        else:
+            target = work.site.train.target
+            matrix, _ = estimate_by_counts(
+                torch.softmax(logits, -1), target, self.threshold, last.to(device), self.smoothing
+            )
+        self._keep(work, matrix.cpu())
+        work.view = view.with_matrix(matrix.to(device)).with_offset(view.offset)
+
+    def _keep(self, work: LocalWork, matrix: Tensor) -> None:
+        """Remember the matrix, how far it moved and, where the truth is declared, how far it is from that."""
+        figures, matrix = work.memory.numbers, matrix.cpu()
+        before = work.memory.tensors.get(CORRESPONDENCE)
+        if before is not None:
+            figures[f"{FIGURES}/matrix_change"] = frobenius(matrix, before)
+        declared = work.site.view
+        if isinstance(declared, Coarse) and declared.groups is not None:
+            figures[f"{FIGURES}/matrix_error"] = frobenius(matrix, declared.matrix)
+        work.memory.tensors[CORRESPONDENCE] = matrix
+
+    def _mix_batches(self, work: LocalWork, partners: Tensor) -> Iterator[Tensor]:
+        """Yield batches of mixing partners without end: as many as a batch of confident samples has, or more."""
+        generator = torch.Generator().manual_seed(derive(work.seed, "mix", work.site.name, work.round))
+        single = has_batch_norm(work.model)
+        while True:
+            for order in batches(len(partners), self.batch, generator, epochs=1, drop_single=single):
+                yield partners[order.to(partners.device)]
+
+
+@dataclass(frozen=True)
+class Counting:
+    """A site's answer to the server's question about its coarse names: one J x K matrix, and no sample.
+
+    With a matrix in the brief it holds the E-step's counts under that matrix, otherwise variant E's own estimate with
+    zeros in the columns that no confident sample fills.
+    """
+
+    threshold: float = 0.95
+    smoothing: float = 0.0
+
+    def __call__(self, work: LocalWork) -> Message:
+        """Answer with the model as it was sent."""
+        view, target = work.view, work.site.train.target
+        assert isinstance(view, Coarse)
+        chances = torch.softmax(predict_logits(work.model, work.site.train.x), -1)
+        told = work.brief.tensors.get(CORRESPONDENCE)
+        if told is not None:
+            answer = expected_counts(chances, target, told.to(chances.device))
+        else:
+            empty = torch.zeros(len(view.answers), len(view.space), device=chances.device)
+            answer, _ = estimate_by_counts(chances, target, self.threshold, empty, self.smoothing)
+        return Message({COUNTS: answer.cpu()})
+
+
+def _beta(a: float) -> Tensor:
+    """Draw from Beta(a, a) by two gamma draws; torch.distributions would cost half a second of start-up."""
+    two = torch._standard_gamma(torch.full((2,), a))
+    return two[0] / two.sum().clamp(min=1e-12)

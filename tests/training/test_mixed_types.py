@@ -1,0 +1,246 @@
+"""FedMT's loss at a site: example 2.B, which samples it takes, what it keeps, and the edge cases of methods.md 2.11."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from fedaccord.errors import ConfigError
+from fedaccord.labels.estimation import CORRESPONDENCE
+from fedaccord.labels.views import Coarse
+from fedaccord.messages.message import Message
+from fedaccord.messages.names import SILENT
+from fedaccord.training.augment import Augmentation
+from fedaccord.training.local import seeded, train_locally
+from fedaccord.training.mixed_types import COUNTS, FREE, Counting, MixedTypes, client_loss, mix_loss
+from fedaccord.training.objectives import Proximal, Sum
+from fedaccord.training.settings import TrainingSettings
+from fedaccord.training.solvers import SGD
+from fedaccord.training.work import Batch
+from small_federation import SPACE, exact, pets_or_cattle, site, small_network, work_for
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+PLAIN = Augmentation("none")
+SETTINGS = TrainingSettings(batch=8, epochs=2, lr=0.1)
+
+
+def taught_network(batch_norm=False):
+    """A network that knows the three clouds of points well."""
+    network, data = small_network(batch_norm), site("teacher", samples=90)
+    work = work_for(data, network)
+    with seeded(0):
+        train_locally(work, MixedTypes(threshold=0, project_on="all", lambda2=0), SGD(0.9), TrainingSettings(epochs=8))
+    return network
+
+
+def started(objective, data=None, network=None, **more):
+    work = work_for(data or site("a", samples=40, view=pets_or_cattle()), network or taught_network(), **more)
+    with seeded(1):
+        objective.start(work)
+    return work
+
+
+def trained(objective, work):
+    with seeded(1):
+        return train_locally(work, objective, SGD(0.9), SETTINGS)
+
+
+def log(*p):
+    return torch.tensor([p]).log()
+
+
+def test_example_2b():
+    mixed = mix_loss(log(0.6, 0.3, 0.1), torch.tensor([0]), torch.tensor([2]), 0.7)
+    fixed = nn.functional.cross_entropy(log(0.8, 0.1, 0.1), torch.tensor([0]))
+    assert mixed.item() == pytest.approx(1.048353, abs=1e-6)
+    assert fixed.item() == pytest.approx(0.223144, abs=1e-6)
+    assert client_loss(torch.tensor(0.356675), fixed, mixed, 1.0, 1 / 16).item() == pytest.approx(0.436144, abs=1e-6)
+
+
+class TestWhichSamples:
+    def test_only_confident_ones_train(self):
+        work = started(MixedTypes(threshold=0.9))
+        p = torch.softmax(work.model(work.site.train.x), -1).amax(-1)
+        assert work.rows.tolist() == (p > 0.9).nonzero().flatten().tolist()
+        assert 0 < len(work.rows) < 40
+        assert work.memory.numbers["figures/confident"] == len(work.rows) / 40
+
+    def test_without_a_confident_sample_the_site_stays_silent_and_its_model_as_it_was(self):
+        work = work_for(site("a", view=pets_or_cattle()), small_network())
+        reply = trained(MixedTypes(source="counts", threshold=0.999), work)
+        assert SILENT in reply.words
+        assert reply.tensors == {}
+        assert work.memory.numbers["figures/confident"] == 0
+        assert all(torch.equal(now, before) for now, before in zip(work.parameters, work.received, strict=True))
+
+    def test_a_single_confident_sample_is_no_batch_for_batch_norm(self):
+        for batch_norm, silent in ((True, True), (False, False)):
+            network = small_network(batch_norm)
+            data = site("a", samples=12, view=pets_or_cattle())
+            top = torch.softmax(network.eval()(data.train.x), -1).amax(-1).detach().sort().values
+            work = work_for(data, network)
+            reply = trained(MixedTypes(threshold=float((top[-1] + top[-2]) / 2)), work)
+            assert (SILENT in reply.words) is silent
+
+    def test_projected_on_all_it_never_stays_silent_and_pseudo_labels_still_want_confidence(self):
+        work = work_for(site("a", samples=40, view=pets_or_cattle()), small_network())
+        reply = trained(MixedTypes(threshold=0.999, project_on="all"), work)
+        assert SILENT not in reply.words
+        assert reply.numbers["confident"] == 0
+        alone = work_for(site("a", samples=40, view=pets_or_cattle()), small_network())
+        trained(MixedTypes(threshold=0.999, project_on="all", lambda2=0), alone)
+        assert all(torch.equal(a, b) for a, b in zip(work.parameters, alone.parameters, strict=True))
+
+    def test_samples_without_annotation_take_no_part(self):
+        data = site("a", samples=40, view=pets_or_cattle())
+        data.train.target[::2] = -1
+        work = work_for(data, taught_network())
+        work.rows = (data.train.target >= 0).nonzero().flatten()
+        with seeded(1):
+            MixedTypes(threshold=0.5).start(work)
+        assert (work.rows % 2 == 1).all()
+
+
+class TestPseudoLabels:
+    def test_the_posterior_never_contradicts_the_coarse_label(self):
+        network = small_network()  # knows nothing, so its own guesses often do
+        paper = started(MixedTypes(threshold=0), network=network)
+        posterior = started(MixedTypes(threshold=0, posterior=True), network=network)
+        target = paper.site.train.target
+        groups = torch.tensor([0, 0, 1])
+        assert not torch.equal(groups[paper.scratch["pseudo"]], target)
+        assert torch.equal(groups[posterior.scratch["pseudo"]], target)
+
+    def test_they_are_made_once_by_the_model_as_it_was_received(self):
+        work = started(MixedTypes(threshold=0.5))
+        before = work.scratch["pseudo"].clone()
+        with torch.no_grad():
+            for parameter in work.parameters:
+                parameter.add_(1.0)
+        assert torch.equal(work.scratch["pseudo"], before)
+
+
+class TestLoss:
+    def test_each_weight_adds_its_term(self):
+        x = site("a", samples=40, view=pets_or_cattle()).train
+        losses = {}
+        for lambda1, lambda2 in ((0, 1), (0, 3), (2, 1)):
+            objective = MixedTypes(threshold=0.2, lambda1=lambda1, lambda2=lambda2, augmentation=PLAIN)
+            work = started(objective)
+            rows = work.rows[:8]
+            with seeded(2):
+                losses[lambda1, lambda2] = objective.loss(work, Batch(rows, x.x[rows], x.target[rows])).item()
+        z = work.model(x.x[rows])
+        projected = work.view.mean_nll(z, x.target[rows]).item()
+        fixed = nn.functional.cross_entropy(z, work.scratch["pseudo"][rows]).item()
+        assert losses[0, 1] == pytest.approx(projected + fixed, abs=1e-5)
+        assert losses[0, 3] == pytest.approx(projected + 3 * fixed, abs=1e-5)
+        assert losses[2, 1] > losses[0, 1] + 0.01
+
+    def test_semifl_does_not_look_at_coarse_labels(self):
+        models = []
+        for flipped in (False, True):
+            data = site("a", samples=40, view=pets_or_cattle())
+            if flipped:
+                data.train.target.copy_(1 - data.train.target)
+            work = work_for(data, taught_network())
+            trained(MixedTypes(projected=False, threshold=0.5), work)
+            models.append(torch.cat([p.detach().flatten() for p in work.parameters]))
+        assert torch.equal(*models)
+
+    def test_an_exact_site_is_taught_its_own_labels(self):
+        data = site("a", samples=40, view=exact())
+        data.train.target.copy_((data.train.target + 1) % 3)  # not what the model thinks
+        work = work_for(data, taught_network())
+        for _ in range(4):
+            trained(MixedTypes(source="counts", threshold=0.3, posterior=True), work)
+        assert (work.model(data.train.x).argmax(-1) == data.train.target).float().mean() > 0.8
+        assert CORRESPONDENCE not in work.memory.tensors
+
+
+class TestMatrix:
+    TRUTH = pets_or_cattle().matrix
+
+    def test_counts_come_close_and_are_kept_with_their_error_and_change(self):
+        work = started(MixedTypes(source="counts", threshold=0.5))
+        found = work.memory.tensors[CORRESPONDENCE]
+        assert work.memory.numbers["figures/matrix_error"] == pytest.approx(float((found - self.TRUTH).norm()))
+        assert work.memory.numbers["figures/matrix_error"] < 0.5
+        assert "figures/matrix_change" not in work.memory.numbers
+        again = started(MixedTypes(source="counts", threshold=0.5), memory=work.memory)
+        assert again.memory.numbers["figures/matrix_change"] == 0
+        assert torch.equal(again.view.matrix, found)
+
+    def test_the_declared_matrix_is_not_looked_at(self):
+        other = Coarse(SPACE, {"pet": ["cow"], "cattle": ["cat", "dog"]})  # wrong, on the same annotations
+        data, lying = site("a", samples=40, view=pets_or_cattle()), site("a", samples=40, view=pets_or_cattle())
+        object.__setattr__(lying, "view", other)
+        results = []
+        for one in (data, lying):
+            work = work_for(one, taught_network())
+            work.view = one.view.with_matrix(None)
+            trained(MixedTypes(source="counts", threshold=0.5), work)
+            results.append(torch.cat([p.detach().flatten() for p in work.parameters]))
+        assert torch.equal(*results)
+
+    def test_a_matrix_in_the_brief_is_used(self):
+        told = torch.tensor([[0.9, 0.9, 0.2], [0.1, 0.1, 0.8]])
+        work = started(MixedTypes(source="brief", threshold=0.5), brief=Message({CORRESPONDENCE: told}))
+        assert torch.equal(work.view.matrix, told)
+        assert torch.equal(work.memory.tensors[CORRESPONDENCE], told)
+
+    def test_a_learnable_matrix_learns_is_kept_and_goes_on(self):
+        work = work_for(site("a", samples=40, view=pets_or_cattle()), taught_network())
+        trained(MixedTypes(source="learnable", threshold=0.5), work)
+        first = work.memory.tensors[CORRESPONDENCE]
+        errors = [work.memory.numbers["figures/matrix_error"]]
+        assert torch.allclose(first.sum(0), torch.ones(3))
+        for _ in range(3):
+            free = work.memory.tensors[FREE]
+            work = work_for(work.site, taught_network(), memory=work.memory)
+            reply = trained(MixedTypes(source="learnable", threshold=0.5), work)
+            assert not torch.equal(work.memory.tensors[FREE], free)
+            errors.append(work.memory.numbers["figures/matrix_error"])
+        assert errors == sorted(errors, reverse=True)
+        assert CORRESPONDENCE not in reply.tensors
+
+    def test_a_learnable_matrix_starts_from_the_mean_it_is_told_and_sends_its_own(self):
+        told = torch.tensor([[0.9, 0.9, 0.2], [0.1, 0.1, 0.8]])
+        objective = MixedTypes(source="learnable", threshold=0.5, sends_matrix=True)
+        work = started(objective, brief=Message({CORRESPONDENCE: told}))
+        assert torch.allclose(torch.softmax(work.own[0], 0), told, atol=1e-6)
+        work = work_for(work.site, taught_network(), brief=Message({CORRESPONDENCE: told}))
+        reply = trained(objective, work)
+        assert reply.tensors[CORRESPONDENCE].shape == (2, 3)
+        assert not torch.equal(reply.tensors[CORRESPONDENCE], told)
+
+    def test_a_pull_towards_the_model_leaves_the_matrix_free(self):
+        moved = []
+        for mu in (0.0, 1e4):
+            work = work_for(site("a", samples=40, view=pets_or_cattle()), taught_network(), lr=1e-5)
+            trained(Sum((MixedTypes(source="learnable", threshold=0.5), Proximal(mu))), work)
+            moved.append(work.memory.tensors[FREE])
+        assert torch.allclose(moved[0], moved[1], atol=1e-6)
+
+    def test_names_alone_cannot_be_known(self):
+        data = site("a", samples=40, view=pets_or_cattle())
+        object.__setattr__(data, "view", Coarse(SPACE, names=["pet", "cattle"]))
+        with pytest.raises(ConfigError, match=r"site 'a' does not know what .*correspondence = \"estimated\""):
+            started(MixedTypes(threshold=0.5), data)
+
+
+class TestCounting:
+    def work(self, **more):
+        return work_for(site("a", samples=40, view=pets_or_cattle()), taught_network(), **more)
+
+    def test_under_a_told_matrix_every_annotated_sample_is_counted_once(self):
+        counts = Counting()(self.work(brief=Message({CORRESPONDENCE: torch.full((2, 3), 0.5)}))).tensors[COUNTS]
+        target = self.work().site.train.target
+        assert counts.sum(1).tolist() == pytest.approx(torch.bincount(target).tolist(), rel=1e-5)
+
+    def test_otherwise_it_is_the_sites_own_estimate_with_zeros_where_it_has_none(self):
+        alone = Counting(threshold=0.9)(self.work()).tensors[COUNTS]
+        assert all(total == pytest.approx(1) or total == 0 for total in alone.sum(0).tolist())
+        assert Counting(threshold=0.99999)(self.work()).tensors[COUNTS].sum() == 0
