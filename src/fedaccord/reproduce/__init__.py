@@ -1,0 +1,1 @@
+"""A paper's tables, run cell by cell, its figures beside ours."""

@@ -1,0 +1,121 @@
+"""A table is made of cells: one experiment of one contestant on one seed. Importable without torch."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+from fedaccord import __version__
+from fedaccord.errors import RunFolderError
+
+Size = Literal["quick", "default", "full"]
+Row = tuple[str, ...]
+Result = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run of a table: which row it counts for, on which seed, and the experiment as its file would say it."""
+
+    row: Row
+    seed: int
+    experiment: Mapping[str, Any]
+
+    @property
+    def key(self) -> str:
+        """The cell's name."""
+        return "/".join((*self.row, f"seed-{self.seed}"))
+
+    @cached_property
+    def table(self) -> dict[str, Any]:
+        """The experiment with the cell's seed."""
+        return {**self.experiment, "seed": self.seed}
+
+    @cached_property
+    def digest(self) -> str:
+        """What the result depends on, in short: a kept result of another digest is not this cell's."""
+        content = json.dumps([__version__, self.table], sort_keys=True)
+        return hashlib.sha256(content.encode()).hexdigest()[:16]
+
+
+class KeptCells:
+    """Finished cells in a folder, one small file each, so that a cut run goes on where it was."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder / "cells"
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise RunFolderError(f"cannot write to {folder}: {error.strerror}") from None
+
+    def find(self, cell: Cell) -> Result | None:
+        """Return the kept result of a cell; None where there is none, or one of another experiment or version."""
+        try:
+            kept = json.loads(self._file(cell).read_text(encoding="utf-8"))
+            return dict(kept["result"]) if kept["digest"] == cell.digest else None
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+
+    def keep(self, cell: Cell, result: Result) -> None:
+        """Write a finished cell so that no half of it ever stands there."""
+        content = {"key": cell.key, "digest": cell.digest, "experiment": cell.table, "result": result}
+        half = self._file(cell).with_suffix(".tmp")
+        try:
+            half.write_text(json.dumps(content, indent=1), encoding="utf-8")
+            half.replace(self._file(cell))
+        except OSError as error:
+            raise RunFolderError(f"cannot write {self._file(cell)}: {error.strerror}") from None
+
+    def _file(self, cell: Cell) -> Path:
+        name = re.sub(r"[^\w.+-]+", "_", cell.key)
+        short = hashlib.sha256(cell.key.encode()).hexdigest()[:6]  # two names may become one by the line above
+        return self.folder / f"{name}-{short}.json"
+
+
+@dataclass
+class Results:
+    """The finished cells of a table, by row and seed."""
+
+    cells: dict[Row, dict[int, Result]] = field(default_factory=dict)
+    failed: dict[str, str] = field(default_factory=dict)  # cell -> reason
+
+    def add(self, cell: Cell, result: Result) -> None:
+        """Add a finished cell."""
+        self.cells.setdefault(cell.row, {})[cell.seed] = result
+
+    def values(self, row: Row, figure: str = "global.accuracy", when: str = "final") -> dict[int, float]:
+        """Return a figure of a row by seed: `figure` as in "sites.mean.accuracy", `when` is "final" or "best"."""
+        found = {seed: look_up(result[when], figure) for seed, result in self.cells.get(row, {}).items()}
+        return {seed: value for seed, value in sorted(found.items()) if value is not None}
+
+    def seconds(self) -> float:
+        """Return the time all cells took together, on one core each."""
+        return sum(result["seconds"] for by_seed in self.cells.values() for result in by_seed.values())
+
+    def __len__(self) -> int:
+        return sum(map(len, self.cells.values()))
+
+
+def look_up(figures: Mapping[str, Any], path: str) -> float | None:
+    """Return the number at a dotted path in nested figures; None where there is none."""
+    at: Any = figures
+    for part in path.split("."):
+        if not isinstance(at, Mapping) or part not in at:
+            return None
+        at = at[part]
+    return float(at) if isinstance(at, int | float) else None
+
+
+def in_order(*parts: Iterable[Cell]) -> list[Cell]:
+    """Return the cells of a table's parts, each once, part by part.
+
+    Within a part seeds are outermost, so that a cut run has complete pairs of the first seeds.
+    """
+    ordered = [cell for part in parts for cell in sorted(part, key=lambda cell: cell.seed)]
+    return list({cell.key: cell for cell in ordered}.values())

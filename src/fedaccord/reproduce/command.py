@@ -1,0 +1,121 @@
+"""`fedaccord reproduce`: runs what is missing of a table, shows how far it is, and writes its page."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import platform
+import time
+from pathlib import Path
+
+import torch
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from fedaccord import __version__
+from fedaccord.errors import ConfigError
+from fedaccord.reproduce.cells import Cell, KeptCells, Results, Size
+from fedaccord.reproduce.pages import Chapter, to_html, to_markdown
+from fedaccord.reproduce.registry import Table, find_table
+from fedaccord.reproduce.runner import run_cells
+from fedaccord.runs.lock import FolderLock
+from fedaccord.runs.page import duration, write_page
+from fedaccord.stopping import Stopped, signals_stop
+
+SECONDS_BETWEEN_LINES = 30.0
+
+
+def reproduce_table(name: str, size: Size, out: Path, workers: int | None, console: Console) -> tuple[Path, Results]:
+    """Run a table and write its page as table.html and table.md; returns the page and the results."""
+    table = find_table(name)
+    cells = list(table.cells(size))
+    _check_data(cells)
+    kept, lock = KeptCells(out), FolderLock(out)
+    lanes = workers or os.cpu_count() or 1
+    start = time.monotonic()
+    try:
+        with signals_stop(), _Shown(name, len(cells), console) as shown:
+            results = run_cells(cells, kept, lanes, shown.told)
+    except Stopped as stopped:
+        results = _finished(cells, kept)
+        write_table(table, name, size, out, results, len(cells))
+        stopped.args = (f"{stopped}: {len(results)} of {len(cells)} cells are kept in {out}; the same command goes on",)
+        raise
+    finally:
+        lock.release()
+    page = write_table(table, name, size, out, results, len(cells))
+    for key, reason in results.failed.items():
+        console.print(f"cell {key} failed: {reason}", highlight=False, markup=False, soft_wrap=True)
+    console.print(f"{len(results)} of {len(cells)} cells in {duration(time.monotonic() - start)}", highlight=False)
+    return page, results
+
+
+def write_table(table: Table, name: str, size: Size, out: Path, results: Results, planned: int) -> Path:
+    """Write the page of what is finished; returns the HTML file."""
+    how = "" if size == "default" else f" --{size}"
+    command = f"fedaccord reproduce {name}{how}"
+    about = Chapter(
+        "How these figures came about",
+        [
+            f"Made by `{command}` with fedaccord {__version__} on {datetime.date.today():%Y-%m-%d}: torch "
+            f"{torch.__version__.partition('+')[0]}, Python {platform.python_version()}, {os.cpu_count()} cores. "
+            f"{len(results)} of {planned} cells are finished; they took {duration(results.seconds())} of one core's "
+            "time.",
+            *([f"{len(results.failed)} cells failed: {'; '.join(results.failed)}."] if results.failed else []),
+        ],
+    )
+    chapters = [*table.chapters(results, size), about]
+    write_page(out / "table.md", to_markdown(table.TITLE, chapters))
+    return write_page(out / "table.html", to_html(table.TITLE, chapters))
+
+
+def _finished(cells: list[Cell], kept: KeptCells) -> Results:
+    results = Results()
+    for cell in cells:
+        if (found := kept.find(cell)) is not None:
+            results.add(cell, found)
+    return results
+
+
+def _check_data(cells: list[Cell]) -> None:
+    """Refuse at once if a data set is not there, instead of failing cell by cell."""
+    from fedaccord.data.registry import DATA_VARIABLE, dataset_files
+
+    for dataset in {cell.experiment["data"]["dataset"] for cell in cells if "data" in cell.experiment}:
+        folder = Path(os.environ.get(DATA_VARIABLE, "."))
+        for file in dataset_files(dataset, folder):
+            if not file.exists():
+                raise ConfigError(f"'{file.name}' is not there; give the data folder by --data or {DATA_VARIABLE}")
+
+
+class _Shown:
+    """Shows how many cells are done: a bar in a terminal, now and then a line elsewhere."""
+
+    def __init__(self, name: str, total: int, console: Console) -> None:
+        self.name, self.total, self.console = name, total, console
+        self.done, self.ran, self.last, self.start = 0, 0, 0.0, time.monotonic()
+        self.bar = Progress(
+            TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(),
+            TextColumn("{task.fields[cell]}"), console=console, disable=not console.is_terminal,
+        )  # fmt: skip
+        self.task = self.bar.add_task(f"reproduce {name}", total=total, cell="")
+
+    def __enter__(self) -> _Shown:
+        self.bar.start()
+        return self
+
+    def __exit__(self, *problem: object) -> None:
+        self.bar.stop()
+
+    def told(self, cell: Cell, ran: bool) -> None:
+        """Show a finished or kept cell."""
+        self.done += 1
+        self.ran += ran
+        self.bar.update(self.task, advance=1, cell=cell.key)
+        now = time.monotonic()
+        is_due = now - self.last > SECONDS_BETWEEN_LINES or self.done == self.total
+        if not self.console.is_terminal and ran and is_due:
+            self.last = now
+            left = (now - self.start) / self.ran * (self.total - self.done)
+            self.console.print(f"reproduce {self.name}: {self.done} of {self.total} cells, about {duration(left)} left",
+                               highlight=False, soft_wrap=True)  # fmt: skip

@@ -1,0 +1,119 @@
+"""A table's page, written once and rendered twice: HTML to look at, Markdown to put beside other documents."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fedaccord.runs import page as html
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A table of text; the first column names the row, the others are figures unless they are `words`."""
+
+    head: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    words: bool = False
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One line of a chart: values with a spread over x."""
+
+    name: str
+    x: Sequence[float]
+    y: Sequence[float]
+    spread: Sequence[float] | None = None
+
+
+@dataclass(frozen=True)
+class Chart:
+    """Curves over a common axis; only on the HTML page."""
+
+    title: str
+    x_title: str
+    y_title: str
+    curves: Sequence[Curve]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A statement of the paper or a bar of ours, whether it holds here, and the figures that say so."""
+
+    statement: str
+    holds: bool | None  # None: not measured
+    figures: str
+
+
+Block = str | Grid | Chart
+
+
+@dataclass(frozen=True)
+class Chapter:
+    """A titled part of a page."""
+
+    title: str
+    blocks: Sequence[Block]
+
+
+def findings_grid(findings: Iterable[Finding]) -> Grid:
+    """Return findings as a table."""
+    verdict = {True: "holds", False: "does not hold", None: "not measured"}
+    rows = [(f.statement, verdict[f.holds], f.figures) for f in findings]
+    return Grid(("statement", "here", "figures"), rows, words=True)
+
+
+def to_markdown(title: str, chapters: Iterable[Chapter]) -> str:
+    """Write the page as Markdown; charts are left out."""
+    lines = [f"# {title}"]
+    for chapter in chapters:
+        lines += ["", f"## {chapter.title}"]
+        for block in chapter.blocks:
+            if isinstance(block, str):
+                lines += ["", block]
+            elif isinstance(block, Grid):
+                lines += ["", _row(block.head), _row(["---"] * len(block.head)), *map(_row, block.rows)]
+    return "\n".join(lines) + "\n"
+
+
+def to_html(title: str, chapters: Iterable[Chapter]) -> str:
+    """Write the page as one self-contained HTML file."""
+    figures: dict[str, html.Figure] = {}
+    body = [html.Html(f"<header><h1>{html.text(title)}</h1></header>")]
+    for chapter in chapters:
+        body.append(html.section(chapter.title, *(_block(block, figures) for block in chapter.blocks)))
+    return html.page(title, body, figures)
+
+
+def _block(block: Block, figures: dict[str, html.Figure]) -> str:
+    if isinstance(block, str):
+        return block
+    if isinstance(block, Grid):
+        numbers = () if block.words else range(1, len(block.head))
+        return html.table(block.head, block.rows, numbers)
+    key = f"chart-{len(figures)}"
+    figures[key] = _chart_figure(block)
+    return html.figure_box(key, block.title)
+
+
+def _chart_figure(chart: Chart) -> dict[str, Any]:
+    def trace(curve: Curve) -> dict[str, Any]:
+        line: dict[str, Any] = {"type": "scatter", "mode": "lines+markers", "name": curve.name}
+        line |= {"x": [*curve.x], "y": [*curve.y]}
+        if curve.spread is not None:
+            line["error_y"] = {"type": "data", "array": [*curve.spread], "thickness": 1, "width": 3}
+        return line
+
+    layout: Mapping[str, Any] = {
+        "title": {"text": chart.title},
+        "xaxis": {"title": {"text": chart.x_title}},
+        "yaxis": {"title": {"text": chart.y_title}},
+        "legend": {"orientation": "h", "y": -0.25},
+    }
+    return {"data": [trace(curve) for curve in chart.curves], "layout": dict(layout)}
+
+
+def _row(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"

@@ -1,0 +1,51 @@
+"""Which tables can be reproduced; importable without torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Protocol, cast
+
+from fedaccord.errors import ConfigError, did_you_mean
+from fedaccord.reproduce.cells import Cell, Results, Size
+from fedaccord.reproduce.pages import Chapter
+
+
+class Table(Protocol):
+    """What the module of a table offers."""
+
+    TITLE: str
+    cells: Callable[[Size], Sequence[Cell]]
+    chapters: Callable[[Results, Size], Sequence[Chapter]]
+
+
+@dataclass(frozen=True)
+class TableEntry:
+    """A table as the command line lists it."""
+
+    name: str
+    summary: str
+    module: str
+
+
+_ENTRIES = (
+    TableEntry(
+        "private-labels",
+        "private against public label sets over labels per site, with central tuning (arXiv 2508.18774)",
+        "fedaccord.reproduce.private_labels",
+    ),
+    TableEntry(
+        "pfedpll",
+        "candidate labels: pFedPLL, its ablations and baselines, training alone, and pfedpll+",
+        "fedaccord.reproduce.pfedpll",
+    ),
+)
+TABLES: dict[str, TableEntry] = {entry.name: entry for entry in _ENTRIES}
+
+
+def find_table(name: str) -> Table:
+    """Return the module of a table; an unknown name is an error that says the closest."""
+    if name not in TABLES:
+        raise ConfigError(f"there is no table '{name}'; {did_you_mean(name, TABLES)}")
+    return cast(Table, import_module(TABLES[name].module))

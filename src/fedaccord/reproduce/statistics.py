@@ -1,0 +1,62 @@
+"""What may be said of figures over seeds: means, spreads, paired differences, ranks."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Paired:
+    """The mean difference of two contestants on the same seeds."""
+
+    mean: float
+    error: float  # standard error; NaN for one seed
+    seeds: int
+    wins: int
+
+    def __str__(self) -> str:
+        error = "" if math.isnan(self.error) else f", se {self.error:.1f}"
+        return f"{self.mean:+.1f}{error}, ahead on {self.wins} of {self.seeds}"
+
+
+def paired(ours: Mapping[int, float], theirs: Mapping[int, float], scale: float = 100.0) -> Paired | None:
+    """Compare figures by seed, on the seeds that both have; None where there is none."""
+    gaps = [scale * (ours[seed] - theirs[seed]) for seed in sorted(ours.keys() & theirs.keys())]
+    if not gaps:
+        return None
+    error = statistics.stdev(gaps) / len(gaps) ** 0.5 if len(gaps) > 1 else math.nan
+    return Paired(statistics.fmean(gaps), error, len(gaps), sum(gap > 0 for gap in gaps))
+
+
+def mean(values: Mapping[int, float]) -> float:
+    """Return the mean over seeds; NaN where there is none."""
+    return statistics.fmean(values.values()) if values else math.nan
+
+
+def deviation(values: Mapping[int, float]) -> float:
+    """Return the standard deviation over seeds; NaN for fewer than two."""
+    return statistics.stdev(values.values()) if len(values) > 1 else math.nan
+
+
+def spread(values: Mapping[int, float], scale: float = 100.0) -> str:
+    """Write mean and standard deviation over seeds, as in `71.4 ± 2.0`."""
+    if not values:
+        return "–"
+    around = deviation(values)
+    return f"{scale * mean(values):.1f}" + ("" if math.isnan(around) else f" ± {scale * around:.1f}")
+
+
+def rank_correlation(x: Sequence[float], y: Sequence[float]) -> float:
+    """Return Spearman's correlation, ties by mean rank; NaN where one side is constant."""
+    a, b = _ranks(x), _ranks(y)
+    if len(set(a)) < 2 or len(set(b)) < 2:
+        return math.nan
+    return statistics.correlation(a, b)
+
+
+def _ranks(values: Sequence[float]) -> list[float]:
+    ordered = sorted(values)
+    return [ordered.index(value) + (ordered.count(value) - 1) / 2 for value in values]

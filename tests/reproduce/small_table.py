@@ -1,0 +1,31 @@
+"""A table of the bundled digits that runs in seconds, for tests of the command."""
+
+from fedaccord.reproduce.cells import Cell, in_order
+from fedaccord.reproduce.pages import Chapter, Chart, Curve, Finding, Grid, findings_grid
+from fedaccord.reproduce.statistics import paired, spread
+
+TITLE = "A small <table>"
+
+
+def cells(size):
+    def cell(name, seed):
+        experiment = {
+            "data": {"dataset": "digits", "samples": 60, "partition": {"kind": "iid", "sites": 2}},
+            "model": {"name": "linear"},
+            "method": {"name": name, "rounds": 2, "batch": 16},
+        }
+        return Cell((name,), seed, experiment)
+
+    return in_order(
+        cell(name, seed) for name in ("fedavg", "local") for seed in range(1 if size == "quick" else 2)
+    )
+
+
+def chapters(results, size):
+    values = {name: results.values((name,), "sites.mean.accuracy") for name in ("fedavg", "local")}
+    gap = paired(values["fedavg"], values["local"])
+    return [
+        Chapter("Figures", [Grid(("method", "accuracy"), [(n, spread(v)) for n, v in values.items()])]),
+        Chapter("Findings", [findings_grid([Finding("FedAvg | local", gap is not None, str(gap))])]),
+        Chapter("Curves", [Chart("over x", "x", "y", [Curve("a", [1, 2], [3, 4], [0.1, 0.2])])]),
+    ]

@@ -1,0 +1,119 @@
+"""Cells are told apart by what they run, and kept so that a cut run goes on."""
+
+import json
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedaccord.config import check_experiment
+from fedaccord.data.registry import DATASETS
+from fedaccord.errors import RunFolderError
+from fedaccord.reproduce.cells import Cell, KeptCells, Results, in_order
+from fedaccord.reproduce.registry import TABLES, find_table
+from fedaccord.reproduce.statistics import paired, rank_correlation, spread
+
+
+def cell(seed=0, rounds=3, row=("digits", "fedavg")):
+    return Cell(row, seed, {"data": {"dataset": "digits"}, "method": {"rounds": rounds}})
+
+
+def result(accuracy, best=None):
+    scopes = {"global": {"accuracy": accuracy}, "sites": {"mean": {"accuracy": accuracy}}}
+    return {"final": scopes, "best": {"global": {"accuracy": best or accuracy}}, "seconds": 1.5}
+
+
+def test_a_kept_cell_is_found_again_but_not_for_another_experiment(tmp_path):
+    kept = KeptCells(tmp_path)
+    kept.keep(cell(), result(0.5))
+    assert KeptCells(tmp_path).find(cell()) == result(0.5)
+    assert kept.find(cell(rounds=4)) is None
+    assert kept.find(cell(seed=1)) is None
+
+
+def test_a_torn_or_foreign_file_counts_as_missing(tmp_path):
+    kept = KeptCells(tmp_path)
+    kept.keep(cell(), result(0.5))
+    (file,) = kept.folder.iterdir()
+    for content in ("", file.read_text()[:40], "[]", json.dumps({"digest": cell().digest})):
+        file.write_text(content)
+        assert kept.find(cell()) is None
+
+
+def test_rows_whose_names_look_alike_on_disk_stay_apart(tmp_path):
+    kept = KeptCells(tmp_path)
+    kept.keep(cell(row=("a b",)), result(0.1))
+    kept.keep(cell(row=("a?b",)), result(0.2))
+    assert kept.find(cell(row=("a b",))) == result(0.1)
+
+
+def test_a_folder_that_cannot_be_written_is_an_error_in_words(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RunFolderError, match="cannot write to"):
+        KeptCells(tmp_path / "file" / "below")
+
+
+def test_values_are_by_seed_and_last_and_best_are_told_apart():
+    results = Results()
+    results.add(cell(1), result(0.6, 0.8))
+    results.add(cell(0), result(0.5, 0.7))
+    row = cell().row
+    assert results.values(row) == {0: 0.5, 1: 0.6}
+    assert results.values(row, when="best") == {0: 0.7, 1: 0.8}
+    assert results.values(row, "sites.mean.accuracy") == {0: 0.5, 1: 0.6}
+    assert results.values(row, "sites.mean.nll") == {}
+    assert results.values(("nobody",)) == {}
+    assert results.seconds() == 3.0
+
+
+def test_seeds_are_outermost_so_that_a_cut_run_has_whole_pairs():
+    a, b = ("a",), ("b",)
+    ordered = in_order([cell(0, row=a), cell(1, row=a), cell(0, row=b)], [cell(1, row=b), cell(0, row=a)])
+    assert [c.key for c in ordered] == ["a/seed-0", "b/seed-0", "a/seed-1", "b/seed-1"]
+
+
+def test_a_paired_difference_uses_common_seeds_only():
+    gap = paired({0: 0.5, 1: 0.7, 2: 0.9}, {1: 0.6, 0: 0.5, 7: 0.0})
+    assert (round(gap.mean, 6), gap.seeds, gap.wins) == (5.0, 2, 1)
+    assert gap.error == pytest.approx(5.0)  # gaps 0 and 10: deviation 7.07, over the root of two
+    assert str(gap) == "+5.0, se 5.0, ahead on 1 of 2"
+    assert paired({0: 0.5}, {1: 0.5}) is None
+    assert math.isnan(paired({0: 0.5}, {0: 0.4}).error)
+
+
+def test_spread_in_words():
+    assert spread({0: 0.5, 1: 0.7}) == "60.0 ± 14.1"
+    assert spread({0: 0.5}) == "50.0"
+    assert spread({}) == "–"
+
+
+def test_rank_correlation_of_worked_examples():
+    assert rank_correlation([2, 3, 5, 7, 10], [1, 2, 3, 4, 5]) == pytest.approx(1.0)
+    assert rank_correlation([1, 2, 3, 4], [1, 3, 2, 4]) == pytest.approx(0.8)
+    assert math.isnan(rank_correlation([1, 2], [3, 3]))
+
+
+@given(st.lists(st.floats(-10, 10), min_size=3, max_size=8))
+def test_rank_correlation_agrees_with_scipy(values):
+    from scipy.stats import spearmanr
+
+    x = list(range(len(values)))
+    if len(set(values)) > 1:
+        assert rank_correlation(x, values) == pytest.approx(spearmanr(x, values).statistic)
+
+
+@pytest.mark.parametrize("name", TABLES)
+@pytest.mark.parametrize("size", ["quick", "default", "full"])
+def test_every_cell_of_every_table_is_a_valid_experiment(name, size):
+    cells = find_table(name).cells(size)
+    assert len({c.key for c in cells}) == len(cells) > 0
+    for one in {json.dumps(c.experiment, sort_keys=True): c for c in cells}.values():
+        experiment = check_experiment(one.table, one.key)
+        assert experiment.data.dataset in DATASETS or experiment.data.dataset.endswith(".npz")
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_a_page_can_be_written_before_any_cell_is_finished(name):
+    """A run that is cut in its first cell still ends with a page that says so."""
+    assert find_table(name).chapters(Results(), "default")

@@ -1,0 +1,138 @@
+"""`fedaccord reproduce` as a user types it, with a small table of the bundled digits."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+from typer.testing import CliRunner
+
+from fedaccord.cli import app
+from fedaccord.errors import ConfigError, DataError, RunFolderError
+from fedaccord.reproduce import registry
+from fedaccord.reproduce.cells import KeptCells
+from fedaccord.reproduce.command import reproduce_table
+from fedaccord.reproduce.runner import run_cells
+from fedaccord.runs.lock import FolderLock
+
+HERE = str(Path(__file__).parent)
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch):
+    monkeypatch.syspath_prepend(HERE)
+    monkeypatch.setitem(registry.TABLES, "small", registry.TableEntry("small", "digits", "small_table"))
+
+
+def run(tmp_path, size="quick", workers=1):
+    return reproduce_table("small", size, tmp_path, workers, Console(quiet=True))
+
+
+def test_the_page_holds_the_figures_the_command_and_no_unescaped_text(tmp_path):
+    page, results = run(tmp_path)
+    assert (len(results), results.failed) == (2, {})
+    text, html = (tmp_path / "table.md").read_text(), page.read_text()
+    assert "fedaccord reproduce small --quick" in text
+    assert "2 of 2 cells are finished" in text
+    assert "FedAvg \\| local" in text  # a bar inside a cell does not end it
+    assert "A small &lt;table&gt;" in html
+    assert "https://" not in html.split("<script>")[0]
+
+
+def test_finished_cells_are_kept_and_only_missing_ones_run(tmp_path):
+    run(tmp_path)
+    files = {file: file.stat().st_mtime_ns for file in (tmp_path / "cells").iterdir()}
+    ran = []
+    cells = registry.find_table("small").cells("default")
+    run_cells(cells, KeptCells(tmp_path), 2, lambda cell, now: ran.append((cell.key, now)))
+    assert sorted(ran) == [
+        ("fedavg/seed-0", False), ("fedavg/seed-1", True), ("local/seed-0", False), ("local/seed-1", True),
+    ]  # fmt: skip
+    assert {file: file.stat().st_mtime_ns for file in files} == files
+
+
+def test_the_figures_of_a_cell_are_those_of_a_run(tmp_path):
+    _, results = run(tmp_path)
+    config = tmp_path / "same.toml"
+    config.write_text(
+        '[data]\ndataset = "digits"\nsamples = 60\npartition = {kind = "iid", sites = 2}\n[model]\nname = "linear"\n'
+        '[method]\nname = "fedavg"\nrounds = 2\nbatch = 16\n'
+    )
+    asked = CliRunner().invoke(app, ["run", str(config), "--out", str(tmp_path / "run"), "--workers", "0"])
+    assert asked.exit_code == 0
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert results.values(("fedavg",), "sites.mean.accuracy") == {0: summary["final"]["sites"]["mean"]["accuracy"]}
+
+
+def test_a_cell_that_fails_does_not_end_the_others(tmp_path, monkeypatch):
+    table = registry.find_table("small")
+    cells = table.cells("quick")
+    cells[0].experiment["model"]["name"] = "nowhere:at_all"
+    results = run_cells(cells, KeptCells(tmp_path), 1)
+    assert len(results) == 1
+    assert "nowhere" in results.failed["fedavg/seed-0"]
+
+
+def test_a_process_that_dies_fails_its_cell_only(tmp_path, monkeypatch):
+    (tmp_path / "deadly.py").write_text("import os\n\n\ndef model(*args, **settings):\n    os._exit(7)\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    cells = registry.find_table("small").cells("quick")
+    cells[0].experiment["model"]["name"] = "deadly:model"
+    results = run_cells(cells, KeptCells(tmp_path), 1)
+    assert results.failed == {"fedavg/seed-0": "its process ended with exit code 7"}
+    assert len(results) == 1
+
+
+def test_mistakes_are_told_before_anything_runs(tmp_path, monkeypatch):
+    ask = CliRunner().invoke
+    assert "did you mean 'private-labels'" in str(ask(app, ["reproduce", "private-label"]).exception)
+    assert "two sizes" in str(ask(app, ["reproduce", "small", "--quick", "--full"]).exception)
+    monkeypatch.delenv("FEDACCORD_DATA", raising=False)
+    missing = ask(app, ["reproduce", "private-labels", "--out", str(tmp_path / "new")]).exception
+    assert isinstance(missing, ConfigError | DataError)
+    assert "FEDACCORD_DATA" in str(missing)
+    assert not (tmp_path / "new").exists()
+
+
+def test_tables_are_listed():
+    assert "private-labels" in CliRunner().invoke(app, ["tables"]).output
+
+
+def test_two_processes_do_not_write_one_folder(tmp_path):
+    lock = FolderLock(tmp_path)
+    with pytest.raises(RunFolderError, match="another process"):
+        run(tmp_path)
+    lock.release()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_stopped_table_keeps_its_cells_writes_its_page_and_leaves_no_process(tmp_path, number):
+    program = (
+        "import sys; sys.path.insert(0, sys.argv[1]); from fedaccord.reproduce import registry as r; "
+        "import small_table as t; made = t.cells('quick'); made[1].experiment['method']['rounds'] = 100000; "
+        "t.cells = lambda size: made; "
+        "r.TABLES['small'] = r.TableEntry('small', '', 'small_table'); from fedaccord.cli import app; "
+        "app(['reproduce', 'small', '--quick', '--workers', '1', '--out', sys.argv[2]])"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", program, HERE, str(tmp_path)], stderr=subprocess.PIPE, text=True, start_new_session=True,
+    )  # fmt: skip
+    try:
+        deadline = time.monotonic() + 60
+        while not list(tmp_path.glob("cells/*.json")) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        os.kill(process.pid, number)
+        _, err = process.communicate(timeout=30)
+    finally:
+        process.kill()
+        process.wait()
+    assert process.returncode == 128 + number
+    assert "1 of 2 cells are kept" in err
+    assert "1 of 2 cells are finished" in (tmp_path / "table.md").read_text()
+    with pytest.raises(ProcessLookupError):  # nobody of its group is left
+        os.killpg(process.pid, 0)
