@@ -42,3 +42,11 @@ def one_thread():
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def own_cache(tmp_path_factory):
+    """Keep what is cached out of the user's folder, also in processes that a test starts."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FEDACCORD_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield

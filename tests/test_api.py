@@ -91,10 +91,13 @@ def test_the_folder_is_kept_where_asked(sites, tmp_path):
 
 def test_a_temporary_folder_goes_with_the_result(sites):
     result = Federation(sites).train(rounds=1, steps=1)
-    folder = result.folder
+    folder, frame = result.folder, result.metrics
     assert folder.exists()
-    result.close()
-    assert not folder.exists()
+    for _ in range(2):  # closing again changes nothing
+        result.close()
+        assert not folder.exists()
+        assert len(frame)
+        assert result.metrics.equals(frame)
 
 
 def test_a_users_own_module_is_trained_and_left_as_it_was(sites):
@@ -107,6 +110,28 @@ def test_a_users_own_module_is_trained_and_left_as_it_was(sites):
     assert result.summary["final"]["sites"]["each"]["exact"]["accuracy"] > 0.6
     again = Federation(sites).train(model=module, **QUICK)
     assert again.summary["model_sha256"] == result.summary["model_sha256"]
+
+
+def test_settings_may_be_numbers_of_numpy(sites):
+    plain = Federation(sites).train(rounds=2, steps=1, lr=0.5, seed=3, model={"name": "mlp", "hidden": [8]})
+    model = {"name": "mlp", "hidden": (np.int64(8),)}
+    settings = {"rounds": np.int64(2), "steps": np.int32(1), "lr": np.float32(0.5), "seed": np.uint8(3)}
+    numpys = Federation(sites).train(model=model, run={"evaluate_every": np.int64(1)}, **settings)
+    assert numpys.summary["rounds"] == 2
+    assert numpys.summary["model_sha256"] == plain.summary["model_sha256"]
+
+
+@pytest.mark.parametrize(
+    ("model", "words"),
+    [
+        (Small, r"model is the class Small; make one of it: model=Small\(...\)"),
+        (3, "model should be a name, a table with a name and settings, or a module .*, not 3"),
+        (Small.forward, "model should be a name, a table with a name and settings, or a module"),
+    ],
+)
+def test_what_is_no_model_is_told(sites, model, words):
+    with pytest.raises(ConfigError, match=words):
+        Federation(sites).train(model=model, rounds=1)
 
 
 def test_two_seeds_split_differently(sites):

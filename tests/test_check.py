@@ -9,7 +9,7 @@ from rich.console import Console
 from command_line import SMALL, blobs, command, process, write
 from fedaccord.checks.display import print_report
 from fedaccord.checks.federation import Finding, check_experiment_data, check_own_data, exit_code
-from fedaccord.config import load_experiment
+from fedaccord.config import check_experiment, load_experiment
 from test_import_time import SLOW, imported
 
 EXACT = '{ kind = "exact" }'
@@ -274,10 +274,24 @@ class TestFeatures:
         ]
 
     def test_another_kind_is_an_error(self, federation, tmp_path):
-        both = self.pair(federation, lambda i: i % 5, lambda i: "big")
+        both = self.pair(federation, lambda i: i % 5, lambda i: "big", head=labels("a", "b", "c"))
         done = command("check", both.file, cwd=tmp_path)
-        assert done.code == 2
-        assert "column 'size' holds numbers at site 'x' but words at site 'y' ('big')" in done.err
+        assert (done.code, done.err) == (2, "")
+        said = done.out[done.out.index("== the federation ==") :]
+        assert "error: column 'size' holds numbers at site 'x' but words at site 'y'; name every" in said
+        assert "y.csv, line 2, column 'size': 'big' is not a number; y.csv, line 3, column" in said
+        assert "warning: no site has a training sample of 'c'" in said  # what can be told besides is told
+        ran = command("run", both.file, "--workers", "0", cwd=tmp_path)
+        assert (ran.code, "y.csv, line 2, column 'size': 'big' is not a number" in ran.err) == (2, True)
+
+    def test_numbers_taken_for_words(self, federation):
+        both = self.pair(federation, lambda i: "x" if i % 5 == 0 else i, lambda i: "y" if i % 5 == 0 else i)
+        (found,) = both.warnings()
+        assert found.startswith("column 'size' is taken for words, because of 'x', 'y'; if it is one of numbers, name")
+        (own,) = check_own_data(*load_experiment(both.file), "y").findings
+        assert own.text.startswith("column 'size' is taken for words, because of 'y';")
+        both.text += '[features]\ncategories = ["size"]\n'
+        assert both.warnings() == []
 
 
 class TestExitCodes:
@@ -294,14 +308,43 @@ class TestExitCodes:
 
     def test_a_correspondence_that_does_not_sum_to_one(self, federation, tmp_path):
         view = coarse({"low": "{ a = 0.5, b = 1 }", "high": "{ a = 0.4 }"})
-        done = command("check", federation(labels("a", "b")).site("x", view, rows("low")).file, cwd=tmp_path)
-        assert done.code == 2
-        assert "site 'x': correspondence: the probabilities given class 'a' sum to 0.9, not to 1" in done.err
+        wrong = "site 'x': correspondence: the probabilities given class 'a' sum to 0.9, not to 1"
+        one = federation(labels("a", "b")).site("x", view, rows("low"))
+        done = command("check", one.file, cwd=tmp_path)
+        assert (done.code, done.err) == (2, "")
+        assert f"error: {wrong}" in done.out
+        assert "warning: no row is annotated with 'high'" in done.out  # what can be told besides is told
+        ran = command("run", one.file, "--workers", "0", cwd=tmp_path)
+        assert (ran.code, ran.err.strip()) == (2, f"error: {wrong}")
 
     def test_a_coarse_label_that_maps_to_nothing(self, federation, tmp_path):
         view = coarse({"low": ["a"], "high": []})
         done = command("check", federation(labels("a", "b")).site("x", view, rows("low")).file, cwd=tmp_path)
-        assert (done.code, "the coarse label 'high' maps to no class" in done.err) == (2, True)
+        assert (done.code, "the coarse label 'high' maps to no class" in done.out) == (2, True)
+        assert "warning: no coarse label of site 'x' covers 'b'" in done.out
+
+    def test_all_errors_are_told_together(self, federation, tmp_path):
+        halves = coarse({"low": "{ a = 0.5, b = 1 }", "high": "{ a = 0.4 }"})
+        all_ = federation(labels("a", "b") + '[server]\ntest = "held.csv"\n')
+        all_.site("x", halves, "size,age,dx\nbig,1,low\n1,2,lo\n").site("y", EXACT, "size,age,dx\n1,2,a\n2,?,b\n")
+        all_.site("z", coarse({"low": ["aa"], "high": []}), "size,age,dx\n3,3,low\n")
+        (tmp_path / "held.csv").write_text("size,age,dx\n1,1,c\n")
+        errors = [finding.text for finding in all_.report().findings if finding.level == "error"]
+        assert [text.split(":")[0] for text in errors] == [
+            "column 'size' holds numbers at site 'y' and 1 more but words at site 'x'; name every feature column in "
+            "features.numbers or features.categories", "site 'x'", "site 'z'", "a cell cannot be read",
+            "a cell cannot be read",
+        ]  # fmt: skip
+        assert errors[2].endswith("did you mean 'a'?; correspondence: the coarse label 'high' maps to no class")
+        assert "x.csv, line 3, column 'dx': 'lo' is not one of the labels" in errors[3]
+        assert "held.csv, line 2, column 'dx': 'c' is not one of the labels" in errors[4]
+
+    def test_a_wrong_cell_is_among_the_findings_of_its_site(self, federation, tmp_path):
+        both = federation(labels("a", "b")).site("x", EXACT, rows("a", "bb")).site("y", EXACT, rows("a", "b"))
+        done = command("check", both.file, "--site", "x", cwd=tmp_path)
+        assert (done.code, done.err) == (2, "")
+        assert "error: 4 cells cannot be read: x.csv, line 3, column 'dx': 'bb' is not one of the labels" in done.out
+        assert command("check", both.file, "--site", "y", cwd=tmp_path).code == 0
 
     def test_the_bundled_data_and_a_change(self, tmp_path):
         done = command("check", write(tmp_path, SMALL), "--set", "data.samples=300", cwd=tmp_path)
@@ -370,7 +413,73 @@ class TestPrivacy:
         assert done.code == 0
         assert "site-0" not in done.out
 
+    def test_a_wrong_correspondence_tells_no_names_of_others(self, secretive, tmp_path):
+        sums = coarse({"any": "{ shared = 0.5 }", "other": "{ common = 1 }"})
+        names = coarse({"any": ["shred"], "other": ["nothing"]})
+        secretive.site("sums", sums, rows("any")).site("names", names, rows("any"))
+        out = command("check", secretive.file, cwd=tmp_path).out
+        parts = dict(part.split(" ==", 1) for part in out.split("== ")[1:] if " ==" in part)
+        assert "given class 'secret-a' sum to 0" in parts["the federation"]
+        for name, said in (("sums", "'shared' sum to 0.5"), ("names", "'shred' is not a label of this federation")):
+            assert "secret" not in parts[f"site {name}"]
+            done = command("check", secretive.file, "--site", name, cwd=tmp_path)
+            assert (done.code, said in done.out) == (2, True)
+            assert "secret" not in done.out + done.err
+
+    def test_a_site_of_a_split_reads_of_its_own_errors_only(self, tmp_path):
+        wrong = "{kind='coarse',correspondence={low={0=0.5}}}"
+        path = write(tmp_path, SMALL)
+        change = ("--set", f"data.views.site-1={wrong}")
+        assert command("check", path, *change, "--site", "site-0", cwd=tmp_path).code == 0
+        done = command("check", path, *change, "--site", "site-1", cwd=tmp_path)
+        assert (done.code, "error: site 'site-1': correspondence" in done.out) == (2, True)
+
     def test_an_unknown_site_learns_no_names(self, secretive, tmp_path):
         done = command("check", secretive.file, "--site", "opn", cwd=tmp_path)
         assert (done.code, done.out) == (2, "")
         assert done.err.strip() == "error: --site: there is no site 'opn'"
+
+
+class TestMixedTypes:
+    def report(self, tmp_path, method="fedmt+", **server):
+        server = server or {"labelled": {"per_class": 3}}
+        data = {"dataset": "digits", "partition": {"kind": "iid", "sites": 2},
+                "view": {"kind": "coarse", "correspondence": "parity"}}  # fmt: skip
+        return check_experiment_data(
+            check_experiment({"data": data, "server": server, "method": {"name": method}}), tmp_path
+        )
+
+    def test_a_federation_for_fedmt_is_recognised_and_what_only_the_server_tells_apart(self, tmp_path):
+        report = self.report(tmp_path)
+        assert report.exit_code == 0
+        assert "the server has 30 labelled samples and 2 of 2 sites coarse names: the methods fedmt and fedmt+ " in (
+            " ".join(report.notes)
+        )
+        evens = "no coarse label separates '0', '2', '4', '6', '8'; only the server's samples tell them apart, at least"
+        assert any(note.startswith(evens) for note in report.notes)
+
+    def test_without_labelled_samples_nothing_tells_them_apart_and_fedmt_is_refused(self, tmp_path):
+        report = self.report(tmp_path, unlabelled=10)
+        texts = [finding.text for finding in report.findings]
+        assert any("tells '0', '2', '4', '6', '8' apart" in text for text in texts)
+        assert texts[-1] == "the method trains on labelled samples of the server; give [server] labelled"
+        assert not any("fedmt" in note for note in report.notes)
+
+    def test_a_method_that_does_not_look_at_them_is_told(self, tmp_path):
+        (finding,) = self.report(tmp_path, "accord").findings
+        assert finding.text == "the method 'accord' does not use the server's labelled samples"
+
+    def test_names_alone(self, tmp_path):
+        (tmp_path / "a.csv").write_text("x,y\n" + "1,low\n2,high\n" * 5)
+        (tmp_path / "few.csv").write_text("x,class\n1,p\n2,r\n")
+        table = {"labels": {"classes": ["p", "q", "r"]}, "server": {"labelled": "few.csv", "label": "class"},
+                 "sites": [{"name": "a", "data": "a.csv", "label": "y",
+                            "view": {"kind": "coarse", "names": ["low", "high"]}}],
+                 "method": {"name": "fedmt+"}}  # fmt: skip
+        report = check_experiment_data(check_experiment(table), tmp_path)
+        assert [finding.text for finding in report.findings] == [
+            "no site knows 'q'; the model cannot learn what nobody teaches",
+            "site 'a' has coarse names, but nobody says what they stand for; only fedmt, with labelled samples at the "
+            "server, can find that out",
+        ]
+        assert any("no labelled sample of 'q'; only pseudo-labels" in note for note in report.notes)

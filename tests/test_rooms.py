@@ -11,7 +11,7 @@ SOURCE = Path(fedaccord.__file__).parent
 ROOMS = [
     "errors", "seeds", "messages", "engines", "labels", "data", "models", "training", "evaluation", "aggregation",
     "federation", "methods", "runs", "config_errors", "config", "config_reference", "stopping", "recording",
-    "experiment", "api", "checks", "init", "display", "cli_prepare",
+    "experiment", "deployment", "api", "checks", "init", "display", "reproduce", "cli_prepare", "cli_deploy",
     "cli", "__main__",
 ]  # fmt: skip
 MODULES = sorted(path.relative_to(SOURCE).as_posix() for path in SOURCE.rglob("*.py") if path.name != "__init__.py")
@@ -80,6 +80,12 @@ def test_a_room_imports_only_from_rooms_above_it(module):
 @pytest.mark.parametrize("module", [module for module in MODULES if module.startswith("engines/")])
 def test_engines_know_nothing_of_labels_data_models_and_methods(module):
     assert rooms_used(look_into(module)) <= {"errors", "messages", "engines"}
+
+
+@pytest.mark.parametrize("module", [module for module in MODULES if not module.startswith("engines/flower/")])
+def test_only_the_flower_engine_knows_flower(module):
+    packages = {name.split(".")[0] for name in look_into(module).names}
+    assert not packages & {"flwr", "ray", "uvicorn", "starlette", "httpx"}
 
 
 @pytest.mark.parametrize("module", [*MODULES, "__init__.py"])

@@ -44,13 +44,18 @@ class Site:
     view: View
     test: float = 0.2
     truth: Iterable[str] | None = None  # true class names, for evaluation only
+    joins: int | None = None  # the round from which it takes part
+    leaves: int | None = None  # the round from which it is gone for good
 
 
 class Federation:
     """Sites that train together."""
 
-    def __init__(self, sites: Sequence[Site], test: tuple[Any, Iterable[str]] | None = None) -> None:
-        """Take the sites, and optionally what the server is judged on: samples and their true class names."""
+    def __init__(
+        self, sites: Sequence[Site], test: tuple[Any, Iterable[str]] | None = None,
+        labelled: tuple[Any, Iterable[str]] | None = None,
+    ) -> None:  # fmt: skip
+        """Take the sites and, as samples with their true class names, what the server is judged and may train on."""
         if not isinstance(sites, Sequence) or not sites:
             raise DataError("a federation needs at least one site, in a list")
         for site in sites:
@@ -62,7 +67,7 @@ class Federation:
         for site in sites:
             if site.view.space != self.space:
                 raise ConfigError(f"site '{site.name}' has another label space than site '{sites[0].name}'")
-        self.sites, self.test = list(sites), test
+        self.sites, self.test, self.labelled = list(sites), test, labelled
 
     def train(
         self, method: str = "accord", model: str | nn.Module | Mapping[str, Any] = "mlp", seed: int = 0,
@@ -80,14 +85,17 @@ class Federation:
             "name": "federation",
             "seed": seed,
             "labels": {"classes": list(self.space.names)},
-            "sites": [{"name": site.name, "data": "(in memory)", "test": site.test} for site in self.sites],
+            "sites": [
+                {"name": s.name, "data": "(in memory)", "test": s.test, "joins": s.joins, "leaves": s.leaves}
+                for s in self.sites
+            ],
             "model": _model_table(model),
             "method": {"name": method, **settings},
             "run": {"workers": workers, **(run or {})},
             "stop": dict(stop or {}),
         }
-        experiment = check_experiment(table, "Federation.train")
-        data = self._data(seed)
+        experiment = check_experiment(_plain(table), "Federation.train")
+        data = self._data(experiment.seed)
         folder = RunFolder(Path(tempfile.mkdtemp(prefix="fedaccord-")) if out is None else Path(out))
         try:
             summary = run_experiment(experiment, Path(), folder, data=data)
@@ -110,18 +118,20 @@ class Federation:
             raise DataError("the sites' samples differ in shape: " + ", ".join(f"{n}: {s}" for n, s in shapes.items()))
         data.input_shape = next(iter(shapes.values()))
         if self.test is not None:
-            data.test = self._test(data.input_shape)
+            data.test = self._of_server(self.test, "test", data.input_shape)
             data.test_source = "the test data given to the federation"
+        if self.labelled is not None:
+            data.labelled = self._of_server(self.labelled, "labelled", data.input_shape)
         return data
 
-    def _test(self, shape: tuple[int, ...]) -> tuple[Tensor, Tensor]:
-        if not isinstance(self.test, Sequence) or len(self.test) != 2:
-            raise DataError("test: samples and their true class names are needed, as in test=(x, names)")
-        x, target = _samples(self.test[0], "test"), Exact(self.space).encode(self.test[1], "test")
+    def _of_server(self, given: Any, name: str, shape: tuple[int, ...]) -> tuple[Tensor, Tensor]:
+        if not isinstance(given, Sequence) or len(given) != 2:
+            raise DataError(f"{name}: samples and their true class names are needed, as in {name}=(x, names)")
+        x, target = _samples(given[0], name), Exact(self.space).encode(given[1], name)
         if len(target) != len(x):
-            raise DataError(f"test: there are {len(x)} samples but {len(target)} class names")
+            raise DataError(f"{name}: there are {len(x)} samples but {len(target)} class names")
         if tuple(x.shape[1:]) != shape:
-            raise DataError(f"test: the samples have shape {tuple(x.shape[1:])}, the sites' have {shape}")
+            raise DataError(f"{name}: the samples have shape {tuple(x.shape[1:])}, the sites' have {shape}")
         known = target != NOT_ANNOTATED
         return x[known], target[known]
 
@@ -131,6 +141,7 @@ class Result:
 
     def __init__(self, folder: Path, summary: dict[str, Any], temporary: bool = False) -> None:
         self.folder, self.summary = folder, summary
+        self._lines: list[dict[str, Any]] | None = None  # kept when the folder goes
         # A folder nobody asked for goes when nobody holds the result any more.
         self._remove = weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True) if temporary else None
 
@@ -150,15 +161,16 @@ class Result:
         import pandas as pd
 
         rows = []
-        for line in read_lines(self.folder / "metrics.jsonl"):
+        for line in self._lines if self._lines is not None else read_lines(self.folder / "metrics.jsonl"):
             figures = line.get("metrics") if line["scope"] in ("global", "site") else line.get("mean")
             for metric, value in (figures or {}).items():
                 rows.append((line["round"], line["scope"], line.get("site"), metric, value))
         return pd.DataFrame(rows, columns=["round", "scope", "site", "metric", "value"])
 
     def close(self) -> None:
-        """Remove the run folder now if it is a temporary one."""
-        if self._remove is not None:
+        """Remove the run folder now if it is a temporary one; summary and metrics stay."""
+        if self._remove is not None and self._remove.alive:
+            self._lines = read_lines(self.folder / "metrics.jsonl")
             self._remove()
 
     def report(self, path: Path | str) -> Path:
@@ -178,12 +190,28 @@ def given_model(input_shape: tuple[int, ...], classes: int, key: str) -> nn.Modu
     return copy.deepcopy(_GIVEN[key])
 
 
-def _model_table(model: str | nn.Module | Mapping[str, Any]) -> dict[str, Any]:
+def _model_table(model: Any) -> dict[str, Any]:
     if isinstance(model, nn.Module):
         key = uuid.uuid4().hex
         _GIVEN[key] = copy.deepcopy(model)
         return {"name": "fedaccord.api:given_model", "key": key}
-    return {"name": model} if isinstance(model, str) else dict(model)
+    if isinstance(model, str):
+        return {"name": model}
+    if isinstance(model, Mapping):
+        return dict(model)
+    if isinstance(model, type) and issubclass(model, nn.Module):
+        raise ConfigError(f"model is the class {model.__name__}; make one of it: model={model.__name__}(...)")
+    forms = "a name, a table with a name and settings, or a module with an encoder and a head"
+    raise ConfigError(f"model should be {forms}, not {model!r}")
+
+
+def _plain(value: Any) -> Any:
+    """Return settings as an experiment file could hold them: numpy's numbers become Python's."""
+    if isinstance(value, Mapping):
+        return {key: _plain(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(inner) for inner in value]
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def _site_data(site: Site, seed: int) -> SiteData:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,12 +22,15 @@ from rich.table import Table
 from rich.text import Text
 
 from fedaccord import __version__
+from fedaccord.cli_deploy import deploy
 from fedaccord.cli_prepare import Change, Config, check, console, init
 from fedaccord.config import Experiment, load_experiment, parse_experiment
 from fedaccord.data.registry import DATA_VARIABLE, DATASETS
 from fedaccord.errors import FedAccordError, RunFolderError, UserError
 from fedaccord.methods.registry import METHODS
 from fedaccord.models.registry import MODELS
+from fedaccord.reproduce.cells import Size
+from fedaccord.reproduce.registry import TABLES, find_table
 
 if TYPE_CHECKING:
     from fedaccord.runs.folder import RunFolder
@@ -40,6 +44,7 @@ app = typer.Typer(
 )
 app.command()(init)
 app.command()(check)
+app.command()(deploy)
 
 Out = Annotated[Path | None, typer.Option("--out", help="Folder for the run; by default runs/NAME.")]
 Workers = Annotated[
@@ -74,6 +79,9 @@ def run(
     out: Out = None,
     workers: Workers = None,
     seed: Seed = None,
+    engine: Annotated[
+        str | None, typer.Option("--engine", help="Where sites run: embedded, or flower (its simulation; an extra).")
+    ] = None,
     track: Annotated[
         list[str] | None,
         typer.Option("--track", help="Mirror the figures for tensorboard or mlflow (extras). May be repeated."),
@@ -81,6 +89,8 @@ def run(
 ) -> None:
     """Train a federation as an experiment file describes it, and write its run folder with a report."""
     changes = [*_changes(change, workers, seed), *([f"run.track={json.dumps(track)}"] if track else [])]
+    if engine is not None:
+        changes.append(f"run.engine={json.dumps(engine)}")
     experiment, base = load_experiment(config, changes)
     folder = _carry_out(experiment, base, out)
     console.print(f"report: {folder.path / 'report.html'}", highlight=False, soft_wrap=True)
@@ -178,6 +188,46 @@ def export(
 
     written = export_onnx(run, onnx, site)
     console.print(f"model: {written}", highlight=False, soft_wrap=True)
+
+
+@app.command()
+def reproduce(
+    table: Annotated[str, typer.Argument(help="Which table; `fedaccord tables` lists them.")],
+    data: Annotated[Path | None, typer.Option("--data", help=f"The data folder; by default {DATA_VARIABLE}.")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="A small version, in minutes.")] = False,
+    full: Annotated[bool, typer.Option("--full", help="The paper's size; takes long.")] = False,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Folder for cells and page; by default reproduce/TABLE.")
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option("--workers", min=1, help="Cells that run beside each other. Default: all cores.")
+    ] = None,
+) -> None:
+    """Run a paper's table, its figures beside ours; a cut run goes on with the cells that are missing."""
+    if quick and full:
+        raise UserError("--quick and --full are two sizes; give one of them")
+    size: Size = "quick" if quick else "full" if full else "default"
+    find_table(table)
+    if data is not None:
+        os.environ[DATA_VARIABLE] = str(data.resolve())
+    from fedaccord.reproduce.command import reproduce_table
+    from fedaccord.stopping import Stopped
+
+    name = table if size == "default" else f"{table}-{size}"
+    try:
+        page, results = reproduce_table(table, size, out or Path("reproduce") / name, workers, console)
+    except Stopped as stopped:
+        _complain(str(stopped))
+        raise typer.Exit(stopped.exit_code) from None
+    console.print(f"table: {page}", highlight=False, soft_wrap=True)
+    if results.failed:
+        raise typer.Exit(1)
+
+
+@app.command()
+def tables() -> None:
+    """List the tables of papers that can be reproduced."""
+    _list("table", {entry.name: entry.summary for entry in TABLES.values()})
 
 
 @app.command()

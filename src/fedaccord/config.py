@@ -14,10 +14,11 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from fedaccord.config_errors import sentence
-from fedaccord.data.declarations import Count, Features, Partition, Section, SiteSection
+from fedaccord.data.declarations import Count, Features, Partition, PerClass, Section, SiteSection, check_stay
 from fedaccord.data.registry import check_dataset, locate
 from fedaccord.errors import ConfigError, UserError, did_you_mean
-from fedaccord.labels.declarations import ViewConfig, exact_view
+from fedaccord.federation.membership import Stay
+from fedaccord.labels.declarations import CoarseView, ViewConfig, exact_view
 from fedaccord.messages.names import POOL
 from fedaccord.methods.registry import method_entry
 from fedaccord.models.registry import MODELS, check_model, is_factory
@@ -51,9 +52,18 @@ class Data(Section):
     test: float = Field(0.2, ge=0, lt=1, description="each site's own test share")
     samples: Count | None = Field(None, description="use only that many training samples, drawn by the seed")
     test_samples: Count | None = Field(None, description="use only that many of the published test samples")
-    standardise: Literal["auto", "site", "none"] = Field(
-        "auto", description="scale features by each site's own training part; auto: tables yes, images no"
+    standardise: Literal["auto", "site", "federation", "none"] = Field(
+        "auto",
+        description="scale features by each site's training part, or by all sites' moments; auto: site, images none",
     )
+    joins: dict[str, Count] = Field(default_factory=dict, description="the round from which a site takes part, by name")
+    leaves: dict[str, Count] = Field(default_factory=dict, description="the round from which a site is gone, by name")
+
+    @model_validator(mode="after")
+    def _joins_before_it_leaves(self) -> Data:
+        for site, leaves in self.leaves.items():
+            check_stay(site, self.joins.get(site), leaves)
+        return self
 
 
 class ServerSection(Section):
@@ -63,6 +73,9 @@ class ServerSection(Section):
     label: str | None = Field(None, description="its column of true classes; left out: that of the exact sites")
     unlabelled: Count | None = Field(
         None, description="inputs without labels that the server holds, taken out of [data] before it is split"
+    )
+    labelled: PerClass | str | None = Field(
+        None, description="labelled samples that the server trains on: taken out of [data], or a file like `test`"
     )
 
 
@@ -100,6 +113,9 @@ class Model(BaseModel):
 class Run(Section):
     """`[run]`: how the run is carried out; nothing here changes the model."""
 
+    engine: Literal["embedded", "flower"] = Field(
+        "embedded", description="where sites run: processes of our own, or Flower's simulation (an extra)"
+    )
     workers: int | None = Field(None, ge=0, description="worker processes; 0: in this process; left out: all cores")
     device: str = Field("cpu", description='"cpu", or "cuda" (then workers = 0)')
     deadline: float | None = Field(None, gt=0, description="seconds a round waits for its sites")
@@ -159,6 +175,12 @@ class Experiment(Section):
         return self
 
     @model_validator(mode="after")
+    def _classes_are_taken_out_of_one_data_set(self) -> Experiment:
+        if isinstance(self.server.labelled, PerClass) and self.data is None:
+            raise ValueError("server.labelled takes samples out of [data]; with [[sites]] it names a file")
+        return self
+
+    @model_validator(mode="after")
     def _a_watched_figure_is_measured(self) -> Experiment:
         if self.stop.metric is not None and self.run.evaluate_every == 0:
             raise ValueError(
@@ -170,6 +192,14 @@ class Experiment(Section):
     def method_name(self) -> str:
         """The method's name."""
         return str(self.method.get("name", "accord"))
+
+    @property
+    def stays(self) -> dict[str, Stay]:
+        """The rounds of the sites that join late or leave, by name."""
+        if self.data is not None:
+            joins, leaves = self.data.joins, self.data.leaves
+            return {name: Stay(joins.get(name, 1), leaves.get(name)) for name in sorted(joins.keys() | leaves.keys())}
+        return {site.name: Stay(site.joins or 1, site.leaves) for site in self.sites or [] if site.joins or site.leaves}
 
     @property
     def settings(self) -> TrainingSettings:
@@ -227,11 +257,20 @@ def check_experiment(table: Mapping[str, Any], where: str = "experiment") -> Exp
         settings = experiment.settings
     except ValidationError as error:
         raise ConfigError(f"{where}: {sentence(error, entry.settings, ('method',))}") from None
+    if getattr(settings, "correspondence", "") == "known":
+        _need_correspondences(experiment, where)
     # What is written down is complete: every default of method and model stands in the file.
     complete = {"name": entry.name} | settings.model_dump(mode="json", exclude_none=True)
     defaults = {} if is_factory(experiment.model.name) else MODELS[experiment.model.name].settings
     model = Model(**{"name": experiment.model.name, **defaults, **experiment.model.settings})
     return experiment.model_copy(update={"method": complete, "model": model})
+
+
+def _need_correspondences(experiment: Experiment, where: str) -> None:
+    for site in experiment.sites or []:
+        if isinstance(site.view, CoarseView) and site.view.correspondence is None:
+            known = f"method.correspondence is 'known', but site '{site.name}' has names alone"
+            raise ConfigError(f"{where}: {known}; use 'estimated'")
 
 
 def _check_values(value: Any, where: str, place: str = "") -> None:
@@ -252,9 +291,10 @@ def with_paths_from(experiment: Experiment, folder: Path) -> Experiment:
         update["data"] = experiment.data.model_copy(update={"dataset": str(locate(experiment.data.dataset, folder))})
     if experiment.sites is not None:
         update["sites"] = [s.model_copy(update={"data": str(locate(s.data, folder))}) for s in experiment.sites]
-    if experiment.server.test is not None:
-        test = str(locate(experiment.server.test, folder))
-        update["server"] = experiment.server.model_copy(update={"test": test})
+    files = {key: getattr(experiment.server, key) for key in ("test", "labelled")}
+    found = {key: str(locate(name, folder)) for key, name in files.items() if isinstance(name, str)}
+    if found:
+        update["server"] = experiment.server.model_copy(update=found)
     return experiment.model_copy(update=update)
 
 

@@ -118,6 +118,9 @@ def _plain_words(annotation: Any) -> str:
         return f"table of {_plural(arguments[1])}"
     if origin is tuple:
         return f"list of {len(arguments)} {_plural(arguments[0])}"
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):  # a table within a section's line
+        keys = [f"{key} = {in_words(f.annotation, tuple(f.metadata))}" for key, f in annotation.model_fields.items()]
+        return "`{ " + ", ".join(keys) + " }`"
     return _WORDS[annotation]
 
 

@@ -12,7 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from fedaccord.config import Experiment
 from fedaccord.data.sites import FederationData
 from fedaccord.federation.round import Evaluation, RoundRecord
-from fedaccord.recording import Watcher
+from fedaccord.recording import Watcher, comings_and_goings
 
 SECONDS_BETWEEN_LINES = 5.0
 
@@ -63,8 +63,9 @@ class Display:
         """Show a finished round."""
         if record.evaluation is not None:
             self.figures = _figures(record.evaluation)
-        for drop in record.dropped:
-            self._say(f"  {drop}")
+        told = [*comings_and_goings(record), *(f"warning: {warning}" for warning in record.warnings)]
+        for text in [*(f"round {record.round}: {said}" for said in told), *map(str, record.dropped)]:
+            self._say(f"  {text}")
         if self._progress is not None and self._task is not None:
             self._progress.update(self._task, completed=record.round, figures=self.figures)
         elif record.round == self.rounds or time.monotonic() - self._told > SECONDS_BETWEEN_LINES:

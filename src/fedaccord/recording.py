@@ -10,9 +10,10 @@ from fedaccord.config import Experiment
 from fedaccord.data.sites import FederationData
 from fedaccord.federation.round import RoundRecord, play_round
 from fedaccord.federation.server import Server
+from fedaccord.federation.traffic import Bytes, added
 from fedaccord.messages.message import Message, SiteId
 from fedaccord.runs.folder import RunFolder
-from fedaccord.runs.records import Best, confusion_lines, past_scopes, round_lines, scopes
+from fedaccord.runs.records import Best, confusion_lines, correspondence_lines, past_scopes, round_lines, scopes
 from fedaccord.runs.resume import Past
 from fedaccord.runs.tracking import Tracking
 from fedaccord.stopping import Clock, Signals, Stopped, Stopping
@@ -36,6 +37,7 @@ class Played:
     stopped: str = ""  # why it ended before its last round
     seconds: float = 0.0
     replies: int = 0  # admitted, over all rounds
+    bytes: Bytes = field(default_factory=dict)  # over all rounds
 
 
 def play(
@@ -46,6 +48,12 @@ def play(
     for number in range(server.state.round + 1, rounds + 1):
         due = every > 0 and (number % every == 0 or number == rounds)
         yield play_round(server, evaluated=due or (every > 0 and out_of_time))
+
+
+def comings_and_goings(record: RoundRecord) -> list[str]:
+    """Say who belongs to the federation from a round on, and who no longer does."""
+    joined = [f"site '{site}' joins the federation" for site in record.joined]
+    return joined + [f"site '{site}' has left the federation" for site in record.left]
 
 
 class Recorder:
@@ -63,6 +71,7 @@ class Recorder:
         for number, figures in sorted(past_scopes(past.lines).items()):
             self._look(number, figures)
         self.played.replies = sum(line["replied"] for line in past.lines if line["scope"] == "round")
+        self.played.bytes = added(line.get("bytes", {}) for line in past.lines)
         self._finished = self._snapshot()
         self._kept = past.round  # the round of the last checkpoint
 
@@ -88,6 +97,7 @@ class Recorder:
         every, rounds = self.experiment.run.checkpoint_every, self.experiment.settings.rounds
         played = self.played
         played.replies += record.replied
+        played.bytes = added([played.bytes, record.bytes])
         if record.evaluation is not None:
             self._look(record.round, scopes(record.evaluation))
         # Without an evaluation the clock alone ends no run: the last model is to be judged.
@@ -97,6 +107,8 @@ class Recorder:
         lines = round_lines(record, self.data.space)
         if is_last and record.evaluation is not None:
             lines += confusion_lines(record.round, record.evaluation, self.data)
+        if is_last:
+            lines += correspondence_lines(record.round, self.server, self.data)
         self.folder.append_metrics(lines)
         self._log_drops(record)
         self.tracking.put(lines)
@@ -131,9 +143,12 @@ class Recorder:
         """Write a checkpoint of the last finished round, if there is none."""
         if self._round > self._kept:
             self.folder.write_checkpoint(*self._finished)
+            self.server.engine.settle(self._finished[1])
             self._kept = self._round
 
     def _log_drops(self, record: RoundRecord) -> None:
+        for said in [*comings_and_goings(record), *(f"warning: {warning}" for warning in record.warnings)]:
+            self.folder.log(f"round {record.round}: {said}")
         if record.absent:
             self.folder.log(f"round {record.round}: no site that took part knows {', '.join(record.absent)}")
         for drop in record.dropped:

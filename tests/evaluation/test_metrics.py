@@ -9,6 +9,7 @@ from torch import nn
 from fedaccord.evaluation.metrics import (
     class_metrics,
     confusion,
+    disambiguation,
     finite,
     recall,
     site_metrics,
@@ -174,3 +175,21 @@ def test_a_model_that_fails_gets_its_mode_back_as_well():
         predict_logits(network, torch.zeros(2, 99))
     assert network.training
     assert predict_logits(nn.Identity(), torch.zeros(0, 4)).shape == (0, 0)
+
+
+class TestDisambiguation:
+    SETS = torch.tensor([[1, 1, 0], [1, 1, 0], [1, 0, 1], [1, 1, 1]]).bool()  # most likely: cat, dog, cow, cow
+
+    def test_it_counts_true_labels_that_are_the_most_likely_candidate(self):
+        # The third sample's prediction, dog, is wrong and not among its candidates; of these cow is the most likely.
+        assert disambiguation(Candidates(SPACE), LOGITS, self.SETS, TRUTH) == {"disambiguation": 1.0}
+        assert disambiguation(Candidates(SPACE), LOGITS, self.SETS, TRUTH.roll(1)) == {"disambiguation": 0.25}
+
+    def test_it_uses_what_the_site_knows_of_its_labels(self):
+        view = Candidates(SPACE).with_offset(torch.tensor([9.0, 0.0, 0.0]))
+        assert disambiguation(view, LOGITS, self.SETS, TRUTH) == {"disambiguation": 0.25}
+
+    def test_samples_of_unknown_truth_do_not_count(self):
+        found = disambiguation(Candidates(SPACE), LOGITS, self.SETS, torch.tensor([0, -1, 0, -1]))
+        assert found == {"disambiguation": 0.5}
+        assert disambiguation(Candidates(SPACE), LOGITS, self.SETS, torch.full((4,), -1)) == {}

@@ -1,5 +1,6 @@
 """The sites' side: one host, one model object, many sites that do not know of one another."""
 
+import dataclasses
 import math
 
 import pytest
@@ -98,7 +99,8 @@ def test_a_site_joins_with_its_size_its_kind_of_view_and_the_labels_it_informs(v
     assert reply.tensors.keys() == {"informs"}
     assert reply.tensors["informs"].tolist() == [bool(flag) for flag in informs]
     assert reply.numbers == {"samples": 0 if kind == "unlabelled" else 9, "round": 0}
-    assert reply.words == {"view": kind, "run": "r"}
+    named = {"names": reply.words.get("names")} if kind == "coarse" else {}  # a digest, which tells no name
+    assert reply.words == {"view": kind, "run": "r", **named}
     assert kept.is_empty()
 
 
@@ -276,3 +278,24 @@ def test_a_site_that_never_trains_estimates_its_prior_with_every_model_anew():
     later, _ = ask(served, "evaluate", "a", kept)
     fresh, _ = ask(served, "evaluate", "a")
     assert_same(later, fresh)
+
+
+class TestDisambiguation:
+    """How often the true label of a training sample is the most likely of its candidates."""
+
+    def test_it_is_measured_on_the_training_part_with_the_model_sent(self):
+        data = site("a", samples=40, view=Candidates(SPACE))
+        served = host(data)
+        figures, _ = ask(served, "evaluate", "a")
+        z = small_network()(data.train.x).masked_fill(~data.train.target, float("-inf"))
+        expected = (z.argmax(-1) == data.train.truth).float().mean().item()
+        assert 0 < expected < 1
+        assert figures.numbers["disambiguation"] == pytest.approx(expected)
+
+    def test_only_where_there_are_sets_and_the_truth_is_known(self):
+        unknown = site("a", view=Candidates(SPACE))
+        unknown = dataclasses.replace(unknown, train=dataclasses.replace(unknown.train, truth=None))
+        for data in (unknown, site("a"), site("a", view=pets_or_cattle())):
+            figures, _ = ask(host(data), "evaluate", "a")
+            assert "accuracy" in figures.numbers
+            assert "disambiguation" not in figures.numbers

@@ -345,7 +345,7 @@ class TestDataFiles:
         ("arrays", "told"),
         [
             ({"y": np.zeros(9, int)}, "'f.npz': 'y' has 9 rows, the samples 40"),
-            ({"y": np.full(40, 0.5)}, "'f.npz': 'y' holds float64 values; class numbers from 0 are needed"),
+            ({"y": np.full(40, 0.5)}, "'f.npz': 'y' holds float64 values; class names, or numbers from 0, are needed"),
             ({"y": np.arange(40) - 1}, "'f.npz': 'y' holds numbers below 0; a data set that is split needs"),
             ({"x": np.full((40, 2), "a")}, "'f.npz': the samples are of type <U1 and shape (40, 2); numbers by row"),
             ({"is_test": np.ones(40)}, "'f.npz' has no training samples"),

@@ -57,6 +57,16 @@ def runs(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
+def coarse_run(tmp_path_factory):
+    """A run in which two sites use names of their own."""
+    folder = tmp_path_factory.mktemp("coarse") / "run"
+    views = ["data.views.site-1={kind='coarse',correspondence='shape'}"]
+    views += ["data.views.site-2={kind='coarse',correspondence='parity'}"]
+    run_experiment(parse_experiment(DIGITS, views), folder.parent, RunFolder(folder))
+    return folder
+
+
+@pytest.fixture(scope="module")
 def browser(tmp_path_factory):
     profile = tmp_path_factory.mktemp("profile")
     options = webdriver.ChromeOptions()
@@ -145,6 +155,19 @@ def test_the_selector_shows_another_confusion_matrix(runs, open_page):
     assert page.execute_script(CELLS) == list(map(str, counts[0]))
     choice.select_by_index(1)
     until(page, CELLS, list(map(str, counts[1])))
+
+
+def test_the_selector_shows_what_another_site_s_names_stand_for(coarse_run, open_page):
+    page = open_page(coarse_run / "report.html")
+    box = "document.querySelector('#box-correspondence-0')"
+    rows = f"return [...{box}.querySelectorAll('.ytick')].map(tick => tick.textContent)"
+    assert page.execute_script(rows) == ["round", "straight", "open"]
+    height = page.execute_script(f"return {box}.clientHeight")
+    Select(page.find_element(By.CSS_SELECTOR, "select[data-for=box-correspondence-0]")).select_by_visible_text("site-2")
+    until(page, rows, ["even", "odd"])
+    assert page.execute_script(f"return {box}.clientHeight") < height  # fewer rows need less room
+    cells = page.execute_script(f"return [...{box}.querySelectorAll('.heatmap-label')].map(cell => cell.textContent)")
+    assert sorted(filter(None, cells)) == ["1"] * 10
 
 
 def test_the_settings_unfold(runs, open_page):

@@ -35,7 +35,7 @@ view = {view}
 name = "{method}"
 rounds = 7
 steps = 2
-participation = 2
+participation = {drawn}
 schedule = "cosine"
 {more}
 
@@ -52,12 +52,18 @@ FEDERATIONS = {
     "fedprox": {"method": "fedprox", "judge": 3, "model": NORMED},
     "personal": {"method": "personal", "view": SETS},
     "drops": {"method": "fedavg", "model": 'name = "mortal:fragile"', "judge": 2},
+    "pfedpll": {"method": "pfedpll", "more": "[server]\nunlabelled = 30", "view": SETS},
+    "coming and going": {
+        "method": "private-labels", "drawn": 3,
+        "view": '{ kind = "exact", known = "own" }\njoins = { site-3 = 3 }\nleaves = { site-1 = 5 }',
+        "more": 'local = "scaffold"\naggregation = "median"',
+    },
     "own statistics": {"method": "accord", "more": 'bn = "local"', "model": NORMED, "keep": 2},
 }
 
 
 def tiny(**parts):
-    return TINY.format(**{"view": EXACT, "model": MLP, "more": "", "keep": 1, "judge": 1} | parts)
+    return TINY.format(**{"view": EXACT, "model": MLP, "more": "", "keep": 1, "judge": 1, "drawn": 2} | parts)
 
 
 @pytest.fixture(scope="module")
@@ -114,7 +120,7 @@ PRECISE = [
 ]  # fmt: skip
 
 
-KILLS = 5  # of each federation, 30 in all
+KILLS = 5  # of each federation, 40 in all
 
 
 class TestKilling:

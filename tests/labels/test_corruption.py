@@ -204,6 +204,13 @@ def test_mean_normalised_rates_of_example_5e():
     assert 1 + rates.sum() == pytest.approx(2.533333, abs=5e-7)
 
 
+def test_a_temperature_divides_the_logits():
+    softened = np.exp(np.log(F) / 3)
+    assert instance_rates(F, Y, 0.4, temperature=3.0) == pytest.approx(instance_rates(softened, Y, 0.4))
+    sizes = [1 + instance_rates(F, Y, 0.6, temperature=t).sum() for t in (1, 2, 1e6)]
+    assert sizes[0] < sizes[1] < sizes[2] == pytest.approx(1 + 4 * 0.6)  # the bound, where no rate is cut at 1
+
+
 def test_instance_sets_have_the_size_their_rates_expect():
     f, y = F.repeat(20_000, 0), Y.repeat(20_000)
     mean = instance_candidates(f, y, 0.4, rng(), drop_full=False)

@@ -87,7 +87,7 @@ def test_the_restricted_softmax_of_example_1a():
 
 
 def test_the_projection_of_example_2a():
-    space = LabelSpace("abc")
+    space = LabelSpace(["a", "b", "c"])
     view = Coarse(space, {"first": ["a", "b"], "second": ["c"]})
     logits = torch.tensor([[0.5, 0.2, 0.3]]).log()
     loss, gradient = value_and_gradient(view, logits, view.encode(["first"]))
@@ -359,7 +359,7 @@ def test_no_samples_give_an_empty_target_of_the_same_kind(name):
             [7, "cat;dog", "cat|"],
             "annotations: 3 cannot be read: row 1: '7' is not one of the labels; known: cat, dog, cow, hen; "
             "row 2: 'cat;dog' is not one of the labels; did you mean 'dog'?; "
-            "row 3: '' is not one of the labels; known: cat, dog, cow, hen",
+            "row 3: a name is missing after the last bar of 'cat|'",
         ),
         (
             Tags(SPACE, ["cat", "cow"]),
@@ -411,7 +411,7 @@ def test_the_posterior_sums_to_one_and_is_zero_outside_the_evidence(name, form):
 
 
 def test_the_posterior_weighs_the_classes_of_a_coarse_label():
-    space = LabelSpace("abc")
+    space = LabelSpace(["a", "b", "c"])
     view = Coarse(space, {"first": ["a", "b"], "second": ["b", "c"]})
     logits = torch.tensor([[0.5, 0.2, 0.3]]).log()
     # M p restricted to the row of 'first': (1 * 0.5, 0.5 * 0.2, 0).
@@ -591,10 +591,10 @@ def test_a_view_is_exact_unless_said_otherwise():
     [
         ({"kind": "candidate"}, r"unknown kind of view 'candidate'; did you mean 'candidates'\?"),
         ({"kind": "oracle"}, "unknown kind of view 'oracle'; known: exact, candidates, coarse, tags, unlabelled"),
-        ({"kind": "coarse"}, r"a view of kind 'coarse' cannot be made from the settings \[\]"),
+        ({"kind": "coarse"}, "a coarse view needs a correspondence, or the names of its labels"),
         ({"kind": "exact", "labels": []}, r"a view of kind 'exact' cannot be made from the settings \['labels'\]"),
         ({"kind": "coarse", "correspondence": {"pet": ["kat"]}}, r"coarse label 'pet': 'kat' .* did you mean 'cat'\?"),
-        ({"kind": "coarse", "correspondence": {}}, "a label space needs at least one label name"),
+        ({"kind": "coarse", "correspondence": {}}, "correspondence names no coarse label"),
     ],
 )
 def test_a_view_that_cannot_be_made(spec, message):

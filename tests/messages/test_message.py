@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from safetensors.torch import save
 
 from fedaccord.errors import MessageError
-from fedaccord.messages.message import Message, from_bytes, to_bytes
+from fedaccord.messages.message import Message, encoded_size, from_bytes, to_bytes
 
 DTYPES = [
     torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.bool,
@@ -213,3 +213,26 @@ def test_equal_messages_are_equal_bytes_and_come_back_in_the_same_order():
     for _ in range(20):
         assert to_bytes(message) == data
         assert list(from_bytes(data).tensors) == list(message.tensors)
+
+
+class TestSize:
+    DTYPES = (torch.bool, torch.uint8, torch.int8, torch.int16, torch.float16, torch.bfloat16, torch.int32,
+              torch.float32, torch.float64, torch.int64)  # fmt: skip
+
+    @given(
+        forms=st.dictionaries(
+            st.text(min_size=1, max_size=8).filter(lambda name: name not in ("fedaccord.empty", "__metadata__")),
+            st.tuples(st.sampled_from(DTYPES), st.lists(st.integers(0, 40), max_size=3)),
+            max_size=4,
+        ),
+        words=st.dictionaries(st.text(max_size=4), st.text(max_size=12), max_size=3),
+        number=st.floats(allow_nan=False, allow_infinity=False),
+    )
+    def test_it_is_that_of_the_bytes(self, forms, words, number):
+        tensors = {name: torch.zeros(shape, dtype=dtype) for name, (dtype, shape) in forms.items()}
+        message = Message(tensors, {"n": number}, words)
+        assert encoded_size(message) == len(to_bytes(message))
+
+    def test_a_dtype_that_is_seldom_seen(self):
+        message = Message({"x": torch.zeros(3, dtype=torch.float8_e5m2fnuz)})
+        assert encoded_size(message) == len(to_bytes(message))

@@ -43,8 +43,10 @@ MLP = "[model]\nhidden = [16]\n"
 METHODS = {
     "fedavg": (LENET, "softmax='view'"),
     "fedprox": (MLP, "mu=0.1"),
+    "scaffold": (LENET, "aggregation='median'"),
     "accord": (LENET, "prior='all'"),
     "local": (MLP, "prior='exact-sites'"),
+    "pfedpll": (LENET + "[server]\nunlabelled = 40\n", "score='kl'"),
 }
 
 
@@ -116,6 +118,8 @@ def test_the_runs_that_are_compared_did_something(finished):
     assert "prior" in finished("accord", 0).memories["groups"].tensors
     assert "prior" not in finished("local", 0).memories["groups"].tensors
     assert finished("fedavg", 0).memories == {}
+    kept = finished("pfedpll", 0).memories["crowd"].tensors
+    assert {"confidences", "personal/personal.weight", "personal/head.weight"} <= kept.keys()
 
 
 class TestOrderOfSites:

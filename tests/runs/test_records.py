@@ -12,7 +12,7 @@ from fedaccord.data.sites import FederationData
 from fedaccord.federation.round import Evaluation, RoundRecord
 from fedaccord.federation.server import Dropped, SiteCard
 from fedaccord.labels.space import LabelSpace
-from fedaccord.labels.views import Coarse, Exact, Unlabelled
+from fedaccord.labels.views import Candidates, Coarse, Exact, Unlabelled
 from fedaccord.runs.records import Best, confusion_lines, federation_account, round_lines, scopes
 
 SPACE = LabelSpace(["ant", "bee", "cat"])
@@ -41,11 +41,11 @@ def federation():
 class TestRoundLines:
     def test_a_round_without_figures_is_one_line(self):
         dropped = Dropped(3, "b", "train", "w", "is NaN", "trace")
-        record = RoundRecord(3, ["a", "b"], 1, 0.25, [dropped], {"train": 1 / 3})
+        record = RoundRecord(3, ["a", "b"], 1, 0.25, [dropped], {"train": 1 / 3}, bytes={"a": (10, 7)})
         assert round_lines(record, SPACE) == [
             {"round": 3, "scope": "round", "asked": ["a", "b"], "replied": 1, "loss": 0.25, "absent": [],
              "dropped": [{"round": 3, "site": "b", "task": "train", "tensor": "w", "reason": "is NaN"}],
-             "seconds": {"train": 0.333333}}
+             "bytes": {"a": [10, 7]}, "seconds": {"train": 0.333333}}
         ]  # fmt: skip
 
     def test_figures_have_a_line_for_each_scope(self):
@@ -95,10 +95,20 @@ class TestFederationAccount:
             "view": {"kind": "exact", "known": ["ant", "bee"]}, "train": 6, "test": 2, "informs": ["ant", "bee"]
         }  # fmt: skip
         assert account["sites"]["a"]["view"]["correspondence"] == {"low": ["ant"], "high": ["bee"]}
+        assert account["correspondences"] == {"a": [[1, 0, 0], [0, 1, 0]]}  # of the coarse site only
         assert account["sites"]["c"]["informs"] == []
         assert account["groups"] == [["ant", "bee"], ["cat"]]  # nobody compares cats with anything
+        assert all("set_size" not in site for site in account["sites"].values())
         assert (account["notes"], account["test"]) == (["a note"], data.test_source)
         assert (account["partition"], account["histogram"]) == (data.partition, data.histogram)
+
+    def test_the_mean_size_of_candidate_sets(self):
+        data, sets = federation(), torch.tensor([[1, 1, 0], [1, 0, 0], [1, 1, 1]]).bool()
+        x = torch.zeros(3, 2)
+        data.sites["b"] = SiteData("b", Candidates(SPACE), Samples(x, sets), Samples(x[:1], ~sets[:1]))
+        data.sites["c"] = SiteData("c", Candidates(SPACE), Samples(x[:0], sets[:0]), Samples(x, sets))
+        sites = federation_account(data, {})["sites"]
+        assert {name: site.get("set_size") for name, site in sites.items()} == {"b": 2.0, "a": None, "c": None}
 
 
 class TestBest:

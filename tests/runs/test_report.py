@@ -11,6 +11,7 @@ from html.parser import HTMLParser
 import pytest
 
 from fedaccord.errors import RunFolderError
+from fedaccord.runs import report_figures as draw
 from fedaccord.runs.report import write_report
 
 LABELS = ["T-shirt", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "ankle boot"]
@@ -125,7 +126,7 @@ def page(tmp_path_factory):
 def test_the_sections_stand_in_order_and_the_headline_gives_the_last_round(page):
     assert list(page.sections) == [
         "", "What federation brought each site", "Learning curves", "Sites", "Classes", "Confusion",
-        "Who can teach which label", "Dropped replies", "Time", "Settings", "Model",
+        "Who can teach which label", "Dropped replies", "Time", "Bytes", "Settings", "Model",
     ]  # fmt: skip
     facts = "30 rounds · 93.1 s · seed 3 · 5 sites · engine embedded · 2 workers"
     for said in (facts, "87.3%", "80.3% ± 18.1", "Best, not last: round 24", "83.1%", "of 150 asked for",
@@ -159,6 +160,16 @@ def test_sites_are_described_in_words_with_last_and_best_figures(page):
     assert [rows[2][1], rows[3][1]] == ["labels in 4 groups", "candidate sets"]
     assert rows[4][1:5] == ["labels 3 of 10 classes", "750", "210", "3 of 10"]
     assert rows[5][1:5] == ["no labels", "600", "180", "0 of 10"]
+
+
+def test_sites_with_candidate_sets_have_their_size_and_what_became_of_them(tmp_path):
+    described, figures = federation(), summary()
+    described["sites"]["Zürich University Hospital"]["set_size"] = 2.2345
+    figures["final"]["sites"]["each"]["Zürich University Hospital"]["disambiguation"] = 0.876
+    rows = report(make_run(tmp_path / "run", summary_=figures, federation_=described)).tables["Sites"]
+    assert rows[0][-1] == "True candidate most likely, training samples"
+    assert rows[3][1] == "candidate sets, 2.23 labels on average"
+    assert [row[-1] for row in rows[1:]] == ["–", "–", "87.6%", "–", "–"]
 
 
 def test_curves_carry_the_figures_of_the_files_and_leave_out_nan_and_null(page, tmp_path):
@@ -211,10 +222,86 @@ def test_lonely_untaught_and_unconnected_labels_are_called_out(tmp_path):
     assert "Softmax" not in said  # tags are decided one by one
 
 
+class TestCorrespondences:
+    """What the names of coarse sites stand for is drawn, and only for coarse sites."""
+
+    def drawn(self, folder, **correspondences):
+        views = {site: ({"kind": "coarse", "correspondence": GROUPS}, LABELS) for site in correspondences}
+        account = federation(VIEWS | views, correspondences=correspondences)
+        return report(make_run(folder, federation_=account))
+
+    def test_none_without_coarse_sites(self, page):
+        assert "What coarse names stand for" not in page.sections
+
+    def test_rows_are_the_names_and_columns_the_classes(self, tmp_path):
+        matrix = [[float(label in members) for label in LABELS] for members in GROUPS.values()]
+        matrix[0][1], matrix[1][1] = 0.25, 0.75
+        page = self.drawn(tmp_path, Budapest=matrix)
+        drawn = page.figures["correspondence-0"]
+        (trace,) = drawn["data"]
+        assert (trace["y"], trace["x"], trace["z"]) == (list(GROUPS), LABELS, matrix)
+        assert trace["text"][0] == ["1", "0.25", "1", "1", "1", "", "", "", "", ""]
+        assert drawn["layout"]["title"]["text"] == "Names used by Budapest"
+        assert ("div", "id", "box-correspondence-0") in page.attributes
+        assert ("select", "data-for", "box-correspondence-0") not in page.attributes  # there is no other one
+
+    def test_sites_that_declare_the_same_share_a_figure(self, tmp_path):
+        one, other = [[1.0] * 10] * 4, [[0.25] * 10] * 4
+        page = self.drawn(tmp_path, Budapest=one, b=other, c=one, d=one, e=one, f=one, g=one)
+        assert [key for key in page.figures if key.startswith("corr")] == ["correspondence-0", "correspondence-1"]
+        assert "Budapest, c, d, e and 2 moreb" in page.sections["What coarse names stand for"]  # the two options
+
+
+class TestMatrixFigure:
+    def trace(self, values, title="t", rows=None):
+        drawn = draw.matrix_figure(rows or [f"r{i}" for i in range(len(values))], ["a", "b"], values, title)
+        return drawn["data"][0], drawn["layout"]
+
+    def test_correlations_have_two_colours(self):
+        trace, _ = self.trace([[1.0, -0.5], [None, 0.0]])
+        assert (trace["zmin"], trace["zmax"], trace["text"]) == (-1, 1, [["1", "-0.5"], ["", ""]])
+        assert len({colour for _, colour in trace["colorscale"]}) == 3
+        assert self.trace([[1.0, 0.5]])[0]["zmin"] == 0
+
+    def test_its_height_grows_with_its_rows_and_its_title(self):
+        low, high = (self.trace([[0.5, 0.5]] * n)[1]["height"] for n in (2, 8))
+        assert high - low == 6 * 34
+        titled = self.trace([[0.5, 0.5]] * 2, "word " * 30)[1]
+        assert titled["title"]["text"].count("<br>") == 3
+        assert titled["height"] - low == 3 * 18 == titled["margin"]["t"] - self.trace([[0.5, 0.5]])[1]["margin"]["t"]
+
+    def test_of_many_cells_no_number_is_written(self):
+        assert self.trace([[0.5, 0.5]] * 31)[0].get("texttemplate", "") == ""
+
+    def test_names_stay_text(self):
+        trace, layout = self.trace([[1.0, 0.0]], "<img src=x>", rows=["<b>"])
+        assert (trace["y"], layout["title"]["text"]) == (["&lt;b&gt;"], "&lt;img src=x&gt;")
+
+
+def test_labels_that_no_site_of_a_round_could_teach_are_tabled(page, tmp_path):
+    assert "Labels absent from rounds" not in page.sections
+    absent = {1: ["coat", "bag"], 2: ["coat"], 3: ["coat"], 5: ["bag", "coat"], 6: []}
+    rows = [{"round": r, "scope": "round", "absent": labels, "seconds": {}} for r, labels in absent.items()]
+    told = report(make_run(tmp_path, rows))
+    assert told.tables["Labels absent from rounds"] == [
+        ["Label", "Rounds, of 5", "Which"], ["coat", "4", "1–3, 5"], ["bag", "2", "1, 5"],
+    ]  # fmt: skip
+    assert "no site that took part could teach the label" in told.sections["Labels absent from rounds"]
+
+
+def test_the_bytes_of_each_site_in_a_mean_round_it_took_part_in(tmp_path):
+    rows = [{"round": 1, "scope": "round", "bytes": {"a": [1000, 500], "b": [2_000_000, 10]}},
+            {"round": 2, "scope": "round", "bytes": {"a": [3000, 500]}}]  # fmt: skip
+    assert report(make_run(tmp_path, rows)).tables["Bytes"][1:] == [
+        ["a", "2", "2 kB", "500 B", "5 kB"], ["b", "1", "2 MB", "10 B", "2 MB"],
+    ]  # fmt: skip
+
+
 def test_names_from_files_stay_text(tmp_path):
     evil = "<script>alert('x')</script><img src=http://evil.example/x>\"&"
     views = {evil: ({"kind": evil}, [evil])}
-    rows = [{"round": 1, "scope": "round", "dropped": [dict.fromkeys(DROP, evil)], "seconds": {evil: 1.0}},
+    rows = [{"round": 1, "scope": "round", "dropped": [dict.fromkeys(DROP, evil)], "seconds": {evil: 1.0},
+             "bytes": {evil: [1, 2]}},
             {"round": 1, "scope": "site", "site": evil, "metrics": {"accuracy": 0.5}},
             {"round": 1, "scope": "classes", "recall": {evil: 0.5}, "samples": {evil: 1}},
             {"round": 1, "scope": "confusion", "site": evil, "names": [evil], "counts": [[1]]}]  # fmt: skip

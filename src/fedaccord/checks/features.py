@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from fedaccord.checks.findings import Finding, listed, warning
 from fedaccord.data.features import FeaturePlan
 from fedaccord.data.sites import FederationData
+from fedaccord.data.tables import read_numbers
 
 FARTHEST_MEANS = 10.0  # deviations inside the sites
 WIDEST_RATIO = 100.0  # of the sites' deviations
@@ -38,6 +39,21 @@ def feature_findings(data: FederationData) -> list[Finding]:
         if still and len(still) < len(at):
             findings.append(warning(f"column '{column}' never varies at {_sites(still)}, but does elsewhere"))
         findings += _scale_findings(f"column '{column}'", means, spreads, rows_at)
+    return findings
+
+
+def word_findings(plan: FeaturePlan, declared: Sequence[str]) -> list[Finding]:
+    """Look for columns taken for words, without being `declared` so, although most of their words are numbers."""
+    findings = []
+    for column in plan.columns:
+        if column.kind == "category" and column.name not in declared:
+            words = np.array(column.values, dtype=object)
+            other = words[read_numbers(words, plan.missing)[1]].tolist()
+            if 0 < len(other) < len(words) / 2:
+                taken = f"column '{column.name}' is taken for words, because of {listed(other)}"
+                findings.append(
+                    warning(f"{taken}; if it is one of numbers, name it in features.numbers to find the wrong cells")
+                )
     return findings
 
 

@@ -14,16 +14,24 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from fedaccord.checks.features import feature_findings
+from fedaccord.checks.features import feature_findings, word_findings
 from fedaccord.checks.findings import Finding, listed, warning
+from fedaccord.checks.membership import membership_findings
+from fedaccord.checks.mixed_types import (
+    held_by_server,
+    mixed_type_notes,
+    same_to_all_sites,
+    unused_findings,
+)
 from fedaccord.config import Experiment, Labels, ServerSection
 from fedaccord.data.site_data import SiteData
-from fedaccord.data.sites import FederationData
-from fedaccord.errors import UserError
-from fedaccord.experiment import load_federation, refusal
+from fedaccord.data.sites import FederationData, Flaw
+from fedaccord.errors import CorrespondenceError, UserError
+from fedaccord.experiment import read_federation, refusal
+from fedaccord.federation.membership import planned
 from fedaccord.labels.coverage import connected_groups, coverage_matrix, labels_without_site
 from fedaccord.labels.space import LabelSpace
-from fedaccord.labels.views import NOT_ANNOTATED, Candidates, Coarse, Exact, Tags, Unlabelled, View
+from fedaccord.labels.views import NOT_ANNOTATED, Candidates, Coarse, Tags, Unlabelled, View
 
 SMALLEST_CELL = 5  # rows of a group with a label; of fewer, a rate says nothing
 
@@ -69,10 +77,16 @@ def exit_code(findings: Sequence[Finding]) -> Literal[0, 1, 2]:
 def check_experiment_data(experiment: Experiment, base: Path) -> Report:
     """Load all sites that an experiment names, and check them; relative paths start from `base`.
 
-    What a run of the experiment would refuse before its first round, such as a model of images for tables, is an error.
+    What a run of the experiment would refuse before its first round, such as a wrong cell or a model of images for
+    tables, is an error.
     """
-    data = load_federation(experiment, base)
+    data = read_federation(experiment, base)
     report = check_federation(data)
+    stays, rounds = experiment.stays, experiment.settings.rounds
+    found = [*_taken_for_words(experiment, data), *membership_findings(report.coverage, stays, rounds)]
+    found += unused_findings(data, experiment.method_name)
+    notes = [*report.notes, *planned(stays, rounds), *mixed_type_notes(data)]
+    report = replace(report, findings=[*report.findings, *found], notes=notes)
     if any(finding.level == "error" for finding in report.findings):
         return report
     refused = refusal(experiment, base, data)
@@ -82,17 +96,28 @@ def check_experiment_data(experiment: Experiment, base: Path) -> Report:
 def check_own_data(experiment: Experiment, base: Path, name: str) -> SiteReport:
     """Check one site; where sites bring files, only its own is read, and the others' need not even be there."""
     if experiment.sites is None:
-        data = load_federation(experiment, base)
+        data = read_federation(experiment, base)
         _check_name(name, list(data.sites))
-        return check_site(data.sites[name], data.groups, data.gaps.get(name, {}))
+        return _own_report(data, name, [flaw for flaw in data.flaws if flaw.site == name])
     _check_name(name, [site.name for site in experiment.sites])
     own = [site for site in experiment.sites if site.name == name]
     labels = experiment.labels
     if labels.classes is None and own[0].view.kind == "unlabelled":
         labels = Labels(classes=["any"])  # its file names no class, and none is needed to count rows
     alone = experiment.model_copy(update={"sites": own, "server": ServerSection(), "labels": labels})
-    data = load_federation(alone, base)
-    return check_site(data.sites[name], data.groups, data.gaps.get(name, {}))
+    data = read_federation(alone, base)
+    report = _own_report(data, name, data.flaws)
+    return replace(report, findings=[*report.findings, *_taken_for_words(experiment, data)])
+
+
+def _own_report(data: FederationData, name: str, flaws: Sequence[Flaw]) -> SiteReport:
+    report = check_site(data.sites[name], data.groups, data.gaps.get(name, {}))
+    said = [f.error.told_to_its_site() if isinstance(f.error, CorrespondenceError) else str(f.error) for f in flaws]
+    return replace(report, findings=[*(Finding("error", text) for text in said), *report.findings])
+
+
+def _taken_for_words(experiment: Experiment, data: FederationData) -> list[Finding]:
+    return [] if data.features is None else word_findings(data.features, experiment.features.category_names())
 
 
 def _check_name(name: str, known: Sequence[str]) -> None:
@@ -116,7 +141,8 @@ def check_federation(data: FederationData) -> Report:
         for column, label in enumerate(data.space)
     }
     findings = [
-        *knowledge_findings(views, data.space),
+        *(Finding("error", str(flaw.error)) for flaw in data.flaws),
+        *knowledge_findings(views, data.space, held_by_server(data)),
         *sample_findings(data),
         *separation_findings(data),
         *feature_findings(data),
@@ -203,13 +229,16 @@ def _site_findings(site: SiteData, report: SiteReport) -> list[Finding]:
     return findings
 
 
-def knowledge_findings(views: Mapping[str, View], space: LabelSpace) -> list[Finding]:
-    """Look at what the views declare: labels nobody knows, or one site only, and labels nobody compares."""
+def knowledge_findings(views: Mapping[str, View], space: LabelSpace, held: Sequence[str] = ()) -> list[Finding]:
+    """Look at what the views declare: labels nobody knows, or one site only, and labels nobody compares.
+
+    Labels `held` by the server, with samples of its own, are known and compared there.
+    """
     teaching = {name: view for name, view in views.items() if not isinstance(view, Unlabelled)}
     if not teaching:
         return [Finding("error", "no site has annotations, so there is nothing to learn from")]
     findings = []
-    unknown = labels_without_site(views, space)
+    unknown = [name for name in labels_without_site(views, space) if name not in held]
     if unknown:
         findings.append(warning(f"no site knows {listed(unknown)}; the model cannot learn what nobody teaches"))
     owners = coverage_matrix(teaching)
@@ -222,7 +251,7 @@ def knowledge_findings(views: Mapping[str, View], space: LabelSpace) -> list[Fin
     kinds = {isinstance(view, Tags) for view in teaching.values()}
     if len(kinds) == 2:
         findings.append(warning("some sites have tags, others one label each; a tag's score is no class probability"))
-    if kinds != {True}:
+    if kinds != {True} and not held:
         groups = [group for group in connected_groups(views, space) if group[0] not in unknown]
         if len(groups) > 1:
             parts = "; ".join(listed(group) for group in groups)
@@ -235,7 +264,10 @@ def knowledge_findings(views: Mapping[str, View], space: LabelSpace) -> list[Fin
             )
     for site, view in teaching.items():
         unseen = [name for name, known in zip(space, view.informs().tolist(), strict=True) if not known]
-        if isinstance(view, Coarse) and unseen:
+        if isinstance(view, Coarse) and view.groups is None:
+            what = f"site '{site}' has coarse names, but nobody says what they stand for"
+            findings.append(warning(f"{what}; only fedmt, with labelled samples at the server, can find that out"))
+        elif isinstance(view, Coarse) and unseen:
             what = f"no coarse label of site '{site}' covers {listed(unseen)}"
             findings.append(warning(f"{what}; the site is taken not to know them"))
     return findings
@@ -254,26 +286,10 @@ def sample_findings(data: FederationData) -> list[Finding]:
 
 
 def separation_findings(data: FederationData) -> list[Finding]:
-    """Look for classes that mean the same to every site: always under one coarse label or in one candidate set."""
-    marks: dict[str, list[tuple[object, ...]]] = {name: [] for name in data.space}
-    for site in data.sites.values():
-        view = site.view
-        for column, name in enumerate(data.space):
-            if isinstance(view, Coarse):
-                marks[name].append(tuple(view.matrix[:, column].tolist()))
-            elif isinstance(view, Candidates):
-                marks[name].append((site.train.target[:, column].numpy().tobytes(),))
-            elif isinstance(view, Exact | Tags) and bool(view.informs()[column]):
-                marks[name].append((name,))
-            else:
-                marks[name].append(())
-    same: dict[object, list[str]] = {}
-    unknown = labels_without_site({name: site.view for name, site in data.sites.items()}, data.space)
-    for name, mark in marks.items():
-        if name not in unknown:
-            same.setdefault(tuple(mark), []).append(name)
+    """Look for classes that mean the same to every site; labelled samples at the server would tell them apart."""
+    if data.labelled is not None:
+        return []
     return [
         warning(f"no coarse label and no site tells {listed(names)} apart; the model can only learn them together")
-        for names in same.values()
-        if len(names) > 1
+        for names in same_to_all_sites(data)
     ]

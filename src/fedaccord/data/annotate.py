@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,13 +10,15 @@ import torch
 from torch import Tensor
 
 from fedaccord.data.dataset import Array, Rows
-from fedaccord.errors import ConfigError, DataError, did_you_mean
+from fedaccord.errors import ConfigError, CorrespondenceError, DataError, UserError, did_you_mean
 from fedaccord.labels import corruption
+from fedaccord.labels.correspondence import readable_groups
 from fedaccord.labels.declarations import AnyView, CandidatesView, CoarseView, ExactView, TagsView
 from fedaccord.labels.space import LabelSpace
 from fedaccord.labels.views import NOT_ANNOTATED, Candidates, Coarse, Exact, Tags, Unlabelled, View
 
 Groupings = Mapping[str, Mapping[str, Sequence[str]]]
+Tell = Callable[[UserError], None]
 
 
 @dataclass(frozen=True)
@@ -30,20 +32,38 @@ class Annotated:
     left_out: int = 0  # samples of classes the site does not know
 
 
-def declared_view(declared: AnyView, space: LabelSpace, groupings: Groupings, where: str) -> View:
-    """Build the view that a declaration asks for."""
+def refuse(error: UserError) -> None:
+    """Raise an error: what becomes of one that nobody wants to collect."""
+    raise error
+
+
+def declared_view(
+    declared: AnyView, space: LabelSpace, groupings: Groupings, where: str, tell: Tell = refuse
+) -> View:
+    """Build the view that a declaration asks for.
+
+    `tell` takes the error of a wrong correspondence; if it returns, the view is one that comes close to it.
+    """
     try:
         if isinstance(declared, CoarseView):
             groups = declared.correspondence
+            if groups is None:
+                return Coarse(space, names=declared.names)
             if isinstance(groups, str):
                 if groups not in groupings:
                     hint = did_you_mean(groups, groupings)
                     raise ConfigError(f"the data set names no grouping '{groups}'; {hint}")
                 groups = {name: list(members) for name, members in groupings[groups].items()}
-            return Coarse(space, groups)
+            try:
+                return Coarse(space, groups)
+            except CorrespondenceError as error:
+                tell(error.at(where))
+                return Coarse(space, readable_groups(groups, space))
         if isinstance(declared, ExactView | CandidatesView | TagsView):
             kinds: dict[str, type[View]] = {"exact": Exact, "candidates": Candidates, "tags": Tags}
             return kinds[declared.kind](space, declared.known)
+    except CorrespondenceError:
+        raise
     except ConfigError as error:
         raise ConfigError(f"{where}: {error}") from None
     return Unlabelled(space)
@@ -51,10 +71,10 @@ def declared_view(declared: AnyView, space: LabelSpace, groupings: Groupings, wh
 
 def observe(
     rows: Rows, declared: AnyView, space: LabelSpace, groupings: Groupings, chances: Array | None,
-    rng: np.random.Generator, where: str,
+    rng: np.random.Generator, where: str, tell: Tell = refuse,
 ) -> Annotated:  # fmt: skip
     """Let a site observe samples whose true classes a study knows; `chances` are a clean classifier's predictions."""
-    view = declared_view(declared, space, groupings, where)
+    view = declared_view(declared, space, groupings, where, tell)
     if isinstance(view, Tags):
         if rows.tags is None:
             raise DataError(f"{where}: a view of tags needs data with an array 'Y' of tags")
@@ -75,7 +95,7 @@ def observe(
 def _known_rows(view: View, rows: Rows, generated: bool) -> Array:
     """Say which samples the site can annotate: of a class it knows, and with a candidate it knows."""
     seen, known = np.ones(len(rows), dtype=bool), view.informs().numpy()
-    if isinstance(view, Unlabelled):
+    if isinstance(view, Unlabelled) or (isinstance(view, Coarse) and view.groups is None):
         return seen
     if rows.y is not None:
         seen &= known[rows.y]
@@ -100,6 +120,8 @@ def _target(
         return torch.from_numpy(sets & view.informs().numpy())
     assert rows.y is not None
     if isinstance(view, Coarse):
+        if view.groups is None:
+            raise ConfigError(f"{where}: view.names is for sites with their own files; [data] needs a correspondence")
         return torch.from_numpy(corruption.coarse_annotations(rows.y, view.matrix.numpy(), rng))
     if isinstance(view, Unlabelled):
         return torch.full((len(rows),), NOT_ANNOTATED)
@@ -120,12 +142,16 @@ def _generate(
         flips = corruption.cyclic_flips(classes, declared.following, declared.other)
         return corruption.class_dependent_candidates(y, flips, rng, least, drop)
     assert chances is not None
-    return corruption.instance_candidates(chances, y, declared.rho, rng, declared.normalise, least, drop)
+    return corruption.instance_candidates(
+        chances, y, declared.rho, rng, declared.normalise, least, drop, declared.temperature
+    )
 
 
-def read_annotations(rows: Rows, names: Sequence[str], declared: AnyView, space: LabelSpace, where: str) -> Annotated:
+def read_annotations(
+    rows: Rows, names: Sequence[str], declared: AnyView, space: LabelSpace, where: str, tell: Tell = refuse
+) -> Annotated:
     """Read the annotations in a site's own arrays through its view; `names` are the file's own label names."""
-    view = declared_view(declared, space, {}, where)
+    view = declared_view(declared, space, {}, where, tell)
     if isinstance(view, Tags):
         if rows.tags is None:
             raise DataError(f"{where}: a view of tags needs an array 'Y'")

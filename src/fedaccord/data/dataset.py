@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedaccord.data.registry import dataset_files
-from fedaccord.errors import DataError
+from fedaccord.data.tables import natural
+from fedaccord.errors import DataError, did_you_mean
 
 Array = NDArray[Any]
 BRIGHTEST = 255  # the value of a white pixel, as files have it
@@ -52,6 +53,7 @@ class Dataset:
     images: bool
     groupings: dict[str, dict[str, list[str]]] = field(default_factory=dict)  # named coarse labels and their classes
     brightest: int = BRIGHTEST
+    scaled: bool = False  # its features are fit for a model as they are
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -64,6 +66,10 @@ def load_dataset(name: str, folder: Path) -> Dataset:
     files = dataset_files(name, folder)
     if not files:
         return _digits()
+    if name == "clinc150":
+        from fedaccord.data.texts import load_intents
+
+        return load_intents(files[0], name)
     arrays = read_npz(files[0], "data.dataset")
     if len(files) == 2:  # a training and a test file of the same form
         test = read_npz(files[1], "data.dataset")
@@ -100,6 +106,7 @@ def from_arrays(arrays: dict[str, Array], name: str) -> Dataset:
         if f"fine{suffix}" in arrays:
             arrays[f"y{suffix}"] = arrays.pop(f"fine{suffix}")
     names = next((arrays[k] for k in ("label_names", "class_names", "fine_names") if k in arrays), None)
+    names = _number_classes(arrays, names, name)
     if "x_train" in arrays:
         train, test = _rows(arrays, "_train", name), _rows(arrays, "_test", name) if "x_test" in arrays else None
     else:
@@ -118,6 +125,36 @@ def from_arrays(arrays: dict[str, Array], name: str) -> Dataset:
     return Dataset(name, train, test, _labels(train, test, names, name), images, grouping)
 
 
+def _number_classes(arrays: dict[str, Array], names: Array | None, name: str) -> Array | None:
+    """Replace class names in `y` by class numbers, an empty name by -1; returns the names behind the numbers.
+
+    Without given names they are those that occur, sorted.
+    """
+    found = {key: _words(arrays[key], key, name) for key in ("y", "y_train", "y_test") if _is_text(arrays.get(key))}
+    if not found:
+        return names
+    used = {word for words in found.values() for word in words.ravel().tolist()} - {""}
+    known = sorted(used, key=natural) if names is None else [str(label) for label in names.ravel()]
+    for word in sorted(used - set(known), key=natural):
+        told = f"'y' holds the name '{word}', which is not in its list of labels"
+        raise DataError(f"'{name}': {told}; {did_you_mean(word, known)}")
+    place = {"": -1} | {word: number for number, word in enumerate(known)}
+    for key, words in found.items():
+        arrays[key] = np.array([place[word] for word in words.ravel().tolist()], dtype=np.int64).reshape(words.shape)
+    return np.array(known, dtype=str)
+
+
+def _is_text(values: Array | None) -> bool:
+    return values is not None and values.dtype.kind in "US"
+
+
+def _words(values: Array, key: str, name: str) -> Array:
+    try:
+        return np.char.strip(values if values.dtype.kind == "U" else np.char.decode(values, "utf-8"))
+    except UnicodeDecodeError:
+        raise DataError(f"'{name}': '{key}' holds text that is not UTF-8") from None
+
+
 def _rows(arrays: dict[str, Array], suffix: str, name: str) -> Rows:
     def pick(*keys: str) -> Array | None:
         return next((arrays[k + suffix] for k in keys if k + suffix in arrays), None)
@@ -133,7 +170,7 @@ def _rows(arrays: dict[str, Array], suffix: str, name: str) -> Rows:
         if values is not None and len(values) != len(x):
             raise DataError(f"'{name}': '{key}{suffix}' has {len(values)} rows, the samples {len(x)}")
     if y is not None and y.dtype.kind not in "iub":
-        raise DataError(f"'{name}': 'y{suffix}' holds {y.dtype} values; class numbers from 0 are needed")
+        raise DataError(f"'{name}': 'y{suffix}' holds {y.dtype} values; class names, or numbers from 0, are needed")
     if tags is not None and not np.isin(tags, (-1, 0, 1)).all():
         raise DataError(f"'{name}': 'Y{suffix}' should hold 1, 0 and, for what is not annotated, -1 only")
     sets = None if candidates is None else _zeros_and_ones(candidates, f"candidates{suffix}", name, 2)

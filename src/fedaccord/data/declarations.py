@@ -91,6 +91,21 @@ Partition = Annotated[
 ]
 
 
+class PerClass(Section):
+    """Labelled samples that the server takes out of `[data]` before it is split."""
+
+    per_class: Count = Field(description="samples of each class")
+    reserve: Count | None = Field(
+        None, description="keep so many of each class from the sites, which then are the same for any `per_class`"
+    )
+
+    @model_validator(mode="after")
+    def _reserves_enough(self) -> PerClass:
+        if self.reserve is not None and self.reserve < self.per_class:
+            raise ValueError(f"reserve is {self.reserve}, but per_class asks for {self.per_class}")
+        return self
+
+
 class Features(Section):
     """`[features]`: how the columns of sites' tables become features."""
 
@@ -160,3 +175,16 @@ class SiteSection(Section):
     header: list[str] | None = Field(None, description="names of the columns, for a file without a header line")
     view: ViewConfig = Field(default_factory=exact_view, description="how this site observes labels")
     test: float = Field(0.2, ge=0, lt=1, description="its own test share")
+    joins: Count | None = Field(None, description="the round from which it takes part; left out: the first")
+    leaves: Count | None = Field(None, description="the round from which it is gone for good; left out: never")
+
+    @model_validator(mode="after")
+    def _joins_before_it_leaves(self) -> SiteSection:
+        check_stay(self.name, self.joins, self.leaves)
+        return self
+
+
+def check_stay(site: str, joins: int | None, leaves: int | None) -> None:
+    """Refuse a site that leaves before it joins."""
+    if leaves is not None and leaves <= (joins or 1):
+        raise ValueError(f"site '{site}' leaves in round {leaves}, but it would join in round {joins or 1} only")

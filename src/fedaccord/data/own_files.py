@@ -20,7 +20,7 @@ TABLE, IMAGES, ARRAYS = "a table", "a folder of images", "an .npz file"
 
 def read_own_files(
     sections: Sequence[SiteSection], features: Features, base: Path, classes: Sequence[str] | None,
-    test_file: Path | None, test_label: str | None, seed: int,
+    test_file: Path | None, test_label: str | None, seed: int, labelled: Path | None = None,
 ) -> FederationData:  # fmt: skip
     """Read the sites' own files, each through its view; relative paths start from `base`."""
     kinds = {section.name: _kind(section, base) for section in sections}
@@ -29,13 +29,13 @@ def read_own_files(
         if other != kind:
             raise ConfigError(f"site '{first}' brings {kind}, site '{name}' {other}; all must be of one kind")
     if kind == TABLE:
-        return read_table_sites(sections, features, base, classes, test_file, test_label, seed)
+        return read_table_sites(sections, features, base, classes, test_file, test_label, seed, labelled)
     if kind == IMAGES:
-        return read_image_sites(sections, features, base, classes, test_file, test_label, seed)
+        return read_image_sites(sections, features, base, classes, test_file, test_label, seed, labelled)
     for section in sections:
         _fits_arrays(section)
     files = {section.name: (locate(section.data, base), section.view, section.test) for section in sections}
-    return read_sites(files, classes, test_file, seed)
+    return read_sites(files, classes, test_file, seed, labelled)
 
 
 def _kind(section: SiteSection, base: Path) -> str:

@@ -33,6 +33,11 @@ _ENTRIES = (
         "colour pictures of 32x32 pixels, 100 classes in 20 named groups (`coarse`)",
         ("cifar100/cifar100_train_a.npz", "cifar100/cifar100_test.npz"),
     ),
+    DatasetEntry(
+        "clinc150",
+        "19,500 short texts hashed into 1,024 features, 150 intents in 10 named domains (`coarse`)",
+        ("text_hierarchy/clinc150.csv.gz",),
+    ),
 )
 DATASETS: dict[str, DatasetEntry] = {entry.name: entry for entry in _ENTRIES}
 

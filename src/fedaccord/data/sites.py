@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -11,14 +12,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedaccord.data.annotate import Annotated, observe, read_annotations
-from fedaccord.data.dataset import BRIGHTEST, Array, Dataset, Rows, from_arrays, read_npz
+from fedaccord.data.annotate import Annotated, Tell, observe, read_annotations
+from fedaccord.data.dataset import BRIGHTEST, Array, Dataset, Rows
+from fedaccord.data.declarations import PerClass
 from fedaccord.data.features import FeaturePlan
+from fedaccord.data.held import read_arrays, read_server_file, set_aside, take_per_class
 from fedaccord.data.partition import Partition, split
-from fedaccord.data.registry import existing
 from fedaccord.data.scaling import Moments, apply_moments, fit_moments, pool_moments
 from fedaccord.data.site_data import Samples, SiteData
-from fedaccord.errors import ConfigError, DataError, PartitionError, did_you_mean
+from fedaccord.errors import ConfigError, DataError, PartitionError, UserError, did_you_mean
 from fedaccord.labels.declarations import AnyView, ExactView
 from fedaccord.labels.pooling import Pooled, pooled_target
 from fedaccord.labels.space import LabelSpace
@@ -27,17 +29,30 @@ from fedaccord.seeds import derive
 
 SMALLEST_WITH_TEST = 5  # a site of fewer samples keeps them all for training
 CleanPredictions = Callable[[Dataset], Array]
+POOLED_TEST = "the pool of the sites' own test parts, which only a study can see together"
+
+
+@dataclass(frozen=True)
+class Flaw:
+    """A reason not to train with these data, and the site it is about; None: several, or the server."""
+
+    error: UserError
+    site: str | None = None
 
 
 @dataclass
 class FederationData:
-    """All sites of a run, what the server is judged on, and a plain account of what was used."""
+    """All sites of a run, what the server is judged on, and a plain account of what was used.
+
+    With `flaws` it can be looked at, but not trained on: what is wrong was left out or taken for missing.
+    """
 
     space: LabelSpace
     sites: dict[str, SiteData]
     input_shape: tuple[int, ...]
     test: tuple[Tensor, Tensor] | None = None
     unlabelled: Tensor | None = None  # the server's own inputs
+    labelled: tuple[Tensor, Tensor] | None = None  # the server's own samples with their true classes
     test_source: str = "the server has no test data, so there are no global figures"
     notes: list[str] = field(default_factory=list)
     histogram: dict[str, dict[str, int]] | None = None
@@ -47,6 +62,25 @@ class FederationData:
     groups: list[str] = field(default_factory=list)  # of the sensitive attribute
     moments: dict[str, Moments] = field(default_factory=dict)  # by which sites' samples were scaled
     brightest: int = BRIGHTEST  # the value of a white pixel
+    flaws: list[Flaw] = field(default_factory=list)
+
+    def teller(self, site: str) -> Tell:
+        """Return what puts an error of a site among the flaws."""
+        return lambda error: self.flaws.append(Flaw(error, site))
+
+    @contextmanager
+    def noting(self) -> Iterator[None]:
+        """Put an error that is raised inside among the flaws, so that the rest can still be looked at."""
+        try:
+            yield
+        except UserError as error:
+            self.flaws.append(Flaw(error))
+
+    def sound(self) -> FederationData:
+        """Return these data, or raise the first of their flaws."""
+        for flaw in self.flaws:
+            raise flaw.error
+        return self
 
     def add(self, site: SiteData, test: float) -> None:
         """Add a site, and note when it is too small for the test share asked for."""
@@ -60,18 +94,24 @@ def split_dataset(
     names: Sequence[str] | None, classes: Sequence[str] | None, seed: int, test: float = 0.2,
     samples: int | None = None, test_samples: int | None = None, standardise: str = "auto",
     clean: CleanPredictions | None = None, test_file: Path | None = None, unlabelled: int | None = None,
+    labelled: PerClass | Path | None = None,
 ) -> FederationData:  # fmt: skip
     """Split one data set into sites and let each observe it through its view."""
     space = _space(dataset, classes)
     dataset = _renamed(dataset, space)
-    held, rows = _set_aside(dataset.train, unlabelled, derive(seed, "unlabelled"))
+    taught, rest = None, dataset.train
+    if isinstance(labelled, PerClass):
+        taught, rest = take_per_class(rest, labelled, space, derive(seed, "labelled"))
+    held, rows = set_aside(rest, unlabelled, derive(seed, "unlabelled"))
     rows = _draw(rows, samples, derive(seed, "samples"))
     parts = _parts(dataset, rows, partition, seed)
     site_names = _site_names(parts, names)
     for name in views:
         if name not in site_names:
             raise ConfigError(f"data.views: there is no site '{name}'; {did_you_mean(name, site_names)}")
-    scaled = standardise == "site" or (standardise == "auto" and not dataset.images)
+    scaled = standardise in ("site", "federation") or (
+        standardise == "auto" and not dataset.images and not dataset.scaled
+    )
     wanted = [_knows_its_own(views.get(name, view), partition["kind"]) for name in site_names]
     uses_clean = any(getattr(v, "generate", None) == "instance" for v in wanted)
     predictions = clean(replace(dataset, train=rows)) if uses_clean and clean else None
@@ -80,6 +120,7 @@ def split_dataset(
     if samples is not None and samples > len(rows):
         result.notes.append(f"data.samples asks for {samples}, but there are {len(rows)}; all are used")
     moments: list[Moments] = []
+    observed: dict[str, Annotated] = {}
     for number, (name, declared) in enumerate(zip(site_names, wanted, strict=True)):
         if isinstance(declared, ExactView) and declared.known == "own":
             own = parts.labels[number] if parts.labels else np.unique(_classes(rows, dataset)[parts.parts[number]])
@@ -87,10 +128,16 @@ def split_dataset(
         part = rows.take(parts.parts[number])
         chances = None if predictions is None else predictions[parts.parts[number]]
         rng = np.random.default_rng(derive(seed, "annotations", name))
-        seen = observe(part, declared, space, dataset.groupings, chances, rng, f"site '{name}'")
+        where, tell = f"site '{name}'", result.teller(name)
+        seen = observe(part, declared, space, dataset.groupings, chances, rng, where, tell)
+        if not len(seen.x):
+            result.sound()  # a view that is wrong is the reason why it leaves out all samples
+        observed[name] = seen
+    common = _common_moments(observed, test, seed) if standardise == "federation" else None
+    for name, seen in observed.items():
         if seen.left_out:
             result.notes.append(f"site '{name}' leaves out {seen.left_out} samples of classes it does not know")
-        result.add(_site(name, seen, test, derive(seed, "test", name), scaled, moments), test)
+        result.add(_site(name, seen, test, derive(seed, "test", name), scaled, moments, common=common), test)
     result.moments = dict(zip(site_names, moments, strict=False))  # none at all where nothing was scaled
     used = parts.report(_classes(rows, dataset), space.names)
     if rows.y is None:
@@ -100,8 +147,19 @@ def split_dataset(
     if held is not None:
         result.unlabelled = torch.from_numpy(apply_moments(held.x, pool_moments(moments) if scaled else None))
         result.notes.append(f"the server holds {len(held)} inputs without their labels, which no site has")
+    if taught is not None and taught.y is not None:
+        x = apply_moments(taught.x, pool_moments(moments) if scaled else None)
+        result.labelled = torch.from_numpy(x), torch.from_numpy(taught.y)
+        result.notes.append(f"the server holds {len(taught)} labelled samples, which no site has")
+    elif isinstance(labelled, Path):
+        with result.noting():
+            result.labelled = read_server_file(
+                labelled, result.input_shape, result.space, moments, "server.labelled"
+            )
     if test_file is not None:
-        result.test, result.test_source = _own_test(test_file, result, moments)
+        with result.noting():
+            result.test = read_server_file(test_file, result.input_shape, result.space, moments, "server.test")
+            result.test_source = f"the server's own test file, {test_file.name}"
     else:
         result.test, result.test_source = _server_test(dataset, result.sites, test_samples, seed, scaled, moments)
     if test_samples is not None and (test_file is not None or dataset.test is None or dataset.test.y is None):
@@ -110,14 +168,15 @@ def split_dataset(
 
 
 def read_sites(
-    files: Mapping[str, tuple[Path, AnyView, float]], classes: Sequence[str] | None, test_file: Path | None, seed: int
+    files: Mapping[str, tuple[Path, AnyView, float]], classes: Sequence[str] | None, test_file: Path | None, seed: int,
+    labelled: Path | None = None,
 ) -> FederationData:
     """Read sites that bring their own .npz files; each is scaled by its own training part.
 
     A file's own test part, where it marks one, is the site's; otherwise the share is drawn. Sites are read in the order
     of their names, so that the order in the experiment file changes nothing.
     """
-    data = {name: _read(path, f"site '{name}'") for name, (path, _, _) in sorted(files.items())}
+    data = {name: read_arrays(path, f"site '{name}'") for name, (path, _, _) in sorted(files.items())}
     shapes = {dataset.shape for dataset in data.values()}
     if len(shapes) > 1:
         listed = ", ".join(f"{name}: {dataset.shape}" for name, dataset in data.items())
@@ -132,14 +191,23 @@ def read_sites(
     for name, file in data.items():
         path, declared, test = files[name]
         where = f"site '{name}', {path.name}"
-        seen = read_annotations(file.train, file.labels, declared, result.space, where)
+        seen = read_annotations(file.train, file.labels, declared, result.space, where, result.teller(name))
         own = file.test
-        held = None if own is None else read_annotations(own, file.labels, declared, result.space, where)
+        held = None
+        if own is not None:  # what is wrong with the view was told with the training part
+            held = read_annotations(own, file.labels, declared, result.space, where, tell=lambda error: None)
         result.add(_site(name, seen, test, derive(seed, "test", name), not file.images, moments, held), test)
     result.moments = dict(zip(data, moments, strict=False))
     result.sites = {name: result.sites[name] for name in files}
     if test_file is not None:
-        result.test, result.test_source = _own_test(test_file, result, moments)
+        with result.noting():
+            result.test = read_server_file(test_file, result.input_shape, result.space, moments, "server.test")
+            result.test_source = f"the server's own test file, {test_file.name}"
+    if labelled is not None:
+        with result.noting():
+            result.labelled = read_server_file(
+                labelled, result.input_shape, result.space, moments, "server.labelled"
+            )
     return result
 
 
@@ -166,18 +234,19 @@ def pool_sites(name: str, sites: Mapping[str, SiteData], space: LabelSpace, labe
 
 def _site(
     name: str, seen: Annotated, test: float, seed: int, scaled: bool, moments: list[Moments],
-    held: Annotated | None = None,
+    held: Annotated | None = None, common: Moments | None = None,
 ) -> SiteData:  # fmt: skip
-    """Set a test share aside, or take the one `held` already, and scale both by the moments of what is left."""
+    """Set a test share aside, or take the one `held` already, and scale both by the moments of what is left.
+
+    `common` moments, of all sites together, are used instead of the site's own.
+    """
     n = len(seen.x)
     if n == 0:
         known = ", ".join(seen.view.known or seen.view.space.names)
         left = f": all {seen.left_out} are of classes that it does not know (it knows {known})" if seen.left_out else ""
         raise DataError(f"site '{name}' has no samples{left}")
-    order = np.random.default_rng(seed).permutation(n)
-    share = int(test * n) if held is None and n >= SMALLEST_WITH_TEST else 0
-    test_rows, train_rows = np.sort(order[:share]), np.sort(order[share:])
-    fitted = fit_moments(seen.x[train_rows]) if scaled else None
+    test_rows, train_rows = _test_and_train_rows(n, test if held is None else 0.0, seed)
+    fitted = (common or fit_moments(seen.x[train_rows])) if scaled else None
     if fitted is not None:
         moments.append(fitted)
 
@@ -190,20 +259,17 @@ def _site(
     return SiteData(name, seen.view, part(seen, train_rows), judged)
 
 
-def _read(path: Path, where: str) -> Dataset:
-    return from_arrays(read_npz(existing(path, where), where), str(path))
+def _test_and_train_rows(n: int, test: float, seed: int) -> tuple[Array, Array]:
+    """Draw a site's test share; a site that is too small keeps all for training."""
+    order = np.random.default_rng(seed).permutation(n)
+    share = int(test * n) if n >= SMALLEST_WITH_TEST else 0
+    return np.sort(order[:share]), np.sort(order[share:])
 
 
-def _own_test(path: Path, result: FederationData, moments: Sequence[Moments]) -> tuple[tuple[Tensor, Tensor], str]:
-    """Read the server's own test file; it is scaled by what all sites' training parts have together."""
-    file = _read(path, "server.test")
-    if file.shape != result.input_shape:
-        shapes = f"have shape {file.shape}, the sites' have {result.input_shape}"
-        raise DataError(f"server.test: the samples of '{path}' {shapes}")
-    rows = file.train if file.test is None else file.test
-    seen = read_annotations(rows, file.labels, ExactView(kind="exact"), result.space, f"server.test, {path.name}")
-    x = apply_moments(seen.x, pool_moments(moments) if moments else None)
-    return (torch.from_numpy(x), seen.target), f"the server's own test file, {path.name}"
+def _common_moments(observed: Mapping[str, Annotated], test: float, seed: int) -> Moments:
+    """Return the moments of all sites' training rows together, from each site's own."""
+    train = {n: _test_and_train_rows(len(seen.x), test, derive(seed, "test", n))[1] for n, seen in observed.items()}
+    return pool_moments([fit_moments(seen.x[train[name]]) for name, seen in observed.items()])
 
 
 def _parts(dataset: Dataset, rows: Rows, partition: Mapping[str, Any], seed: int) -> Partition:
@@ -280,16 +346,6 @@ def _draw(rows: Rows, samples: int | None, seed: int) -> Rows:
     return rows.take(np.sort(np.random.default_rng(seed).permutation(len(rows))[:samples]))
 
 
-def _set_aside(rows: Rows, number: int | None, seed: int) -> tuple[Rows | None, Rows]:
-    """Take out what the server holds; the sites share the rest."""
-    if number is None:
-        return None, rows
-    if number >= len(rows):
-        raise ConfigError(f"server.unlabelled asks for {number} of {len(rows)} samples, so no site would have any")
-    order = np.random.default_rng(seed).permutation(len(rows))
-    return rows.take(np.sort(order[:number])), rows.take(np.sort(order[number:]))
-
-
 def _site_names(parts: Partition, names: Sequence[str] | None) -> list[str]:
     number = len(parts.parts)
     if names is not None:
@@ -315,7 +371,7 @@ def _server_test(
     if not known:
         return None, "no true classes are known for a test, so there are no global figures"
     pooled = torch.cat([part.x for part in known]), torch.cat([part.truth for part in known if part.truth is not None])
-    return pooled, "the pool of the sites' own test parts, which only a study can see together"
+    return pooled, POOLED_TEST
 
 
 def _histogram(sites: Mapping[str, SiteData], space: LabelSpace) -> dict[str, dict[str, int]] | None:

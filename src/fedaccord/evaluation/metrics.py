@@ -71,6 +71,15 @@ def site_metrics(view: View, logits: Tensor, target: Tensor, truth: Tensor | Non
     return metrics, counts
 
 
+def disambiguation(view: View, logits: Tensor, target: Tensor, truth: Tensor) -> Metrics:
+    """Say how often the true label is the most likely one of a sample's candidates; nothing where no truth is known."""
+    seen = truth >= 0
+    if not bool(seen.any()):
+        return {}
+    found = view.posterior(logits, target).argmax(-1)
+    return {"disambiguation": float((found == truth)[seen].float().mean())}
+
+
 def finite(metrics: Metrics) -> Metrics:
     """Leave out figures that are no numbers, such as the likelihood of logits that overflowed."""
     return {name: value for name, value in metrics.items() if math.isfinite(value)}

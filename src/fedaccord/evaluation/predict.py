@@ -2,19 +2,5 @@
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor, nn
-
-CHUNK = 1024  # large enough to be fast, small enough for a resnet's activations
-
-
-@torch.no_grad()
-def predict_logits(model: nn.Module, x: Tensor) -> Tensor:
-    """Return the logits of all samples, in evaluation mode; the model's mode is put back."""
-    was_training = model.training
-    model.eval()
-    try:
-        parts = [model(chunk) for chunk in x.split(CHUNK)] if len(x) else []
-    finally:
-        model.train(was_training)
-    return torch.cat(parts) if parts else torch.zeros(0, 0)
+from fedaccord.models.predicting import CHUNK as CHUNK
+from fedaccord.models.predicting import predict_logits as predict_logits

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 
 import torch
@@ -9,18 +10,24 @@ from torch import Tensor, nn
 
 from fedaccord.data.site_data import SiteData
 from fedaccord.errors import FedAccordError
-from fedaccord.evaluation.metrics import finite, site_metrics
+from fedaccord.evaluation.metrics import disambiguation, finite, site_metrics
 from fedaccord.evaluation.predict import predict_logits
 from fedaccord.federation.recipe import Recipe, SiteTask
+from fedaccord.labels.estimation import CORRESPONDENCE
 from fedaccord.labels.prior import site_offset
-from fedaccord.labels.views import Exact, View
+from fedaccord.labels.sets import candidate_sets
+from fedaccord.labels.space import LabelSpace
+from fedaccord.labels.views import Candidates, Coarse, Exact, View
 from fedaccord.messages.message import Message, SiteId
+from fedaccord.messages.names import SILENT
 from fedaccord.models.layout import Layout
 from fedaccord.models.network import Network
 from fedaccord.seeds import derive
 from fedaccord.training.local import seeded, train_locally
+from fedaccord.training.own_head import OWN_HEAD, with_own_head
+from fedaccord.training.partial_labels import CONFIDENCES
 from fedaccord.training.settings import TrainingSettings
-from fedaccord.training.work import LocalWork
+from fedaccord.training.work import FIGURES, LocalWork
 
 PERSONAL = "personal"  # prefix of the tensors a site keeps of the model
 PRIOR = "prior"
@@ -59,7 +66,7 @@ class SiteHost:
         settings = self.recipe.settings
         round_ = int(brief.numbers["round"])
         kept = Message(dict(memory.tensors), dict(memory.numbers), dict(memory.words))
-        view = trained_view(data, settings)
+        view = site_view(data, self.recipe, memory, brief)
         if PRIOR in memory.tensors:
             view = view.with_offset(memory.tensors[PRIOR])
         return LocalWork(
@@ -80,10 +87,15 @@ class SiteHost:
 
     def _join(self, data: SiteData) -> Message:
         samples = int(data.view.annotated(data.train.target).sum())
-        return Message({"informs": self._owned(data)}, {"samples": samples}, {"view": data.view.kind})
+        words = {"view": data.view.kind}
+        if isinstance(data.view, Coarse):
+            words["names"] = names_digest(data.view)
+        return Message({"informs": self._owned(data)}, {"samples": samples}, words)
 
     def _owned(self, data: SiteData) -> Tensor:
         """Return the labels whose head rows this site sends and is sent, and is averaged into: bool (labels,)."""
+        if self.recipe.owners == "all":
+            return torch.ones(len(data.view.space), dtype=torch.bool)
         view = data.view if self.recipe.owners == "view" else trained_view(data, self.recipe.settings)
         return view.informs()
 
@@ -93,6 +105,8 @@ class SiteHost:
             work.memory.tensors[PRIOR] = offset
         recipe = self.recipe
         reply = train_locally(work, recipe.objective, recipe.site_solver, recipe.settings)
+        if SILENT in reply.words:
+            return reply
         reply.numbers["samples"] = len(work.site.train) if work.rows is None else len(work.rows)
         trained = {name: self._tensors[name].detach() for name in self._shared}
         reply.tensors |= recipe.sharing.outgoing(self.layout, trained, self._owned(work.site))
@@ -103,16 +117,25 @@ class SiteHost:
         test = work.site.test
         if PRIOR not in work.memory.tensors:
             self._use_prior(work)  # not kept, so that a site that never trains estimates it anew with every model
-        logits = predict_logits(work.model, test.x).cpu()
         if not len(test):
             return Message(numbers={"samples": 0})
+        view, train, model = judging_view(work.site, work.view), work.site.train, work.model
         truth = None if test.truth is None else test.truth.cpu()
-        metrics, counts = site_metrics(judging_view(work.site, work.view), logits, test.target.cpu(), truth)
-        return Message({"confusion": counts}, {**finite(metrics), "samples": len(test)})
+        head = work.brief.select(OWN_HEAD) or work.memory.select(OWN_HEAD)
+        if head:  # its own task is what the site's own head decides
+            view, model, truth = Exact(LabelSpace(view.answers)), with_own_head(work.model, head), None
+        logits = predict_logits(model, test.x).cpu()
+        metrics, counts = site_metrics(view, logits, test.target.cpu(), truth)
+        if isinstance(view, Candidates) and train.truth is not None:
+            metrics |= disambiguation(view, predict_logits(work.model, train.x), train.target, train.truth)
+        cut = len(FIGURES) + 1
+        told = {name[cut:]: value for name, value in work.memory.numbers.items() if name.startswith(f"{FIGURES}/")}
+        return Message({"confusion": counts}, {**finite(metrics), **finite(told), "samples": len(test)})
 
     def _use_prior(self, work: LocalWork) -> Tensor | None:
         """Estimate the site's prior with the model as it is and put it into the view; None for a site without one."""
-        offset = estimate_prior(work.site, work.view, work.model, self.recipe.settings)
+        kept = work.memory.tensors.get(CONFIDENCES)
+        offset = estimate_prior(work.site, work.view, work.model, self.recipe.settings, kept)
         if offset is not None:
             work.view = work.view.with_offset(offset)
         return offset
@@ -128,8 +151,27 @@ def trained_view(site: SiteData, settings: TrainingSettings) -> View:
     return site.view.widened() if settings.softmax == "full" else site.view
 
 
+def site_view(site: SiteData, recipe: Recipe, memory: Message, brief: Message) -> View:
+    """Return the view a site trains through, with the correspondence it was told or has found out, if that is its own.
+
+    A declared correspondence is not looked at then: it may be there to tell how good the found one is.
+    """
+    view = trained_view(site, recipe.settings)
+    if recipe.correspondence == "own" and isinstance(view, Coarse):
+        return view.with_matrix(brief.tensors.get(CORRESPONDENCE, memory.tensors.get(CORRESPONDENCE)))
+    return view
+
+
+def names_digest(view: Coarse) -> str:
+    """Return how many coarse names a site uses and a digest of them, by which the server knows sites of the same."""
+    digest = hashlib.blake2b("\x1f".join(view.answers).encode(), digest_size=8)
+    return f"{len(view.answers)}:{digest.hexdigest()}"
+
+
 def judging_view(site: SiteData, trained: View) -> View:
     """Return the view a site is judged through: its own task, whatever the softmax in training, with its prior."""
+    if isinstance(trained, Coarse) and trained.estimated:
+        return trained
     if site.view.offset is None or trained.offset is None:
         return site.view if trained.offset is None else trained
     return trained.with_offset(trained.offset.masked_fill(~torch.isfinite(site.view.offset), float("-inf")))
@@ -141,14 +183,22 @@ def annotated_rows(site: SiteData) -> Tensor | None:
     return None if bool(says.all()) else says.nonzero().flatten()
 
 
-def estimate_prior(site: SiteData, view: View, model: nn.Module, settings: TrainingSettings) -> Tensor | None:
-    """Estimate a site's prior with a model and the view it has so far; None for a site without one."""
+def estimate_prior(
+    site: SiteData, view: View, model: nn.Module, settings: TrainingSettings, kept: Tensor | None = None
+) -> Tensor | None:
+    """Estimate a site's prior with a model and the view it has so far; None for a site without one.
+
+    A site that keeps confidences of its samples' labels counts by these instead of by the model.
+    """
     if not uses_prior(settings.prior, site.view):
         return None
     data = site.train
+    sets = None if kept is None else candidate_sets(view, data.target)
     if isinstance(view, Exact):
         seen = data.target >= 0
         confidences = torch.nn.functional.one_hot(data.target[seen], len(view.space)).float()
+    elif kept is not None and sets is not None:
+        confidences = kept.to(sets.device) * sets  # some losses weigh the labels outside a set as well
     else:
         confidences = view.posterior(predict_logits(model, data.x), data.target)
     # Unknown labels stay unknown whatever is counted, so the view's own support is used, not the last prior's.

@@ -10,6 +10,7 @@ from fedaccord.aggregation.replies import Aggregator, Replies
 from fedaccord.federation.sharing import SHARE_ALL, Sharing
 from fedaccord.messages.checks import TensorSpec
 from fedaccord.messages.message import Message
+from fedaccord.messages.names import SILENT as SILENT
 from fedaccord.training.objectives import Objective, ViewLikelihood
 from fedaccord.training.settings import TrainingSettings
 from fedaccord.training.solvers import SGD, Solver
@@ -17,9 +18,6 @@ from fedaccord.training.work import LocalWork
 
 if TYPE_CHECKING:
     from fedaccord.federation.server import Server, SiteCard
-
-SILENT = "silent"
-"""The word in a reply of a site that has nothing to send this round: it is left out without being dropped."""
 
 ServerStep = Callable[["Server"], None]
 SiteTask = Callable[[LocalWork], Message]
@@ -34,15 +32,19 @@ class Recipe:
     objective: Objective = field(default_factory=ViewLikelihood)
     solver: Solver | None = None
     sharing: Sharing = SHARE_ALL
+    ready: tuple[ServerStep, ...] = ()  # before the first round: refuse with a ConfigError what cannot work
     prepare: tuple[ServerStep, ...] = ()
     brief: Callable[[Server, SiteCard], Message] | None = None  # what one site is told beside the shared model
     extras: Callable[[Server, SiteCard], Mapping[str, TensorSpec]] | None = None  # what it must send beside it
     defence: Callable[[Server, Replies], Replies] | None = None
+    weigh: Callable[[Server, Replies], Replies] | None = None  # other weights than sample counts, after the defence
     refine: tuple[ServerStep, ...] = ()
     tasks: Mapping[str, SiteTask] = field(default_factory=dict)  # further questions a step may ask the sites
     personal_layer: bool = False
-    owners: str = "softmax"  # who informs a label: whose softmax runs over it in training, or "view": who knows it
-    trains: str = "sites"  # or "pool": one place that holds all sites' samples, for studies
+    owners: str = "softmax"  # who informs a label: whose softmax runs over it in training, "view": who knows it, "all"
+    trains: str = "sites"  # or "pool": one place that holds all sites' samples, for studies; "server": no site at all
+    correspondence: str = "declared"  # or "own": sites find out what coarse names stand for, whatever is declared
+    needs_labelled: bool = False  # the server trains on labelled samples of its own
 
     @property
     def site_solver(self) -> Solver:

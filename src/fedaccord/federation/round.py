@@ -15,7 +15,9 @@ from torch import Tensor
 
 from fedaccord.evaluation.metrics import Metrics, class_metrics, finite, summarise_sites
 from fedaccord.evaluation.predict import predict_logits
+from fedaccord.federation import streaming
 from fedaccord.federation.server import Dropped, Server
+from fedaccord.federation.traffic import Bytes
 from fedaccord.messages.checks import is_finite
 from fedaccord.messages.message import Message, SiteId
 from fedaccord.messages.names import POOL
@@ -46,7 +48,12 @@ class RoundRecord:
     dropped: list[Dropped] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=dict)
     evaluation: Evaluation | None = None
+    bytes: Bytes = field(default_factory=dict)
     absent: list[str] = field(default_factory=list)  # labels that no site of the round could teach
+    joined: list[SiteId] = field(default_factory=list)  # who belongs to the federation from this round on
+    left: list[SiteId] = field(default_factory=list)  # who no longer does
+    warnings: list[str] = field(default_factory=list)
+    figures: Metrics = field(default_factory=dict)  # what the server's steps measured
 
 
 def play_round(server: Server, evaluated: bool | Callable[[], bool] = True) -> RoundRecord:
@@ -55,23 +62,35 @@ def play_round(server: Server, evaluated: bool | Callable[[], bool] = True) -> R
     `evaluated` may be a question that is asked when the model is ready to be evaluated.
     """
     record = RoundRecord(server.state.round + 1)
-    recipe = server.recipe
+    recipe, warned = server.recipe, len(server.warnings)
     with _beat(record, "prepare"):
+        record.joined, record.left = server.welcome()
         for step in recipe.prepare:
             step(server)
     with _beat(record, "brief"):
         record.asked = server.draw()
         tensors = server.tensors
         briefs = {site: server.brief(site, tensors) for site in record.asked}
-    with _beat(record, "train"):
-        answers = server.ask("train", briefs)
-    with _beat(record, "admit"):
-        replies = server.admit(answers)
-    with _beat(record, "combine"):
-        server.combine(replies)
+    if streaming.can_stream(server):
+        with _beat(record, "train"):
+            fold = streaming.train(server, briefs)
+        with _beat(record, "admit"):
+            replies = fold.replies(server)
+        with _beat(record, "combine"):
+            if replies is not None:
+                server.adopt(fold.mean.result(), fold.counters)
+    else:
+        with _beat(record, "train"):
+            answers = server.ask("train", briefs)
+        with _beat(record, "admit"):
+            replies = server.admit(answers)
+        with _beat(record, "combine"):
+            server.combine(replies)
     with _beat(record, "refine"):
         for step in recipe.refine:
             step(server)
+    if not record.asked and recipe.trains != "server":  # nobody who could train belongs to the federation at the moment
+        record.absent = list(server.space)
     if replies is not None:
         taught = replies.informs.any(0).tolist()
         record.absent = [label for label, seen in zip(server.space, taught, strict=True) if not seen]
@@ -87,18 +106,21 @@ def play_round(server: Server, evaluated: bool | Callable[[], bool] = True) -> R
     # What was dropped when the sites joined belongs to the first round's account.
     record.dropped = server.dropped[server.told :]
     server.told = len(server.dropped)
+    record.bytes = server.traffic.take()
+    record.warnings = server.warnings[warned:]
+    record.figures, server.figures = finite(server.figures), {}
     return record
 
 
 def evaluate(server: Server) -> Evaluation:
-    """Judge the current model: at the server where it has test data, and at every site on the site's own."""
+    """Judge the current model: at the server where it has test data, and at every member on the site's own."""
     result = Evaluation()
     if server.test is not None and server.is_whole:
         x, truth = server.test
         metrics, result.confusion = class_metrics(predict_logits(server.load_network(), x), truth)
         result.global_ = finite(metrics)
     tensors = server.tensors
-    briefs = {site: server.brief(site, tensors) for site in server.cards if site != POOL}
+    briefs = {site: server.brief(site, tensors) for site in server.members() if site != POOL}
     for site, answer in server.admit_figures(server.ask("evaluate", briefs)).items():
         if answer.numbers.get("samples"):
             result.sites[site] = site_figures(answer)

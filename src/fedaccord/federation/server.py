@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -12,10 +13,13 @@ from torch import Tensor
 
 from fedaccord.aggregation.replies import Replies
 from fedaccord.engines.engine import Engine
-from fedaccord.errors import ConfigError, EngineError, did_you_mean
+from fedaccord.errors import ConfigError, EngineError, TooFewSitesError, did_you_mean
+from fedaccord.federation.membership import ALWAYS, Stay
 from fedaccord.federation.recipe import SILENT, Recipe
 from fedaccord.federation.sharing import MODEL
 from fedaccord.federation.state import RunState
+from fedaccord.federation.state import SiteCard as SiteCard
+from fedaccord.federation.traffic import Traffic
 from fedaccord.labels.space import LabelSpace
 from fedaccord.messages.checks import (
     MOST_SAMPLES,
@@ -30,16 +34,6 @@ from fedaccord.messages.names import POOL
 from fedaccord.models.layout import Layout
 from fedaccord.models.network import Network
 from fedaccord.seeds import derive
-
-
-@dataclass(frozen=True)
-class SiteCard:
-    """What the server knows of a site: sizes, kind of view, and which labels its annotations inform."""
-
-    name: SiteId
-    samples: int
-    view: str
-    informs: Tensor  # bool (labels,)
 
 
 @dataclass(frozen=True)
@@ -76,11 +70,15 @@ class Server:
     engine: Engine
     test: tuple[Tensor, Tensor] | None = None  # inputs and true classes the server may be judged on
     unlabelled: Tensor | None = None  # inputs the server holds and may tune its model on
+    labelled: tuple[Tensor, Tensor] | None = None  # inputs and true classes the server holds and may train on
     deadline: float | None = None
-    cards: dict[SiteId, SiteCard] = field(default_factory=dict)
+    stays: Mapping[SiteId, Stay] = field(default_factory=dict)  # of sites that join late or leave
     dropped: list[Dropped] = field(default_factory=list)
     told: int = 0  # how many of the drops a round's record has told
+    warnings: list[str] = field(default_factory=list)  # what whoever runs the federation should know; for no site
     replies: Replies | None = None  # of the round under way, for the steps that refine its result
+    figures: dict[str, float] = field(default_factory=dict)  # what the round's own steps measured, by name
+    traffic: Traffic = field(default_factory=Traffic)
 
     def __post_init__(self) -> None:
         self.layout = Layout.of(self.network)
@@ -101,10 +99,39 @@ class Server:
         self.layout.load(self.network, self.state.model)
         return self.network
 
+    @property
+    def cards(self) -> dict[SiteId, SiteCard]:
+        """Everyone who has joined so far, those who have left among them."""
+        return self.state.cards
+
+    def members(self, round_: int | None = None) -> list[SiteId]:
+        """Return the sites that belong to a round, by default the coming one, and have joined."""
+        at = self.state.round + 1 if round_ is None else round_
+        return sorted(site for site in self.cards if self.stays.get(site, ALWAYS).covers(at))
+
     def join(self) -> None:
-        """Ask every site once who it is."""
-        briefs = {site: self.address(Message(), 0) for site in self.engine.sites()}
-        for site, reply in self.engine.ask("join", briefs, self.deadline).items():
+        """When a run begins or goes on: ask every site that belongs to the coming round who it is."""
+        asked = [*self._newcomers(), *self.members()]
+        if asked and not self._ask_who(asked):
+            reasons = "; ".join(sorted({d.reason for d in self.dropped}))
+            raise EngineError(f"no site could join the federation: {reasons}")
+
+    def welcome(self) -> tuple[list[SiteId], list[SiteId]]:
+        """Ask those who join with the coming round who they are; returns who joins and who has left."""
+        at = self.state.round + 1
+        if at > 1:
+            self._ask_who([site for site in self._newcomers() if site not in self.cards])
+        joined = [site for site in self.members() if self.stays.get(site, ALWAYS).joins == at > 1]
+        return joined, sorted(site for site in self.cards if self.stays.get(site, ALWAYS).leaves == at)
+
+    def _newcomers(self) -> list[SiteId]:
+        return [site for site in self.engine.sites() if self.stays.get(site, ALWAYS).joins == self.state.round + 1]
+
+    def _ask_who(self, sites: list[SiteId]) -> list[SiteId]:
+        """Ask sites who they are, and keep the cards of those that answer; returns these."""
+        answered = []
+        briefs = {site: self.address(Message(), 0) for site in sites}
+        for site, reply in (self.engine.ask("join", briefs, self.deadline) if briefs else {}).items():
             if isinstance(reply, Failure):
                 self.drop(reply.site, "join", "", reply.reason, reply.trace)
                 continue
@@ -117,39 +144,58 @@ class Server:
                 shape = tuple(informs.shape)
                 self.drop(site, "join", "informs", f"the shape is {shape}, but there are {len(self.space)} labels")
                 continue
-            self.cards[site] = SiteCard(site, int(samples), reply.words.get("view", ""), informs.bool())
-        if not self.cards:
-            reasons = "; ".join(sorted({d.reason for d in self.dropped}))
-            raise EngineError(f"no site could join the federation: {reasons}")
+            names = reply.words.get("names", "")
+            if not re.fullmatch(r"(\d{1,6}:[0-9a-f]{16})?", names):
+                self.drop(site, "join", "names", f"the digest of its names is '{names[:40]}'")
+                continue
+            self.cards[site] = SiteCard(site, int(samples), reply.words.get("view", ""), informs.bool(), names)
+            answered.append(site)
+        return answered
 
-    def trainers(self) -> list[SiteId]:
-        """Return the sites that may train under this recipe: those asked for that have something to learn from."""
+    def ready(self) -> None:
+        """Refuse, before the first round, what cannot work with these sites."""
+        if self.recipe.needs_labelled and (self.labelled is None or not len(self.labelled[0])):
+            raise ConfigError("the method trains on labelled samples of the server; give [server] labelled")
+        if self.recipe.trains != "server" and self.state.round == 0 and not self.trainers():
+            raise ConfigError("no site that may train in the first round has labelled samples")
+        for step in self.recipe.ready:
+            step(self)
+
+    def trainers(self, round_: int | None = None) -> list[SiteId]:
+        """Return the sites that may train in a round, by default the coming one: asked for, with something to learn."""
         wanted = self.recipe.settings.sites
-        names = list(self.cards)
+        names = self.members(round_)
+        if self.recipe.trains == "server":
+            return []
         if self.recipe.trains == "pool":
             names = [n for n in names if n == POOL]
         elif isinstance(wanted, list):
             for name in wanted:
-                if name not in self.cards:
+                if name not in self.cards and name not in self.stays:
                     raise ConfigError(f"method.sites: there is no site '{name}'; {did_you_mean(name, self.cards)}")
-            names = sorted(set(wanted))
+            names = [n for n in names if n in wanted]
         else:
             names = [n for n in names if n != POOL and (wanted == "all" or self.cards[n].view == wanted)]
-        able = sorted(n for n in names if self.cards[n].samples > 0 and bool(self.cards[n].informs.any()))
-        if not able:
+        able = [n for n in names if self.cards[n].samples > 0 and bool(self.cards[n].informs.any())]
+        if not able and not self.stays:
             raise ConfigError("no site that may train has labelled samples")
         return able
 
     def draw(self) -> list[SiteId]:
-        """Draw the sites of the coming round, seeded by run and round."""
+        """Draw the sites of the coming round, seeded by run and round; none when nobody who could train is there."""
         able = self.trainers()
-        share = self.recipe.settings.participation
-        # The small step back is for products such as 0.55 * 100, which floating point puts just above 55.
-        number = share if isinstance(share, int) else max(1, math.ceil(share * len(able) - 1e-9))
-        if number >= len(able):
+        number = self.drawn_of(len(able))
+        if number == len(able):
             return able
         rng = np.random.default_rng(derive(self.seed, "participation", self.state.round + 1))
         return sorted(able[i] for i in rng.choice(len(able), number, replace=False))
+
+    def drawn_of(self, sites: int) -> int:
+        """Return how many of so many sites take part in a round."""
+        share = self.recipe.settings.participation
+        # The small step back is for products such as 0.55 * 100, which floating point puts just above 55.
+        number = share if isinstance(share, int) else max(1, math.ceil(share * sites - 1e-9))
+        return min(number, sites)
 
     def address(self, message: Message, round_: int) -> Message:
         """Write run and round on a brief."""
@@ -166,7 +212,9 @@ class Server:
         """
         answers = {}
         round_ = self.state.round + 1
-        replies = self.engine.ask(task, {s: self.address(b, round_) for s, b in briefs.items()}, self.deadline)
+        addressed = {s: self.address(b, round_) for s, b in briefs.items()}
+        replies = self.engine.ask(task, addressed, self.deadline)
+        self.traffic.count(addressed, replies)
         for site in sorted(replies):
             reply = replies[site]
             if isinstance(reply, Failure):
@@ -185,23 +233,27 @@ class Server:
         shared = recipe.sharing.outgoing(self.layout, tensors, self.cards[site].informs)
         return Message(shared | told.tensors, dict(told.numbers), dict(told.words))
 
+    def is_admitted(self, site: SiteId, reply: Message) -> bool:
+        """Check one reply; one that is not as it should be is noted, one of a silent site is not."""
+        if SILENT in reply.words:
+            return False
+        recipe, card = self.recipe, self.cards[site]
+        wanted = recipe.sharing.expected(self.layout, self.tensors, card.informs)
+        wanted |= recipe.extras(self, card) if recipe.extras else {}
+        problem = find_problem(reply, wanted, self.run, self.state.round + 1, card.samples)
+        if problem:
+            self.drop(site, "train", problem.tensor, problem.reason)
+        return problem is None
+
     def admit(self, answers: dict[SiteId, Message]) -> Replies | None:
         """Check every reply and gather the good ones; None when there is none."""
-        recipe, tensors = self.recipe, self.tensors
-        good: dict[SiteId, Message] = {}
-        for site, reply in answers.items():
-            if SILENT in reply.words:
-                continue
-            wanted = recipe.sharing.expected(self.layout, tensors, self.cards[site].informs)
-            wanted |= recipe.extras(self, self.cards[site]) if recipe.extras else {}
-            problem = find_problem(reply, wanted, self.run, self.state.round + 1, self.cards[site].samples)
-            if problem:
-                self.drop(site, "train", problem.tensor, problem.reason)
-            else:
-                good[site] = reply
+        recipe = self.recipe
+        good = {site: reply for site, reply in answers.items() if self.is_admitted(site, reply)}
         self.replies = self._gather(good) if good else None
         if self.replies is not None and recipe.defence:
             self.replies = recipe.defence(self, self.replies)
+        if self.replies is not None and len(self.replies) and recipe.weigh:
+            self.replies = recipe.weigh(self, self.replies)
         return self.replies
 
     def admit_figures(self, answers: dict[SiteId, Message]) -> dict[SiteId, Message]:
@@ -219,29 +271,33 @@ class Server:
         """Make the next model; without replies it stays as it is."""
         if replies is None or len(replies) == 0 or self.recipe.aggregator is None:
             return
-        model = self.recipe.aggregator(replies)
+        try:
+            model = self.recipe.aggregator(replies)
+        except TooFewSitesError as error:
+            self.drop("", "combine", "", f"{error}; the old model is kept")
+            return
+        self.adopt(model, self.counters_of(replies.messages[0]))
+
+    def adopt(self, model: Tensor, counters: dict[str, Tensor]) -> None:
+        """Take a combined model, unless it is not finite."""
         if not all_finite(model):
             broken = next(n for n, t in self.layout.named(model).items() if not all_finite(t))
             self.drop("", "combine", broken, "the combined model is not finite, so the old one is kept")
             return
         self.state.model = model
         # A counter cannot be averaged, and its value is irrelevant with fixed momentum: the first site's is taken.
-        self.state.counters = {
-            name: replies.messages[0].tensors.get(f"{MODEL}/{name}", old).clone()
-            for name, old in self.state.counters.items()
-        }
+        self.state.counters = counters
+
+    def counters_of(self, reply: Message) -> dict[str, Tensor]:
+        """Return the counters in a reply, and where it has none, our own."""
+        held = self.state.counters.items()
+        return {name: reply.tensors.get(f"{MODEL}/{name}", old).clone() for name, old in held}
 
     def _gather(self, good: dict[SiteId, Message]) -> Replies:
-        sites, sharing, tensors = tuple(sorted(good)), self.recipe.sharing, self.tensors
-        at = {slot.name: slice(slot.start, slot.stop) for slot in self.layout.slots}
+        sites = tuple(sorted(good))
         matrix = torch.empty(len(sites), self.layout.size)
-        if len(sharing.names(self.layout)) < len(at) + len(self.layout.counters):
-            matrix[:] = self.state.model
         for row, site in enumerate(sites):
-            whole = sharing.incoming(self.layout, good[site].tensors, tensors, self.cards[site].informs)
-            for name, tensor in whole.items():
-                if name in at:
-                    matrix[row, at[name]] = tensor.reshape(-1)
+            self.flat(site, good[site], matrix[row])
         return Replies(
             sites=sites,
             messages=tuple(good[s] for s in sites),
@@ -251,6 +307,23 @@ class Server:
             previous=self.state.model,
             layout=self.layout,
         )
+
+    def flat(self, site: SiteId, reply: Message, out: Tensor | None = None) -> Tensor:
+        """Return a reply's flat vector; what the site did not send stands at the server's value."""
+        sharing = self.recipe.sharing
+        out = torch.empty(self.layout.size) if out is None else out
+        whole = sharing.incoming(self.layout, reply.tensors, self.tensors, self.cards[site].informs)
+        if len(whole) < len(self.layout.slots) + len(self.layout.counters):
+            out[:] = self.state.model
+        for slot in self.layout.slots:
+            if slot.name in whole:
+                out[slot.start : slot.stop] = whole[slot.name].reshape(-1)
+        return out
+
+    def warn(self, text: str) -> None:
+        """Tell whoever runs the federation something, once in a run: in the log, the summary and the report."""
+        if text not in self.warnings:
+            self.warnings.append(text)
 
     def drop(self, site: SiteId, task: str, tensor: str, reason: str, trace: str = "") -> None:
         """Note that something of a site did not reach the model, and why."""

@@ -24,6 +24,7 @@ class Sharing:
     parts: frozenset[str] = frozenset({"encoder", "head"})
     buffers: bool = True
     own_rows: bool = False
+    prefix: str = MODEL  # of the tensors' names in a message
 
     def names(self, layout: Layout) -> tuple[str, ...]:
         """Return the names of the tensors that travel, in layout order, counters last."""
@@ -33,13 +34,13 @@ class Sharing:
 
     def outgoing(self, layout: Layout, tensors: Mapping[str, Tensor], known: Tensor) -> dict[str, Tensor]:
         """Return what travels of a model between the server and a site that knows these labels, bool (labels,)."""
-        return {f"{MODEL}/{name}": self._cut(name, tensors[name], known) for name in self.names(layout)}
+        return {f"{self.prefix}/{name}": self._cut(name, tensors[name], known) for name in self.names(layout)}
 
     def incoming(
         self, layout: Layout, sent: Mapping[str, Tensor], whole: Mapping[str, Tensor], known: Tensor
     ) -> dict[str, Tensor]:
         """Return the whole tensors that a message stands for; rows it does not hold are those of `whole`."""
-        there = {name: sent.get(f"{MODEL}/{name}") for name in self.names(layout)}
+        there = {name: sent.get(f"{self.prefix}/{name}") for name in self.names(layout)}
         return {n: self._paste(n, part, whole[n], known) for n, part in there.items() if part is not None}
 
     def expected(self, layout: Layout, tensors: Mapping[str, Tensor], known: Tensor) -> dict[str, TensorSpec]:

@@ -36,17 +36,22 @@ def cyclic_flips(classes: int, following: float, other: float) -> Floats:
     return flips
 
 
-def instance_rates(probabilities: Floats, y: Ints, rho: float, normalise: str = "mean") -> Floats:
+def instance_rates(
+    probabilities: Floats, y: Ints, rho: float, normalise: str = "mean", temperature: float = 1.0
+) -> Floats:
     """Return the probability that each wrong label enters, from a clean classifier's predictions (n, C).
 
     `normalise="none"` is the printed rule `rho * r`, `"mean"` the one whose set sizes match the reported ones,
-    `min(1, rho * r / mean(r))`, with `r_j = f_j / max_{z != y} f_z`, `r_y = 0` and the mean over all C entries.
+    `min(1, rho * r / mean(r))`, with `r_j = f_j / max_{z != y} f_z`, `r_y = 0` and the mean over all C entries. A
+    classifier that is sure even of its confusions makes small sets, since no rate exceeds 1; a `temperature` above 1
+    divides its logits and so evens them out.
     """
     _check_rate("rho", rho)
     rows = np.arange(len(y))
     ratio = np.array(probabilities, dtype=np.float64)
     ratio[rows, y] = 0.0
     ratio /= np.maximum(ratio.max(1, keepdims=True), np.finfo(np.float64).tiny)  # 0/0 = 0: nothing to confuse
+    ratio **= 1 / temperature
     if normalise == "none":
         return rho * ratio
     if normalise != "mean":
@@ -56,10 +61,11 @@ def instance_rates(probabilities: Floats, y: Ints, rho: float, normalise: str = 
 
 def instance_candidates(
     probabilities: Floats, y: Ints, rho: float, rng: Rng, normalise: str = "mean", min_size: int = 1,
-    drop_full: bool = True,
+    drop_full: bool = True, temperature: float = 1.0,
 ) -> Bools:  # fmt: skip
     """Add wrong labels in the measure in which a clean classifier confuses them with the true one."""
-    return draw_candidates(instance_rates(probabilities, y, rho, normalise), y, rng, min_size, drop_full)
+    rates = instance_rates(probabilities, y, rho, normalise, temperature)
+    return draw_candidates(rates, y, rng, min_size, drop_full)
 
 
 def superset_candidates(y: Ints, classes: int, rng: Rng) -> Bools:

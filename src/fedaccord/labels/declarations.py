@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 Names = Annotated[list[str], Field(min_length=1)]
 
@@ -35,6 +35,9 @@ class CandidatesView(_View):
     other: float = Field(0.1, ge=0, le=1, description="class: probability of every other class")
     rho: float = Field(0.4, ge=0, le=1, description="instance: size of the sets")
     normalise: Literal["mean", "none"] = Field("mean", description="instance: rule for the probabilities")
+    temperature: float = Field(
+        7.0, gt=0, description="instance: evens out what the clean network confuses; 1: as it predicts"
+    )
     min_size: int = Field(1, ge=1, description="smallest set")
     drop_full: bool = Field(True, description="draw again when a set holds every label")
 
@@ -43,9 +46,20 @@ class CoarseView(_View):
     """A label of another criterion."""
 
     kind: Literal["coarse"]
-    correspondence: Annotated[dict[str, list[str] | dict[str, float]], Field(min_length=1)] | str = Field(
-        description="coarse names and the classes (or probabilities) behind each; or a grouping the data set names"
+    correspondence: Annotated[dict[str, list[str] | dict[str, float]], Field(min_length=1)] | str | None = Field(
+        None,
+        description="coarse names and the classes (or probabilities) behind each; or a grouping the data set names",
     )
+    names: Names | None = Field(
+        None, description="coarse names alone, where nobody knows what they stand for: fedmt finds out"
+    )
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> CoarseView:
+        if (self.correspondence is None) == (self.names is None):
+            given = "neither is" if self.names is None else "both are"
+            raise ValueError(f"a coarse view needs 'correspondence', or 'names' alone; {given} given")
+        return self
 
 
 class TagsView(_View):

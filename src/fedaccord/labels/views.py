@@ -18,6 +18,7 @@ from torch import Tensor
 
 from fedaccord.errors import AnnotationError, ConfigError, did_you_mean
 from fedaccord.labels.correspondence import Groups, correspondence_matrix
+from fedaccord.labels.estimation import SMALLEST, uniform_matrix
 from fedaccord.labels.space import LabelSpace
 
 NOT_ANNOTATED = -1
@@ -31,7 +32,7 @@ class View(ABC):
 
     def __init__(self, space: LabelSpace, known: Iterable[str] | None = None) -> None:
         self.space = space
-        self.known = None if known is None else space.subspace(list(known)).names
+        self.known = None if known is None else space.subspace(known).names
         self.offset: Tensor | None = None
         if self.known is not None:
             self.offset = torch.full((len(space),), float("-inf"))
@@ -139,6 +140,8 @@ class Candidates(View):
                 rows.append(columns)
             elif not names:
                 problems.append(f"row {number}: the candidate set is empty")
+            elif "" in names:
+                problems.append(f"row {number}: {_missing_name(names)}")
             else:
                 rows.append(_columns(names, self.space, allowed, number, problems))
         _raise(problems, where)
@@ -157,24 +160,53 @@ class Candidates(View):
         return _log_mask(target)
 
     def annotated(self, target: Tensor) -> Tensor:
-        """Say for each sample whether its set excludes any label that the site knows."""
-        return (~target & self.informs().to(target.device)).any(-1)
+        """Say for each sample whether its set excludes any label that the site knows; an empty set says nothing."""
+        return (~target & self.informs().to(target.device)).any(-1) & target.any(-1)
 
 
 class Coarse(View):
-    """A label of another criterion, with `P(coarse | class)` known. Target: coarse column (B,), -1 = not annotated."""
+    """A label of another criterion. Target: coarse column (B,), -1 = not annotated.
+
+    `P(coarse | class)` is given as a correspondence. With `names` alone it is not known: the likelihood then says
+    nothing, and a method has to find out what the names stand for (`with_matrix`).
+    """
 
     kind = "coarse"
 
-    def __init__(self, space: LabelSpace, correspondence: Groups) -> None:
+    def __init__(
+        self, space: LabelSpace, correspondence: Groups | None = None, names: Iterable[str] | None = None
+    ) -> None:
         super().__init__(space)
+        if correspondence is not None:
+            matrix = correspondence_matrix(correspondence, space)
+            self.coarse = LabelSpace(correspondence)
+            if names is not None:
+                raise ConfigError("a coarse view has a correspondence, which names its labels, or names alone")
+        elif names is not None:
+            self.coarse = LabelSpace(names)
+            matrix = uniform_matrix(len(self.coarse), len(space))
+        else:
+            raise ConfigError("a coarse view needs a correspondence, or the names of its labels")
         self.groups = correspondence
-        self.coarse = LabelSpace(correspondence)
-        self.matrix = correspondence_matrix(correspondence, space)
-        seen = self.matrix.sum(0) > 0
+        self.estimated = False
+        self.matrix, self._log_matrix = matrix, matrix.log()
+        seen = matrix.sum(0) > 0
         if not bool(seen.all()):  # a class under no coarse label is one the site does not know
             self.offset = _log_mask(seen)
-        self._log_matrix = self.matrix.log()
+
+    def with_matrix(self, matrix: Tensor | None) -> Coarse:
+        """Return this view with a matrix that was found out in place of the declared one; None: it is not known yet."""
+        view = copy.copy(self)
+        view.offset, view.estimated = None, True
+        view.matrix = uniform_matrix(len(self.coarse), len(self.space)) if matrix is None else matrix
+        view._log_matrix = view.matrix.clamp(min=SMALLEST).log()  # an estimate never excludes what was annotated
+        return view
+
+    def informs(self) -> Tensor:
+        """Say which classes a coarse name stands for; no label where that is not known."""
+        if self.groups is None and not self.estimated:
+            return torch.zeros(len(self.space), dtype=torch.bool)
+        return super().informs()
 
     def encode(self, raw: Iterable[Any], where: str = "annotations", first: int = 1) -> Tensor:
         """Read coarse names; empty values are samples without annotation."""
@@ -196,6 +228,8 @@ class Coarse(View):
 
     def describe(self) -> dict[str, Any]:
         """Return the view as the experiment file writes it."""
+        if self.groups is None:
+            return {"kind": self.kind, "names": list(self.coarse.names)}
         groups = {k: dict(v) if isinstance(v, Mapping) else list(v) for k, v in self.groups.items()}
         return {"kind": self.kind, "correspondence": groups}
 
@@ -315,6 +349,11 @@ def _split(value: Any, separator: str) -> list[str] | None:
         return [str(value)]
     parts = value.split(separator) if isinstance(value, str) else value
     return [str(part).strip() for part in parts]
+
+
+def _missing_name(names: Sequence[str]) -> str:
+    outside = "after the last bar" if names[0] else "before the first bar"
+    return f"a name is missing {'between the bars' if '' in names[1:-1] else outside} of '{'|'.join(names)}'"
 
 
 def _is_missing(value: Any) -> bool:

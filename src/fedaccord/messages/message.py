@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -19,6 +21,14 @@ SiteId = str
 Number = int | float
 _HEADER = "fedaccord"
 _EMPTY = "fedaccord.empty"  # safetensors refuses a file without tensors
+# The order of a document's tensors, last kind first, and what each is called there.
+_KINDS = (
+    (torch.bool, "BOOL"), (torch.uint8, "U8"), (torch.int8, "I8"), (torch.float8_e5m2, "F8_E5M2"),
+    (torch.float8_e4m3fn, "F8_E4M3"), (torch.int16, "I16"), (torch.uint16, "U16"), (torch.float16, "F16"),
+    (torch.bfloat16, "BF16"), (torch.int32, "I32"), (torch.uint32, "U32"), (torch.float32, "F32"),
+    (torch.complex64, "C64"), (torch.float64, "F64"), (torch.int64, "I64"), (torch.uint64, "U64"),
+)  # fmt: skip
+_RANK = {dtype: rank for rank, (dtype, _) in enumerate(_KINDS)}
 
 
 @dataclass
@@ -58,6 +68,28 @@ def to_bytes(message: Message) -> bytes:
     # One entry only: safetensors writes several in a random order, and equal messages are to be equal bytes.
     header = {_HEADER: json.dumps({"numbers": message.numbers, "words": message.words})}
     return safetensors_save(_apart(message.tensors) or {_EMPTY: torch.zeros(0)}, metadata=header)
+
+
+def encoded_size(message: Message) -> int:
+    """Return how many bytes `to_bytes` makes of a message, without making them."""
+    form = tuple((name, tensor.dtype, tuple(tensor.shape)) for name, tensor in message.tensors.items())
+    if any(dtype not in _RANK for _, dtype, _ in form):
+        return len(to_bytes(message))
+    table, data = _form_size(form)
+    inner = json.dumps({"numbers": message.numbers, "words": message.words})
+    header = table + len(json.dumps(inner))
+    return 8 + -(-header // 8) * 8 + data  # the header's length, the header filled up to a multiple of 8, the tensors
+
+
+@lru_cache(maxsize=4096)  # a round's messages have few forms
+def _form_size(form: tuple[tuple[str, torch.dtype, tuple[int, ...]], ...]) -> tuple[int, int]:
+    """Return the length of a header without our own entry, and that of the tensors behind it."""
+    table: dict[str, Any] = {"__metadata__": {_HEADER: ""}}
+    end = 0
+    for name, dtype, shape in sorted(form or ((_EMPTY, torch.float32, (0,)),), key=lambda t: (-_RANK[t[1]], t[0])):
+        start, end = end, end + math.prod(shape) * dtype.itemsize
+        table[name] = {"dtype": _KINDS[_RANK[dtype]][1], "shape": list(shape), "data_offsets": [start, end]}
+    return len(json.dumps(table, separators=(",", ":"), ensure_ascii=False).encode()) - len('""'), end
 
 
 def from_bytes(data: bytes) -> Message:

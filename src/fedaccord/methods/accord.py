@@ -7,12 +7,11 @@ label frequencies to the logits (`prior`), which stay with it.
 
 from __future__ import annotations
 
-from fedaccord.aggregation.mean import per_label
 from fedaccord.federation.recipe import Recipe
-from fedaccord.methods.classic import batch_norm, share_model
+from fedaccord.methods.classic import combining, share_model
 from fedaccord.methods.settings import AccordSettings
 
 
 def accord(settings: AccordSettings) -> Recipe:
     """Return the recipe."""
-    return Recipe(settings, batch_norm(per_label, settings), sharing=share_model(settings))
+    return combining(Recipe(settings, None, sharing=share_model(settings)), settings, rows_of_owners=True)

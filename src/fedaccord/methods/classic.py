@@ -1,30 +1,54 @@
-"""The plain methods everything is compared to: FedAvg, FedProx, training alone, and pooling the data."""
+"""The plain methods everything is compared to: FedAvg, FedProx, SCAFFOLD, training alone, and pooling the data.
+
+Below them stand the choices that all recipes with a shared model have: batch norm, and how models are combined.
+"""
 
 from __future__ import annotations
 
-from fedaccord.aggregation.mean import mean, with_pooled_batch_norm
+from dataclasses import replace
+
+from fedaccord.aggregation.mean import mean, per_label, with_pooled_batch_norm, with_server_step
 from fedaccord.aggregation.replies import Aggregator
+from fedaccord.aggregation.robust import RobustAggregation, Rule
 from fedaccord.federation.recipe import Recipe
+from fedaccord.federation.robustness import RobustnessWatch
+from fedaccord.federation.scaffold import ControlVariates
 from fedaccord.federation.sharing import SHARE_NOTHING, Sharing
-from fedaccord.methods.settings import ClassicSettings, FedProxSettings, LocalSettings, PooledSettings
-from fedaccord.training.objectives import Proximal, Sum, ViewLikelihood
+from fedaccord.methods.partial_objective import site_objective
+from fedaccord.methods.settings import (
+    ClassicSettings,
+    FedProxSettings,
+    LocalSettings,
+    PooledSettings,
+    ScaffoldSettings,
+    SharedModelSettings,
+)
+from fedaccord.training.objectives import Objective, Proximal, Sum, ViewLikelihood
 from fedaccord.training.settings import TrainingSettings
+from fedaccord.training.solvers import SGD
 
 
 def fedavg(settings: ClassicSettings) -> Recipe:
     """Average whole models by sample count (McMahan et al. 2017)."""
-    return Recipe(settings, batch_norm(mean, settings), sharing=share_model(settings))
+    return combining(Recipe(settings, None, sharing=share_model(settings)), settings)
 
 
 def fedprox(settings: FedProxSettings) -> Recipe:
     """FedAvg whose sites are held near the shared model (Li et al. 2020)."""
-    objective = Sum((ViewLikelihood(), Proximal(settings.mu)))
-    return Recipe(settings, batch_norm(mean, settings), objective, sharing=share_model(settings))
+    return combining(Recipe(settings, None, held_near(settings.mu), sharing=share_model(settings)), settings)
+
+
+def scaffold(settings: ScaffoldSettings) -> Recipe:
+    """FedAvg whose sites correct every step by how their gradients differ from everybody's (SCAFFOLD, option II)."""
+    plain = combining(Recipe(settings, None, held_near(settings.mu), sharing=share_model(settings)), settings)
+    recipe = with_controls(plain)
+    assert recipe.aggregator is not None
+    return replace(recipe, aggregator=with_server_step(recipe.aggregator, settings.server_lr))
 
 
 def local(settings: LocalSettings) -> Recipe:
     """Every site trains alone: nothing is sent, the whole model stays in the site's memory."""
-    return Recipe(settings, aggregator=None, sharing=SHARE_NOTHING)
+    return Recipe(settings, None, site_objective(settings.loss, settings), sharing=SHARE_NOTHING)
 
 
 def pooled(settings: PooledSettings) -> Recipe:
@@ -35,6 +59,38 @@ def pooled(settings: PooledSettings) -> Recipe:
 def share_model(settings: TrainingSettings) -> Sharing:
     """Share the whole model; `bn = "local"` keeps batch-norm statistics at the site."""
     return Sharing(buffers=settings.bn != "local")
+
+
+def held_near(mu: float) -> Objective:
+    """Return the likelihood with a pull of strength `mu` towards the received model; without one for 0."""
+    return Sum((ViewLikelihood(), Proximal(mu))) if mu else ViewLikelihood()
+
+
+def combining(recipe: Recipe, settings: SharedModelSettings, rows_of_owners: bool = False) -> Recipe:
+    """Return the recipe with the aggregator that the settings ask for; a robust one is watched over.
+
+    With `rows_of_owners` a head row is combined over the sites that inform its label.
+    """
+    if settings.aggregation == "mean":
+        return replace(recipe, aggregator=batch_norm(per_label if rows_of_owners else mean, settings))
+    rule = Rule(settings.aggregation, settings.hostile)
+    robust = RobustAggregation(rule, rows_of_owners, pooled=settings.bn == "pooled")
+    watch = RobustnessWatch(robust)
+    refine = (watch.warn_of_thin_rows, *recipe.refine)
+    return replace(recipe, aggregator=robust, ready=(*recipe.ready, watch.refuse_too_few), refine=refine)
+
+
+def with_controls(recipe: Recipe, rows_of_owners: bool = False) -> Recipe:
+    """Return the recipe with SCAFFOLD's control variates around what it does."""
+    s = recipe.settings
+    assert recipe.aggregator is not None
+    controls = ControlVariates(
+        recipe.sharing, recipe.aggregator, SGD(s.momentum, s.weight_decay, s.clip), rows_of_owners
+    )
+    return replace(
+        recipe, solver=controls, prepare=(controls.prepare, *recipe.prepare), brief=controls.brief,
+        extras=controls.extras, refine=(controls.refine, *recipe.refine),
+    )  # fmt: skip
 
 
 def batch_norm(aggregator: Aggregator, settings: TrainingSettings) -> Aggregator:

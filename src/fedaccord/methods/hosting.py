@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
@@ -38,6 +38,32 @@ def host_spec(
         "device": device,
     }
     return HostSpec("fedaccord.methods.hosting:build_host", spec, site_tensors(sites))
+
+
+def site_spec(spec: HostSpec, site: SiteData) -> HostSpec:
+    """Return the part of a described run that one site needs: its own data, and of the labels' names only its own.
+
+    A label that the site's view does not name keeps its column, which the model's shape tells anyway, but not its name.
+    """
+    told = set(_words(site.view.describe()))
+    informs = site.view.informs().tolist()
+    names = [
+        name if seen or name in told else f"(label {column})"
+        for column, (name, seen) in enumerate(zip(spec.spec["labels"], informs, strict=True))
+    ]
+    own = spec.spec | {"labels": names, "views": {site.name: site.view.describe()}}
+    return HostSpec(spec.entry, own, site_tensors({site.name: site}))
+
+
+def _words(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield from (*_words(key), *_words(inner))
+    elif isinstance(value, list | tuple):
+        for inner in value:
+            yield from _words(inner)
 
 
 def build_host(spec: dict[str, Any], tensors: dict[str, Tensor]) -> SiteHost:

@@ -10,30 +10,27 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fedaccord.aggregation.mean import mean, per_label
 from fedaccord.federation.recipe import Recipe, ServerStep
 from fedaccord.federation.tuning import Balancing, CentralTuning
-from fedaccord.methods.classic import batch_norm, share_model
+from fedaccord.methods.classic import combining, held_near, share_model, with_controls
 from fedaccord.methods.settings import PrivateLabelsSettings
-from fedaccord.training.objectives import Objective, Proximal, Sum, ViewLikelihood
 
 
 def private_labels(settings: PrivateLabelsSettings) -> Recipe:
     """Return the recipe."""
     private = settings.labels == "private"
     settings = settings.model_copy(update={"softmax": "view" if private else "full"})
-    objective: Objective = ViewLikelihood()
-    if settings.local == "fedprox":
-        objective = Sum((objective, Proximal(settings.mu)))
-    aggregator = mean if settings.labels == "public" else per_label
-    return Recipe(
+    recipe = Recipe(
         settings,
-        batch_norm(aggregator, settings),
-        objective,
+        None,
+        held_near(settings.mu if settings.local == "fedprox" else 0.0),
         sharing=replace(share_model(settings), own_rows=private and settings.rows == "known"),
         refine=_tuning(settings),
         owners="view",
     )
+    per_label = settings.labels != "public"
+    recipe = combining(recipe, settings, rows_of_owners=per_label)
+    return with_controls(recipe, rows_of_owners=per_label) if settings.local == "scaffold" else recipe
 
 
 def _tuning(settings: PrivateLabelsSettings) -> tuple[ServerStep, ...]:

@@ -8,6 +8,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from fedaccord.errors import ConfigError, did_you_mean
+from fedaccord.methods import mixed_settings as m
+from fedaccord.methods import partial_settings as p
 from fedaccord.methods import settings as s
 from fedaccord.training.settings import TrainingSettings
 
@@ -45,10 +47,106 @@ _ENTRIES = (
         "fedaccord.methods.classic:fedprox",
     ),
     MethodEntry(
+        "scaffold",
+        "federated averaging with local steps corrected by control variates (Karimireddy et al. 2020)",
+        s.ScaffoldSettings,
+        "fedaccord.methods.classic:scaffold",
+    ),
+    MethodEntry(
         "private-labels",
         "sites know some labels each and need not say which; head rows averaged over their owners (arXiv 2508.18774)",
         s.PrivateLabelsSettings,
         "fedaccord.methods.private_labels:private_labels",
+    ),
+    MethodEntry(
+        "pfedpll",
+        "candidate sets: shared encoder, personal layer and head, calibrated loss, KL weights (pFedPLL)",
+        p.PfedpllSettings,
+        "fedaccord.methods.pfedpll:pfedpll",
+    ),
+    MethodEntry(
+        "pfedpll+",
+        "candidate sets: everything shared, and each site's label frequencies by its confidences (ours)",
+        p.PfedpllPlusSettings,
+        "fedaccord.methods.pfedpll:pfedpll_plus",
+    ),
+    MethodEntry(
+        "fed-cc",
+        "candidate sets: federated averaging with the likelihood of the set (CC, Feng et al. 2020)",
+        p.PartialBaselineSettings,
+        "fedaccord.methods.partial_baselines:fed_cc",
+    ),
+    MethodEntry(
+        "fed-rc",
+        "candidate sets: federated averaging with cross-entropy by confidences (RC, Feng et al. 2020)",
+        p.RenewedBaselineSettings,
+        "fedaccord.methods.partial_baselines:fed_rc",
+    ),
+    MethodEntry(
+        "fed-lw",
+        "candidate sets: federated averaging with the leveraged weighted loss (LW, Wen et al. 2021)",
+        p.FedLWSettings,
+        "fedaccord.methods.partial_baselines:fed_lw",
+    ),
+    MethodEntry(
+        "fed-cavl",
+        "candidate sets: federated averaging towards the most activated candidate (CAVL, Zhang et al. 2022)",
+        p.RenewedBaselineSettings,
+        "fedaccord.methods.partial_baselines:fed_cavl",
+    ),
+    MethodEntry(
+        "fed-abs-gce",
+        "candidate sets: federated averaging with a bounded loss of each candidate (ABS_GCE, Lv et al. 2023)",
+        p.FedAbsGceSettings,
+        "fedaccord.methods.partial_baselines:fed_abs_gce",
+    ),
+    MethodEntry(
+        "fed-uniform",
+        "candidate sets: federated averaging with every candidate as good a label as the others",
+        p.PartialBaselineSettings,
+        "fedaccord.methods.partial_baselines:fed_uniform",
+    ),
+    MethodEntry(
+        "fedpll-la-approx",
+        "candidate sets: augmentation and gradient alignment; our approximation of FedPLL_LAAR, not a reproduction",
+        p.LaApproxSettings,
+        "fedaccord.methods.partial_baselines:fedpll_la_approx",
+    ),
+    MethodEntry(
+        "fedmt",
+        "a server with few labels, sites with coarse names of known or estimated meaning (FedMT, Zhang et al. 2024)",
+        m.FedMTSettings,
+        "fedaccord.methods.fedmt:fedmt",
+    ),
+    MethodEntry(
+        "fedmt+",
+        "fedmt with coarse names learned by EM over all sites, and pseudo-labels given the coarse label (ours)",
+        m.FedMTPlusSettings,
+        "fedaccord.methods.fedmt:fedmt",
+    ),
+    MethodEntry(
+        "semifl",
+        "a server with few labels, pseudo-labels at sites, whose own labels are not used (SemiFL, Diao et al. 2022)",
+        m.SemiFLSettings,
+        "fedaccord.methods.fedmt:semifl",
+    ),
+    MethodEntry(
+        "fedrep",
+        "server and sites train one encoder, each below a head for its own names (FedRep as compared by FedMT)",
+        m.FedRepSettings,
+        "fedaccord.methods.fedmt:fedrep",
+    ),
+    MethodEntry(
+        "fedtrans",
+        "sites train a model of their own names, which the server fine-tunes on its labelled samples",
+        m.FedTransSettings,
+        "fedaccord.methods.fedmt:fedtrans",
+    ),
+    MethodEntry(
+        "single",
+        "the server trains on its labelled samples alone; what sites with coarse labels have to beat",
+        m.SupercentreSettings,
+        "fedaccord.methods.fedmt:single",
     ),
     MethodEntry(
         "local",

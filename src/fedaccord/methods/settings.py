@@ -2,14 +2,33 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
+from fedaccord.methods.loss_settings import AnyLossSettings
 from fedaccord.training.settings import Count, TrainingSettings
 
 
-class AccordSettings(TrainingSettings):
+class SharedModelSettings(TrainingSettings):
+    """Settings of methods whose sites share a model."""
+
+    aggregation: Literal["mean", "median", "trimmed-mean", "krum", "multi-krum"] = Field(
+        "mean", description="how the sites' models become one; all but the mean withstand some hostile sites"
+    )
+    hostile: int | float = Field(
+        0.2, description="sites taken to be hostile: a share below 0.5, rounded down to at least one, or a whole number"
+    )
+
+    @field_validator("hostile")
+    @classmethod
+    def _share_or_number(cls, value: int | float) -> int | float:
+        if value < 1 if isinstance(value, int) else not 0 < value < 0.5:
+            raise ValueError(f"a share between 0 and 0.5 or a whole number of sites, not {value}")
+        return value
+
+
+class AccordSettings(SharedModelSettings):
     """Settings of `accord`; the default of `prior` was chosen by paired runs, see docs/accord.md."""
 
     prior: Literal["off", "exact-sites", "all"] = Field(
@@ -17,7 +36,7 @@ class AccordSettings(TrainingSettings):
     )
 
 
-class ClassicSettings(TrainingSettings):
+class ClassicSettings(SharedModelSettings):
     """Settings of `fedavg`: as published, every site's softmax runs over all classes."""
 
     softmax: Literal["view", "full"] = Field(
@@ -31,7 +50,15 @@ class FedProxSettings(ClassicSettings):
     mu: float = Field(0.01, ge=0, description="weight of the pull towards the received model")
 
 
-class LocalSettings(TrainingSettings):
+class ScaffoldSettings(ClassicSettings):
+    """Settings of `scaffold`: as published, its local steps have no momentum."""
+
+    momentum: float = Field(0.0, ge=0, lt=1, description="momentum of the sites' SGD, fresh in every round")
+    server_lr: float = Field(1.0, gt=0, le=1000, description="how far the server goes along the sites' mean step")
+    mu: float = Field(0.0, ge=0, description="weight of a pull towards the received model, as in fedprox")
+
+
+class LocalSettings(AnyLossSettings):
     """Settings of `local`."""
 
 
@@ -50,7 +77,7 @@ class PooledSettings(TrainingSettings):
         return self
 
 
-class PrivateLabelsSettings(TrainingSettings):
+class PrivateLabelsSettings(SharedModelSettings):
     """Settings of `private-labels`."""
 
     rounds: Count = Field(100, description="communication rounds")
@@ -62,7 +89,9 @@ class PrivateLabelsSettings(TrainingSettings):
     rows: Literal["known", "dense"] = Field(
         "known", description="private: send only the head rows a site knows, or heads of full shape"
     )
-    local: Literal["fedavg", "fedprox"] = Field("fedavg", description="what a site minimises")
+    local: Literal["fedavg", "fedprox", "scaffold"] = Field(
+        "fedavg", description="how a site trains; scaffold: without momentum unless it is given"
+    )
     mu: float = Field(0.01, ge=0, description="fedprox: weight of the pull towards the received model")
     tuning: Literal["none", "mse", "pairwise", "balance"] = Field(
         "none", description="what the server does with its unlabelled data; balance: once, after the last round"
@@ -77,6 +106,12 @@ class PrivateLabelsSettings(TrainingSettings):
     frequencies: Literal["uniform", "sites"] | list[float] = Field(
         "uniform", description="balance: class frequencies of the server's data; sites: by their sizes and labels"
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _scaffold_has_no_momentum(cls, given: Any) -> Any:
+        plain = isinstance(given, dict) and given.get("local") == "scaffold" and "momentum" not in given
+        return {**given, "momentum": 0.0} if plain else given
 
     @model_validator(mode="after")
     def _softmax_follows_labels(self) -> PrivateLabelsSettings:

@@ -13,7 +13,7 @@ engine runs all sites for one person, whose folder this is; whoever passes the c
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,9 +31,10 @@ from fedaccord.data.sites import FederationData
 from fedaccord.data.tables import Table
 from fedaccord.errors import ConfigError, DataError, MessageError, RunFolderError, UserError, did_you_mean
 from fedaccord.evaluation.predict import predict_logits
-from fedaccord.federation.host import PERSONAL, PRIOR, estimate_prior, judging_view, trained_view
+from fedaccord.federation.host import PERSONAL, PRIOR, estimate_prior, judging_view, site_view
 from fedaccord.federation.server import Server
 from fedaccord.federation.sharing import MODEL
+from fedaccord.labels.estimation import CORRESPONDENCE
 from fedaccord.labels.registry import make_view
 from fedaccord.labels.space import LabelSpace
 from fedaccord.labels.views import Coarse, Exact, Tags, View
@@ -93,17 +94,18 @@ class SiteModel:
 
 def write_model_folder(
     folder: RunFolder, server: Server, data: FederationData, model: Mapping[str, Any], method: str,
-    header: Sequence[str] | None = None,
+    header: Sequence[str] | None = None, own: Collection[SiteId] | None = None,
 ) -> None:  # fmt: skip
-    """Write the trained model of a run, with what every site that took part has of its own."""
+    """Write the trained model of a run, with what sites that took part have of their own: all, or those in `own`."""
     network = build_network(model, len(data.space), method, server.recipe.settings.model_dump(), server.seed)
     # As the sites' host has it, so that a prior estimated here is the one the site was judged with.
     network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     initial = {name: tensor.detach().clone() for name, tensor in _tensors(network).items()}
     memories = server.engine.memories()
-    names = [name for name in sorted(data.sites) if name in server.cards]
+    joined = [name for name in sorted(data.sites) if name in server.cards]
+    names = [name for name in joined if own is None or name in own]
     sites = {name: _own(name, server, data, network, initial, memories.get(name, Message())) for name in names}
-    kinds = {data.sites[name].view.kind for name in names if bool(server.cards[name].informs.any())}
+    kinds = {data.sites[name].view.kind for name in joined if bool(server.cards[name].informs.any())}
     pooled = pool_moments(list(data.moments.values())) if data.moments else None
     description = Description(
         format=FORMAT, fedaccord=__version__, model=ModelSpec(**model), method=method,
@@ -124,11 +126,11 @@ def _own(
     memory: Message,
 ) -> Message:  # fmt: skip
     common, site, settings = server.tensors, data.sites[name], server.recipe.settings
-    sent, known = server.brief(name, common).tensors, server.cards[name].informs
-    shared = server.recipe.sharing.incoming(server.layout, sent, common, known)
+    brief, known = server.brief(name, common), server.cards[name].informs
+    shared = server.recipe.sharing.incoming(server.layout, brief.tensors, common, known)
     values = {**initial, **memory.select(PERSONAL), **shared}
     _put(network, values)
-    view = trained_view(site, settings)
+    view = site_view(site, server.recipe, memory, brief)
     # A site that never trained keeps no prior, and estimates it with every model it is sent.
     prior = memory.tensors[PRIOR] if PRIOR in memory.tensors else estimate_prior(site, view, network, settings)
     offset = judging_view(site, view if prior is None else view.with_offset(prior)).offset
@@ -136,6 +138,8 @@ def _own(
     own.put(MODEL, {key: value for key, value in values.items() if not torch.equal(value.cpu(), common[key].cpu())})
     if offset is not None:
         own.tensors[_OFFSET] = offset
+    if isinstance(view, Coarse) and view.estimated:
+        own.tensors[CORRESPONDENCE] = view.matrix
     if name in data.moments:
         own.put(_MOMENTS, {key: torch.from_numpy(np.asarray(v)) for key, v in vars(data.moments[name]).items()})
     return own
@@ -259,7 +263,10 @@ class TrainedModel:
 
 def _site_model(own: Message, space: LabelSpace, path: Path) -> SiteModel:
     try:
-        view = make_view(json.loads(own.words["view"]), space).with_offset(own.tensors.get(_OFFSET))
+        view = make_view(json.loads(own.words["view"]), space)
+        if isinstance(view, Coarse) and CORRESPONDENCE in own.tensors:
+            view = view.with_matrix(own.tensors[CORRESPONDENCE])
+        view = view.with_offset(own.tensors.get(_OFFSET))
         found = {name: tensor.numpy() for name, tensor in own.select(_MOMENTS).items()}
         return SiteModel(own.select(MODEL), view, Moments(**found) if found else None)
     except (KeyError, ValueError, TypeError) as error:

@@ -59,6 +59,9 @@ class Site(BaseModel):
     train: int
     test: int
     informs: list[str]
+    set_size: float | None = None  # mean size of the candidate sets it trains on
+    joins: int = 1
+    leaves: int | None = None  # the first round without it
 
 
 class Federation(BaseModel):
@@ -67,6 +70,7 @@ class Federation(BaseModel):
     labels: list[str]
     sites: dict[str, Site]
     groups: list[list[str]] = []
+    correspondences: dict[str, list[list[float]]] = {}  # of coarse sites: P(name | class), a row for each name
     histogram: dict[str, dict[str, int]] = {}
     test: str = ""
     notes: list[str] = []
@@ -85,10 +89,14 @@ class Line(BaseModel):
     recall: Metrics = {}
     samples: dict[str, int] = {}
     asked: list[str] = []
+    absent: list[str] = []  # labels that no site of the round could teach
     dropped: list[dict[str, Any]] = []
     seconds: Metrics = {}
+    bytes: dict[str, tuple[int, int]] = {}  # by site: sent to it, received from it
     names: list[str] = []
     counts: list[list[int]] = []
+    figures: Metrics = {}  # what the server's own steps measured
+    matrix: list[list[float]] = []  # of a coarse site: P(name | class) as found out, a row for each name
 
 
 @dataclass

@@ -6,12 +6,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from fedaccord.data.site_data import SiteData
 from fedaccord.data.sites import FederationData
 from fedaccord.evaluation.metrics import recall
+from fedaccord.federation.membership import ALWAYS, Stay
 from fedaccord.federation.round import Evaluation, RoundRecord
-from fedaccord.federation.server import Dropped, SiteCard
+from fedaccord.federation.server import Dropped, Server, SiteCard
 from fedaccord.labels.coverage import connected_groups
+from fedaccord.labels.estimation import CORRESPONDENCE
 from fedaccord.labels.space import LabelSpace
+from fedaccord.labels.views import Candidates, Coarse
+from fedaccord.messages.message import Message
 
 
 def round_lines(record: RoundRecord, space: LabelSpace) -> list[dict[str, Any]]:
@@ -20,9 +25,11 @@ def round_lines(record: RoundRecord, space: LabelSpace) -> list[dict[str, Any]]:
     dropped = [drop.account() for drop in record.dropped]
     lines: list[dict[str, Any]] = [
         {"round": at, "scope": "round", "asked": record.asked, "replied": record.replied, "loss": record.loss,
-         "absent": record.absent, "dropped": dropped,
+         "absent": record.absent, "dropped": dropped, "bytes": {s: list(b) for s, b in record.bytes.items()},
          "seconds": {beat: round(s, 6) for beat, s in record.seconds.items()}}
     ]  # fmt: skip
+    seldom = {"joined": record.joined, "left": record.left, "warnings": record.warnings, "figures": record.figures}
+    lines[0] |= {name: told for name, told in seldom.items() if told}
     figures = record.evaluation
     if figures is None:
         return lines
@@ -51,14 +58,37 @@ def confusion_lines(at: int, figures: Evaluation, data: FederationData) -> list[
     return lines
 
 
-def federation_account(data: FederationData, cards: Mapping[str, SiteCard]) -> dict[str, Any]:
-    """Return what federation.json says: which sites there were and what each could teach."""
+def correspondence_lines(at: int, server: Server, data: FederationData) -> list[dict[str, Any]]:
+    """Return what coarse sites have found their names to stand for, as far as this process may know it."""
+    lines = []
+    memories = server.engine.memories() if server.recipe.correspondence == "own" else {}
+    for name, card in server.cards.items():
+        view = data.sites[name].view if name in data.sites else None
+        if server.recipe.correspondence != "own" or not isinstance(view, Coarse):
+            continue
+        told = server.recipe.brief(server, card) if server.recipe.brief else Message()
+        kept = memories.get(name, Message())
+        matrix = told.tensors.get(CORRESPONDENCE, kept.tensors.get(CORRESPONDENCE))
+        if matrix is not None:
+            rows = [[round(share, 4) for share in row] for row in matrix.tolist()]
+            lines.append({"round": at, "scope": "correspondence", "site": name, "names": list(view.answers),
+                          "matrix": rows})  # fmt: skip
+    return lines
+
+
+def federation_account(
+    data: FederationData, cards: Mapping[str, SiteCard], stays: Mapping[str, Stay] | None = None
+) -> dict[str, Any]:
+    """Return what federation.json says: which sites there were, when, and what each could teach."""
+    stays = stays or {}
     sites = {
         name: {
             "view": site.view.describe(),
             "train": len(site.train),
             "test": len(site.test),
             "informs": [label for label, seen in zip(data.space, site.view.informs().tolist(), strict=True) if seen],
+            **set_size(site),
+            **({"joins": stays[name].joins, "leaves": stays[name].leaves} if name in stays else {}),
         }
         for name, site in data.sites.items()
     }
@@ -66,8 +96,13 @@ def federation_account(data: FederationData, cards: Mapping[str, SiteCard]) -> d
     return {
         "labels": list(data.space.names),
         "sites": sites,
-        "joined": sorted(cards),
+        "joined": sorted(name for name in cards if stays.get(name, ALWAYS).joins == 1),  # when the run began
         "groups": [list(group) for group in connected_groups(views, data.space)],
+        "correspondences": {
+            name: _shares(view)
+            for name, view in views.items()
+            if isinstance(view, Coarse) and view.groups is not None
+        },
         "histogram": data.histogram,
         "partition": data.partition,
         "features": None if data.features is None else data.features.names,
@@ -75,6 +110,18 @@ def federation_account(data: FederationData, cards: Mapping[str, SiteCard]) -> d
         "test": data.test_source,
         "notes": data.notes,
     }
+
+
+def set_size(site: SiteData) -> dict[str, float]:
+    """Return the mean size of the candidate sets that a site trains on; nothing for a site without such sets."""
+    if not isinstance(site.view, Candidates) or not site.train.target.numel():  # elsewhere, or none at all
+        return {}
+    return {"set_size": round(float(site.train.target.sum(1).double().mean()), 6)}
+
+
+def _shares(view: Coarse) -> list[list[float]]:
+    """Return P(coarse name | class), a row for each name; six digits are what a single-precision share has."""
+    return [[round(share, 6) for share in row] for row in view.matrix.tolist()]
 
 
 @dataclass
@@ -129,6 +176,11 @@ def past_scopes(lines: Sequence[Mapping[str, Any]]) -> dict[int, dict[str, Any]]
             else:
                 figures["sites"]["each"][line["site"]] = line["metrics"]
     return rounds
+
+
+def past_warnings(lines: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the warnings that lines of metrics.jsonl tell of."""
+    return [text for line in lines if line["scope"] == "round" for text in line.get("warnings", [])]
 
 
 def past_drops(lines: Sequence[Mapping[str, Any]]) -> list[Dropped]:

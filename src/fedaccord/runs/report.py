@@ -6,12 +6,16 @@ import json
 from collections import Counter
 from pathlib import Path
 
+from fedaccord.federation.membership import ALWAYS, Stay
+from fedaccord.federation.traffic import added
 from fedaccord.runs import page as parts
 from fedaccord.runs import report_figures as draw
+from fedaccord.runs import report_mixed as mixed
 from fedaccord.runs.page import Figure, Html, counted, decimal, listed, percent, remark, section, table, text
 from fedaccord.runs.reading import Metrics, Run, Summary, read_run, read_summary
 
-SOME_SITES_HAVE = {"accuracy_classes": "Accuracy in all classes", "in_set": "Answers in the candidate set"}
+SOME_SITES_HAVE = {"accuracy_classes": "Accuracy in all classes", "in_set": "Answers in the candidate set",
+                   "disambiguation": "True candidate most likely, training samples"}  # fmt: skip
 
 
 def write_report(folder: Path, alone: Path | None = None) -> Path:
@@ -22,7 +26,9 @@ def write_report(folder: Path, alone: Path | None = None) -> Path:
     run, figures = read_run(Path(folder)), dict[str, Figure]()
     gains = [] if alone is None else [_gains(run, read_summary(Path(alone)))]
     body = [_headline(run), *gains, _curves(run, figures), _sites(run), _classes(run), _confusion(run, figures),
-            _coverage(run), _dropped(run), _time(run), _settings(run)]  # fmt: skip
+            _coverage(run), _absent(run), _correspondences(run, figures),
+            mixed.found_correspondences(run, figures), mixed.confidence(run, figures), _dropped(run), _time(run),
+            _bytes(run), _settings(run)]  # fmt: skip
     return parts.write_page(Path(folder) / "report.html", parts.page(run.summary.name, body, figures))
 
 
@@ -100,8 +106,11 @@ def _sites(run: Run) -> Html:
     rows = []
     for name, site in run.federation.sites.items():
         final, taught = each.get(name, {}), len(site.informs)
+        sets = "" if site.set_size is None else f", {site.set_size:.2f} labels on average"
+        stay = Stay(site.joins, site.leaves)
+        sets += "" if stay == ALWAYS else f"; {stay.in_words()}"
         rows.append([
-            name, draw.view_in_words(site.view, taught, labels), site.train, site.test, f"{taught} of {labels}",
+            name, draw.view_in_words(site.view, taught, labels) + sets, site.train, site.test, f"{taught} of {labels}",
             percent(final.get("accuracy")), decimal(final.get("nll")), percent(at_best.get(name, {}).get("accuracy")),
             *(percent(final.get(metric)) for metric in more.values()),
         ])  # fmt: skip
@@ -145,6 +154,45 @@ def _coverage(run: Run) -> Html:
     return section("Who can teach which label", *warnings, *calm, *matrix, *notes)
 
 
+def _absent(run: Run) -> Html:
+    rounds: dict[str, list[int]] = {}
+    for line in run.of("round"):
+        for label in line.absent:
+            rounds.setdefault(label, []).append(line.round)
+    if not rounds:
+        return Html("")
+    why = (
+        "In these rounds no site that took part could teach the label: nothing corrected its score while the model "
+        "moved on, so the model may forget it. More sites in each round, or a second site that knows the label, help."
+    )
+    rows = [(label, len(at), parts.spans(at)) for label in run.federation.labels if (at := rounds.get(label))]
+    head = ["Label", f"Rounds, of {len(run.of('round'))}", "Which"]
+    return section("Labels absent from rounds", why, table(head, rows, numbers={1}))
+
+
+def _correspondences(run: Run, figures: dict[str, Figure]) -> Html:
+    """Draw what the names of coarse sites stand for; sites that declare the same share a figure."""
+    alike: dict[str, list[str]] = {}
+    for name, site in run.federation.sites.items():
+        if matrix := run.federation.correspondences.get(name):
+            alike.setdefault(json.dumps([list(site.view["correspondence"]), matrix]), []).append(name)
+    if not alike:
+        return Html("")
+    options = {}
+    for number, (drawn, sites) in enumerate(alike.items()):
+        key, who = f"correspondence-{number}", listed(sites, most=4)
+        names, matrix = json.loads(drawn)
+        figures[key] = draw.matrix_figure(names, run.federation.labels, matrix, f"Names used by {who}")
+        options[key] = who
+    said = (
+        "As declared: how often a sample of a class (column) gets each name (row) that the site uses. Where a column "
+        "is empty, the site does not know the class."
+    )
+    if len(options) == 1:
+        return section("What coarse names stand for", said, parts.figure_box(*options.popitem(), "tailored"))
+    return section("What coarse names stand for", said, *parts.figure_choice("Names of", options, "tailored"))
+
+
 def _dropped(run: Run) -> Html:
     drops = [(line.round, drop) for line in run.of("round") for drop in line.dropped]
     said = f"Replies that did not pass the checks, and so never reached the model: {len(drops)}."
@@ -161,6 +209,19 @@ def _time(run: Run) -> Html:
             for beat, seconds in total.items()]  # fmt: skip
     said = f"Seconds in each beat of a round, over {counted(len(run.of('round')), 'round')}."
     return section("Time", said, table(["Beat", "", "Seconds", "Share"], rows, numbers={2, 3}))
+
+
+def _bytes(run: Run) -> Html:
+    rounds = [line for line in run.of("round") if line.bytes]
+    if not rounds:
+        return section("Bytes", "No bytes were recorded.")
+    rows = []
+    for site, (sent, received) in sorted(added(line.bytes for line in rounds).items()):
+        asked = sum(site in line.bytes for line in rounds)
+        rows.append((site, asked, parts.size(sent / asked), parts.size(received / asked), parts.size(sent + received)))
+    said = "Size of the messages to and from each site, as they are encoded, in a mean round that it took part in."
+    head = ["Site", "Rounds", "To it, each round", "From it, each round", "In all"]
+    return section("Bytes", said, table(head, rows, numbers={1, 2, 3, 4}))
 
 
 def _settings(run: Run) -> Html:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+import textwrap
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
@@ -23,6 +24,7 @@ KINDS = {"exact": ("E", "labels exactly"), "candidates": ("C", "candidate sets")
 BLUE, ORANGE, GREY = "#0072B2", "#E69F00", "#7A8794"
 OTHERS = ("#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#8C6D1F", "#4B4B9F", GREY)
 CELL_TEXT_UP_TO = 30  # classes; beyond, numbers would not fit their cells
+TITLE_WIDTH = 44  # letters that fit a telephone
 DROPS_ONE_BY_ONE = 50  # more are grouped and counted
 
 
@@ -31,6 +33,8 @@ def view_in_words(view: Mapping[str, Any], taught: int, labels: int) -> str:
     kind, groups = str(view.get("kind", "exact")), view.get("correspondence")
     if kind == "coarse" and isinstance(groups, Mapping):
         return f"labels in {counted(len(groups), 'group')}"
+    if kind == "coarse" and "names" in view:
+        return f"labels in {counted(len(view['names']), 'group')} of unknown meaning"
     words = KINDS.get(kind, ("", kind))[1]
     if not 0 < taught < labels:
         return words
@@ -131,22 +135,53 @@ def over_rounds(traces: Sequence[Figure], share: bool) -> Figure:
 def confusion(names: Sequence[str], counts: Sequence[Sequence[int]]) -> Figure:
     """Draw a confusion matrix: colour is the share of the true class (row), text the number of samples."""
     shares = [[count / sum(row) if sum(row) else None for count in row] for row in counts]
-    few, ticks = len(names) <= CELL_TEXT_UP_TO, names[:: math.ceil(len(names) / CELL_TEXT_UP_TO) or 1]
-    short = [text(name if len(name) <= 14 else name[:13] + "…") for name in ticks]
-    axis = {"type": "category", "tickvals": [text(name) for name in ticks], "ticktext": short, "showgrid": False}
-    trace = {
-        "type": "heatmap", "z": shares, "x": [text(name) for name in names], "y": [text(name) for name in names],
-        "zmin": 0, "zmax": 1, "colorscale": [[0, "#F6F8FA"], [0.5, "#7FB8D8"], [1, "#00507D"]], "showscale": False,
-        "xgap": int(few), "ygap": int(few), "text": [list(row) for row in counts],
-        "hovertemplate": "true: %{y}<br>predicted: %{x}<br>%{text} samples, %{z:.1%}<extra></extra>",
-        "texttemplate": "%{text}" if few else "",
-    }  # fmt: skip
+    said = "true: %{y}<br>predicted: %{x}<br>%{text} samples, %{z:.1%}<extra></extra>"
+    trace = _heat_map(names, names, shares, counts) | {"hovertemplate": said}
     across, down = ({"title": {"text": name, "standoff": 12}} for name in ("predicted", "true"))
-    return figure([trace], xaxis=axis | across, yaxis=axis | down | {"autorange": "reversed"})
+    return figure([trace], xaxis=_name_axis(names) | across, yaxis=_name_axis(names) | down | {"autorange": "reversed"})
 
 
-def figure(traces: Sequence[Figure], xaxis: Figure, yaxis: Figure) -> Figure:
-    """Return a figure of these traces in the dress that all our figures wear."""
+def matrix_figure(
+    names_rows: Sequence[str], names_columns: Sequence[str], values: Sequence[Sequence[float | None]], title: str
+) -> Figure:
+    """Draw a matrix of shares, or of correlations from -1 to 1, as a heat map with its numbers; zeros stay empty.
+
+    Its height grows with the rows, so it belongs into a box of the kind `tailored`.
+    """
+    cells = [[f"{value:.2f}".rstrip("0").rstrip(".") if value else "" for value in row] for row in values]
+    trace = _heat_map(names_rows, names_columns, values, cells)
+    trace["hovertemplate"] = "%{y}, %{x}: %{z:.3f}<extra></extra>"
+    if any(value is not None and value < 0 for row in values for value in row):
+        trace |= {"zmin": -1, "colorscale": [[0, "#B64A00"], [0.5, "#F6F8FA"], [1, "#00507D"]]}
+    lines = textwrap.wrap(title, TITLE_WIDTH)
+    head = {"text": "<br>".join(map(text, lines)), "x": 0, "xanchor": "left", "y": 1, "yanchor": "top",
+            "pad": {"t": 4}, "font": {"size": 14}}  # fmt: skip
+    top = 12 + 18 * len(lines)
+    return figure(
+        [trace], xaxis=_name_axis(names_columns), yaxis=_name_axis(names_rows) | {"autorange": "reversed"},
+        title=head, margin={"l": 8, "r": 8, "t": top, "b": 8}, height=top + 90 + min(34 * len(names_rows), 700),
+    )  # fmt: skip
+
+
+def _heat_map(rows: Sequence[str], columns: Sequence[str], z: Sequence[Any], cells: Sequence[Sequence[Any]]) -> Figure:
+    few = max(len(rows), len(columns)) <= CELL_TEXT_UP_TO
+    return {
+        "type": "heatmap", "z": [list(row) for row in z], "x": [text(name) for name in columns],
+        "y": [text(name) for name in rows], "zmin": 0, "zmax": 1, "showscale": False,
+        "colorscale": [[0, "#F6F8FA"], [0.5, "#7FB8D8"], [1, "#00507D"]], "xgap": int(few), "ygap": int(few),
+        "text": [list(row) for row in cells], "texttemplate": "%{text}" if few else "",
+    }  # fmt: skip
+
+
+def _name_axis(names: Sequence[str]) -> Figure:
+    """Return an axis of names; long ones are cut, and of many only some are written."""
+    ticks = names[:: math.ceil(len(names) / CELL_TEXT_UP_TO) or 1]
+    short = [text(name if len(name) <= 14 else name[:13] + "…") for name in ticks]
+    return {"type": "category", "tickvals": [text(name) for name in ticks], "ticktext": short, "showgrid": False}
+
+
+def figure(traces: Sequence[Figure], xaxis: Figure, yaxis: Figure, **more: Any) -> Figure:
+    """Return a figure of these traces in the dress that all our figures wear; `more` are further keys of its layout."""
     import plotly.graph_objects as go  # here, so that a run without a report does not pay for it
 
     axis = {"gridcolor": "#E4E8EC", "zeroline": False, "automargin": True, "ticks": "", "ticklabelstandoff": 6,
@@ -158,7 +193,7 @@ def figure(traces: Sequence[Figure], xaxis: Figure, yaxis: Figure) -> Figure:
         "legend": {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom"},
         "xaxis": axis | xaxis,
         "yaxis": axis | yaxis,
-    }
+    } | more
     return dict(json.loads(go.Figure(data=list(traces), layout=layout).to_json()))
 
 

@@ -159,6 +159,7 @@ class _Tags:
                     found |= {"round/loss": line["loss"], "round/replied": line["replied"]}
                     found |= {"round/dropped": len(line["dropped"])}
                     found |= {f"seconds/{beat}": value for beat, value in line["seconds"].items()}
+                    found |= {f"round/{figure}": value for figure, value in line.get("figures", {}).items()}
                 case "global":
                     found |= {f"global/{figure}": value for figure, value in line["metrics"].items()}
                 case "sites":

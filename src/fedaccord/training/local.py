@@ -9,11 +9,12 @@ import torch
 from torch import nn
 
 from fedaccord.messages.message import Message
+from fedaccord.messages.names import SILENT
 from fedaccord.seeds import derive
 from fedaccord.training.batches import batches
 from fedaccord.training.objectives import Objective
 from fedaccord.training.settings import TrainingSettings
-from fedaccord.training.solvers import Solver
+from fedaccord.training.solvers import SGD, SGDStepper, Solver
 from fedaccord.training.work import Batch, LocalWork
 
 
@@ -21,12 +22,16 @@ def train_locally(work: LocalWork, objective: Objective, solver: Solver, setting
     """Train the model of `work` in place for one round.
 
     Returns the beginning of a reply: the mean loss over the steps, and what objective and solver send. An objective may
-    choose the rows that train (`work.rows`) when it starts.
+    choose the rows that train (`work.rows`) when it starts; if it chooses none, the site stays silent. Parameters that
+    an objective adds (`work.own`) take plain steps, whatever the solver does to the model's.
     """
     data = work.site.train
     work.model.train()
     objective.start(work)
+    if work.rows is not None and not len(work.rows):
+        return Message(words={SILENT: "no sample to train on"})
     stepper = solver.start(work)
+    beside = SGDStepper(SGD(settings.momentum, settings.weight_decay, settings.clip), work.own, work.lr)
     generator = torch.Generator().manual_seed(derive(work.seed, "batches", work.site.name, work.round))
     chosen, device = work.rows, data.x.device
     samples = len(data) if chosen is None else len(chosen)
@@ -37,7 +42,10 @@ def train_locally(work: LocalWork, objective: Objective, solver: Solver, setting
         batch = Batch(rows, data.x.index_select(0, rows), data.target.index_select(0, rows))
         loss = objective.loss(work, batch)
         # A parameter that the loss does not reach gets a zero gradient instead of an error.
-        stepper.step(list(torch.autograd.grad(loss, work.parameters, materialize_grads=True)))
+        gradients = torch.autograd.grad(loss, [*work.parameters, *work.own], materialize_grads=True)
+        stepper.step(list(gradients[: len(work.parameters)]))
+        if work.own:
+            beside.step(list(gradients[len(work.parameters) :]))
         objective.stepped(work, batch)
         losses.append(loss.detach())
     reply = Message(numbers={"loss": float(torch.stack(losses).mean()) if losses else 0.0})

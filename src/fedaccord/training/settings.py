@@ -44,9 +44,13 @@ class TrainingSettings(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _one_epoch_unless_told(cls, given: Any) -> Any:
-        if isinstance(given, dict) and given.get("steps") is None and given.get("epochs") is None:
-            return {**given, "epochs": 1}
-        return given
+        if not isinstance(given, dict) or given.get("steps") is not None:
+            return given
+        if given.get("epochs") is not None:
+            return {**given, "steps": None}  # instead of a method's own number of steps
+        steps = cls.model_fields["steps"].default
+        epochs = cls.model_fields["epochs"].default or 1
+        return {**given, "steps": steps, "epochs": epochs if steps is None else None}
 
     @model_validator(mode="after")
     def _steps_or_epochs(self) -> TrainingSettings:

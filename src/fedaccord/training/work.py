@@ -11,6 +11,9 @@ from fedaccord.data.site_data import SiteData
 from fedaccord.labels.views import View
 from fedaccord.messages.message import Message
 
+FIGURES = "figures"
+"""Numbers of this prefix in a site's memory join its figures whenever it is evaluated."""
+
 
 class Batch(NamedTuple):
     """Some samples of a site and where they stand in its training part."""
@@ -34,5 +37,6 @@ class LocalWork:
     parameters: list[Tensor]  # those that train, in the model's order
     received: list[Tensor]  # their values as they came in
     seed: int
+    own: list[Tensor] = field(default_factory=list)  # an objective's own parameters, trained beside the model's
     rows: Tensor | None = None  # the rows of the training part that train; None: all
     scratch: dict[str, Any] = field(default_factory=dict)  # an objective's own, for this round only
