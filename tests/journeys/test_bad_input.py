@@ -93,14 +93,14 @@ class TestKeysAndValues:
             ("data.views.site-1.kind=exat", "data.views.site-1.kind is 'exat'; did you mean 'exact'?"),
             ("data.partition.kind=idd", "data.partition.kind is 'idd'; did you mean 'iid'?"),
             ("data.view={kind='candidates',generate='uni'}", "data.view.generate is 'uni'; did you mean 'uniform'?"),
-            ("data.standardise=pool", "data.standardise is 'pool'; known: auto, site, none"),
+            ("data.standardise=pool", "data.standardise is 'pool'; known: auto, site, federation, none"),
             ("method.prior=alle", "method.prior is 'alle'; did you mean 'all'?"),
             ("method.sites=exakt", "method.sites is 'exakt', but should be 'all' or 'exact' or a list"),
             ("run.device=gpu", 'run.device: "cpu" or "cuda" is needed, not "gpu"'),
             # missing
             ("data.partition={sites=3}", "the key 'data.partition.kind' is missing"),
             ("data.partition.kind=dirichlet", "the key 'data.partition.alpha' is missing"),
-            ("data.view={kind='coarse'}", "the key 'data.view.correspondence' is missing"),
+            ("data.view={kind='coarse'}", "data.view: a coarse view needs 'correspondence', or 'names' alone"),
             # out of range
             ("data.test=1.0", "data.test is 1.0, but should be below 1"),
             ("data.test=-0.1", "data.test is -0.1, but should be at least 0"),
