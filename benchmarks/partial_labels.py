@@ -7,8 +7,8 @@ hidden layer of 128, 100 rounds of 40 steps of 32 samples. Every contestant is r
 initial weights). Printed are, in per cent, the mean over seeds of the sites' mean accuracy on their own 20 % after the
 last round, its paired difference to the first contestant with its standard error, and how often the true label is the
 most likely candidate of a training sample. `--validation` holds out a fifth of every site's training part instead and
-never looks at the test part: what settings were chosen on (seeds 100 to 104). Finished cells are kept in the output
-file, so that a cut run goes on. The data is read from FEDACCORD_DATA.
+never looks at the test part of its own split, with seeds 100 and up; a prototype of this protocol chose the defaults of
+`pfedpll+`. Finished cells are kept in the output file, so that a cut run goes on. The data is read from FEDACCORD_DATA.
 """
 
 from __future__ import annotations

@@ -469,6 +469,14 @@ class TestMixedTypes:
         (finding,) = self.report(tmp_path, "accord").findings
         assert finding.text == "the method 'accord' does not use the server's labelled samples"
 
+    def test_a_tuning_without_inputs_is_told(self, tmp_path):
+        table = {"data": {"dataset": "digits", "samples": 200, "partition": {"kind": "iid", "sites": 2}},
+                 "method": {"name": "private-labels", "tuning": "mse"}}  # fmt: skip
+        (finding,) = check_experiment_data(check_experiment(table), tmp_path).findings
+        assert finding.text.startswith('method.tuning = "mse" has no effect: the server has no inputs')
+        table["server"] = {"unlabelled": 20}
+        assert not check_experiment_data(check_experiment(table), tmp_path).findings
+
     def test_names_alone(self, tmp_path):
         (tmp_path / "a.csv").write_text("x,y\n" + "1,low\n2,high\n" * 5)
         (tmp_path / "few.csv").write_text("x,class\n1,p\n2,r\n")

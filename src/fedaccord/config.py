@@ -188,6 +188,16 @@ class Experiment(Section):
             )
         return self
 
+    @model_validator(mode="after")
+    def _a_step_after_the_last_round_is_reached(self) -> Experiment:
+        early = "metric" if self.stop.metric is not None else "seconds" if self.stop.seconds is not None else ""
+        if early and self.method.get("tuning") == "balance":
+            raise ValueError(
+                f"stop.{early} may end the run before its last round, after which alone method.tuning = \"balance\" "
+                "works; leave one of them out"
+            )
+        return self
+
     @property
     def method_name(self) -> str:
         """The method's name."""

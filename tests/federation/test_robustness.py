@@ -112,6 +112,15 @@ class TestTooFewSites:
         with pytest.raises(ConfigError, match="and there are 4 in a round"):
             server.ready()
 
+    def test_a_run_goes_on_where_the_sites_that_were_enough_have_left(self):
+        server, again = (federation(recipe(aggregation="krum"), sites(5)) for _ in range(2))
+        server.stays = again.stays = {"s4": Stay(1, 2)}
+        server.ready()
+        play_round(server)
+        again.state = RunState.from_message(server.state.to_message())
+        again.ready()
+        assert "and there are 4; the old model is kept" in str(play_round(again).dropped[-1])
+
     def test_a_round_with_too_few_replies_leaves_the_model_and_says_so(self):
         server = federation(recipe(aggregation="krum"), sites(5))
         before = server.state.model.clone()

@@ -6,12 +6,16 @@ import dataclasses
 
 import pytest
 import torch
+from torch import nn
 
+from fedaccord.config import check_experiment
+from fedaccord.errors import ConfigError
+from fedaccord.federation.membership import Stay
 from fedaccord.federation.round import play_round
 from fedaccord.federation.tuning import Balancing, CentralTuning, balancing_shift, mse_agreement, pairwise_agreement
 from fedaccord.methods.private_labels import private_labels
 from fedaccord.methods.settings import PrivateLabelsSettings
-from small_federation import exact, federation, site
+from small_federation import exact, federation, site, small_network
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -120,6 +124,38 @@ class TestTuning:
         assert told == [["tuning"], []]
         assert torch.equal(tuned.state.model, plain.state.model)
 
+    @pytest.mark.parametrize("tuning", ["mse", "pairwise"])
+    def test_a_site_whose_model_predicts_nonsense_is_left_out(self, tuning):
+        """Its reply is finite, so it is admitted, and the median withstands it; the tuning must, too."""
+        known = {"a": ["cat", "dog"], "b": ["cat", "dog"], "c": ["cat", "dog"], "d": ["dog", "cow"]}
+        sites = [site(name, view=exact(labels)) for name, labels in known.items()]
+        made = server(tuning, sites, aggregation="median")
+
+        def huge(reply):
+            sign = {"model/head.weight": -1.0}
+            reply.tensors = {name: torch.full_like(t, 3e38 * sign.get(name, 1.0)) for name, t in reply.tensors.items()}
+            return reply
+
+        made.engine.spoil["train", "a"] = huge
+        first, second = play_round(made), play_round(made)
+        assert torch.isfinite(made.state.model).all()
+        for record in (first, second):
+            (drop,) = record.dropped
+            assert (drop.site, drop.task, drop.reason) == (
+                "a", "tuning", "the predictions of its model are not finite",
+            )  # fmt: skip
+
+    def test_a_tuned_model_that_is_not_finite_is_not_taken(self):
+        tuned, plain = server("mse"), server("none")
+        (step,) = tuned.recipe.refine
+        tuned.recipe = dataclasses.replace(tuned.recipe, refine=(dataclasses.replace(step, lr=float("inf")),))
+        record = play_round(tuned)
+        play_round(plain)
+        assert [str(d) for d in record.dropped] == [
+            "round 1: tuning had no effect: the tuned model is not finite, so the combined one is kept"
+        ]
+        assert torch.equal(tuned.state.model, plain.state.model)
+
     def test_the_same_seed_tunes_the_same(self):
         one, two = server("mse"), server("mse")
         for made in (one, two):
@@ -147,10 +183,36 @@ class TestBalancing:
         predicted = torch.softmax(made.load_network().eval()(made.unlabelled), -1).mean(0)
         assert predicted.tolist() == pytest.approx(expected, abs=0.01)
 
+    def test_frequencies_of_other_labels_are_refused_before_the_first_round(self):
+        with pytest.raises(ConfigError, match=r"method\.frequencies: there are 3 labels, so 3 numbers, not 2"):
+            server("balance", frequencies=[0.5, 0.5]).ready()
+        server("balance", frequencies=[0.5, 0.5, 0.0]).ready()
+
+    @pytest.mark.parametrize("frequencies", [[-1.0, 1.0, 1.0], [0.0, 0.0, 0.0], []])
+    def test_frequencies_that_mean_nothing_are_refused(self, frequencies):
+        table = {"data": {"dataset": "digits", "partition": {"kind": "iid", "sites": 2}},
+                 "method": {"name": "private-labels", "tuning": "balance", "frequencies": frequencies}}  # fmt: skip
+        with pytest.raises(ConfigError, match=r"method\.frequencies: a number of at least 0 for each label"):
+            check_experiment(table)
+
+    def test_a_head_without_biases_is_refused_before_the_first_round(self):
+        network = small_network()
+        network.head = nn.Linear(network.head.in_features, network.head.out_features, bias=False)
+        recipe = private_labels(PrivateLabelsSettings(tuning="balance"))
+        with pytest.raises(ConfigError, match="the head of this model has none"):
+            federation(recipe, [site("a")], network).ready()
+
     def test_frequencies_from_the_sites(self):
         made = server("balance")
         target = Balancing(1, from_sites=True)._target(made)
         assert target.tolist() == pytest.approx([0.25, 0.5, 0.25])
+
+    def test_frequencies_are_not_from_sites_that_have_left(self):
+        made = server("balance")
+        first, *others = sorted(made.cards)
+        made.stays = {name: Stay(leaves=1) for name in others}
+        known = made.cards[first].informs.float()
+        assert Balancing(1, from_sites=True)._target(made).tolist() == pytest.approx((known / known.sum()).tolist())
 
 
 def test_the_published_defaults():

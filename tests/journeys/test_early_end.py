@@ -130,6 +130,14 @@ class TestWrongMetrics:
             f"error: {path}: stop.metric is 'global.nll', but run.evaluate_every = 0 means that nothing is measured\n"
         )
 
+    @pytest.mark.parametrize("early", ["stop.metric=global.nll", "stop.seconds=60"])
+    def test_a_step_after_the_last_round_might_never_come(self, tmp_path, early):
+        path = write(tmp_path, SMALL)
+        options = ["--set", early, "--set", "method.name=private-labels", "--set", "method.tuning=balance"]
+        done = command("run", path, *options, cwd=tmp_path)
+        assert done.code == 2
+        assert f"{early.partition('=')[0]} may end the run before its last round" in done.err
+
 
 class TestSignals:
     @pytest.mark.parametrize(

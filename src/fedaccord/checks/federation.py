@@ -84,7 +84,7 @@ def check_experiment_data(experiment: Experiment, base: Path) -> Report:
     report = check_federation(data)
     stays, rounds = experiment.stays, experiment.settings.rounds
     found = [*_taken_for_words(experiment, data), *membership_findings(report.coverage, stays, rounds)]
-    found += unused_findings(data, experiment.method_name)
+    found += unused_findings(data, experiment.method_name, str(experiment.method.get("tuning", "none")))
     notes = [*report.notes, *planned(stays, rounds), *mixed_type_notes(data)]
     report = replace(report, findings=[*report.findings, *found], notes=notes)
     if any(finding.level == "error" for finding in report.findings):

@@ -41,11 +41,16 @@ def same_to_all_sites(data: FederationData) -> list[list[str]]:
     return [names for names in same.values() if len(names) > 1]
 
 
-def unused_findings(data: FederationData, method: str) -> list[Finding]:
-    """Warn where the server holds labelled samples and the method does not look at them."""
-    if data.labelled is None or issubclass(METHODS[method].settings, SupercentreSettings):
-        return []
-    return [warning(f"the method '{method}' does not use the server's labelled samples")]
+def unused_findings(data: FederationData, method: str, tuning: str = "none") -> list[Finding]:
+    """Warn where the server holds labelled samples that the method does not look at, or lacks inputs it needs."""
+    found = []
+    if data.labelled is not None and not issubclass(METHODS[method].settings, SupercentreSettings):
+        found.append(warning(f"the method '{method}' does not use the server's labelled samples"))
+    if tuning != "none" and data.unlabelled is None:
+        found.append(
+            warning(f"method.tuning = \"{tuning}\" has no effect: the server has no inputs; give [server] unlabelled")
+        )
+    return found
 
 
 def mixed_type_notes(data: FederationData) -> list[str]:

@@ -26,6 +26,8 @@ class RobustnessWatch:
 
     def refuse_too_few(self, server: Server) -> None:
         """Refuse, before the first round, a rule that not even the fullest round has enough sites for."""
+        if server.state.round:  # goes on: those who made the fullest round may have left since
+            return
         able = set(server.trainers())
         # Of a site that joins later nothing is known yet; it counts as one that will train.
         able |= {site for site in server.engine.sites() if site not in server.cards and site != POOL}

@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from fedaccord.errors import ConfigError
 from fedaccord.evaluation.predict import predict_logits
+from fedaccord.messages.checks import all_finite
 from fedaccord.seeds import derive
 from fedaccord.training.batches import batches
 from fedaccord.training.solvers import SGD, SGDStepper
@@ -71,11 +73,17 @@ class CentralTuning:
                 server.drop("", "tuning", "", "the server has no unlabelled data; give [server] unlabelled")
             return
         peers = self._peers(server)
-        present = replies.informs.any(0)
+        heard = [number for number, peer in enumerate(peers) if all_finite(peer)]
+        for number in set(range(len(peers))) - set(heard):
+            server.drop(replies.sites[number], "tuning", "", "the predictions of its model are not finite")
+        if not heard:
+            return
+        informs, weights = replies.informs[heard], replies.weights[heard]
+        present = informs.any(0)
         offset = torch.zeros(len(present))
         if self.mask_absent:
             offset = offset.masked_fill(~present, float("-inf"))
-        shares = (replies.weights / replies.weights.sum()).float()
+        shares = (weights / weights.sum()).float()
 
         server.load_network()
         network = server.network.eval()
@@ -88,11 +96,11 @@ class CentralTuning:
             logits = network(inputs[rows]) if self.whole_model else network.head(inputs[rows])
             h = torch.softmax(logits + offset, -1)
             loss = torch.stack([
-                share * self.disagreement(h, peer[rows], known, present)
-                for share, peer, known in zip(shares, peers, replies.informs, strict=True)
+                share * self.disagreement(h, peers[number][rows], known, present)
+                for share, number, known in zip(shares, heard, informs, strict=True)
             ]).sum()  # fmt: skip
             stepper.step(list(torch.autograd.grad(loss, parameters, materialize_grads=True)))
-        server.state.model = server.layout.read(network)
+        _take(server, server.layout.read(network))
 
     def disagreement(self, h: Tensor, peer: Tensor, known: Tensor, present: Tensor) -> Tensor:
         """Return the loss against one site."""
@@ -128,6 +136,14 @@ class Balancing:
     steps: int = 30
     damping: float = 0.5
 
+    def refuse_unfit(self, server: Server) -> None:
+        """Refuse, before the first round, frequencies of other labels, and a head that has no biases to shift."""
+        given, labels = self.frequencies, len(server.space)
+        if given is not None and len(given) != labels:
+            raise ConfigError(f"method.frequencies: there are {labels} labels, so {labels} numbers, not {len(given)}")
+        if server.network.head.bias is None:
+            raise ConfigError("method.tuning: 'balance' shifts the head's biases, and the head of this model has none")
+
     def __call__(self, server: Server) -> None:
         """Balance once, when the last round has been combined."""
         x = server.unlabelled
@@ -140,14 +156,14 @@ class Balancing:
         shift = balancing_shift(logits, self._target(server), self.steps, self.damping)
         model = server.state.model.clone()
         server.layout.named(model)["head.bias"].add_(shift)
-        server.state.model = model
+        _take(server, model)
 
     def _target(self, server: Server) -> Tensor:
         labels = len(server.space)
         if self.frequencies is not None:
             target = torch.tensor(self.frequencies, dtype=torch.float32)
         elif self.from_sites:
-            cards = server.cards.values()
+            cards = [server.cards[site] for site in server.members()]
             target = torch.stack([c.samples * c.informs.float() / max(1, int(c.informs.sum())) for c in cards]).sum(0)
         else:
             target = torch.ones(labels)
@@ -161,6 +177,14 @@ def balancing_shift(logits: Tensor, frequencies: Tensor, steps: int = 30, dampin
         mean = torch.softmax(logits + shift, -1).mean(0)
         shift = shift + damping * (frequencies.log() - mean.clamp(min=TINY).log())
     return shift - shift.mean()
+
+
+def _take(server: Server, model: Tensor) -> None:
+    """Take a tuned model, unless it is not finite: from there no round would lead back."""
+    if all_finite(model):
+        server.state.model = model
+    else:
+        server.drop("", "tuning", "", "the tuned model is not finite, so the combined one is kept")
 
 
 @torch.no_grad()

@@ -20,12 +20,14 @@ def private_labels(settings: PrivateLabelsSettings) -> Recipe:
     """Return the recipe."""
     private = settings.labels == "private"
     settings = settings.model_copy(update={"softmax": "view" if private else "full"})
+    tuning = _tuning(settings)
     recipe = Recipe(
         settings,
         None,
         held_near(settings.mu if settings.local == "fedprox" else 0.0),
         sharing=replace(share_model(settings), own_rows=private and settings.rows == "known"),
-        refine=_tuning(settings),
+        ready=tuple(step.refuse_unfit for step in tuning if isinstance(step, Balancing)),
+        refine=tuning,
         owners="view",
     )
     per_label = settings.labels != "public"

@@ -107,6 +107,13 @@ class PrivateLabelsSettings(SharedModelSettings):
         "uniform", description="balance: class frequencies of the server's data; sites: by their sizes and labels"
     )
 
+    @field_validator("frequencies")
+    @classmethod
+    def _frequencies_of_something(cls, value: str | list[float]) -> str | list[float]:
+        if isinstance(value, list) and (min(value, default=0.0) < 0 or not sum(value) > 0):
+            raise ValueError("a number of at least 0 for each label, not all of them 0")
+        return value
+
     @model_validator(mode="before")
     @classmethod
     def _scaffold_has_no_momentum(cls, given: Any) -> Any:

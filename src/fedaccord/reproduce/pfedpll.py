@@ -30,6 +30,9 @@ CONTROLS: dict[str, dict[str, Any]] = {
     "RC, local head": {"name": "fed-rc", "head": "local"},
     "local, CC": {"name": "local", "loss": "cc"},
     ALONE: {"name": "local", "loss": "pfedpll"},
+    # What pfedpll+ has beside its own parts, given to others as well.
+    "Fed_CC, noise and dropout": {"name": "fed-cc", "noise": 0.5, "dropout": 0.3},
+    "local, noise and dropout": {"name": "local", "loss": "pfedpll", "noise": 0.5, "dropout": 0.3},
 }
 METHODS: dict[str, dict[str, Any]] = {OURS: {"name": "pfedpll"}, PLUS: {"name": "pfedpll+"}, **BASELINES, **CONTROLS}
 COMPONENTS: dict[str, dict[str, Any]] = {
@@ -112,7 +115,7 @@ def _real(scale: Scale, data: str, name: str, seed: int) -> Cell:
     experiment = {
         "name": "pfedpll",
         "data": {"dataset": REAL[data], "partition": {"kind": "dirichlet", "sites": 4, "alpha": 0.5},
-                 "view": {"kind": "candidates"}},
+                 "view": {"kind": "candidates"}, "standardise": "federation"},
         "server": {"unlabelled": 100},
         "model": {"name": "mlp", "hidden": [128]},
         "method": {"rounds": scale.rounds, "steps": scale.steps, "batch": 32, "lr": 0.01, "momentum": 0.9,
@@ -177,9 +180,9 @@ def _image_rows(data: str) -> dict[str, Row]:
 def _what_was_run(scale: Scale, size: Size) -> list[Block]:
     blocks: list[Block] = [
         f"Real candidate sets: 4 sites, Dirichlet 0.5, {scale.rounds} rounds of {scale.steps} steps of 32, SGD with "
-        "momentum 0.9 and learning rate 0.01, an MLP with one hidden layer of 128 on features standardised at each "
-        f"site, {scale.seeds} seeds. The server holds 100 inputs without labels, for the KL score; they are taken out "
-        "for every method alike.",
+        "momentum 0.9 and learning rate 0.01, an MLP with one hidden layer of 128 on features standardised by the "
+        f"moments of all sites, {scale.seeds} seeds. The server holds 100 inputs without labels, for the KL score; "
+        "they are taken out for every method alike.",
         f"Images: {scale.image_samples} training images, candidate sets from a clean network (rho 0.4 unless said), "
         f"LeNet-5, {scale.image_rounds} rounds of {scale.image_steps} steps of {scale.image_batch}, "
         f"{scale.image_seeds} seeds; with 20 sites and more a round is one pass over a site's data.",
