@@ -7,12 +7,15 @@ import json
 import shutil
 import ssl
 import stat
+import sys
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import numpy as np
 import pytest
 from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, Encoding, PrivateFormat
 
 from command_line import blobs, command, write
 from fedaccord.deployment.certificates import make_authority, make_certificate, make_node_key
@@ -61,6 +64,10 @@ class TestFolders:
         secrets = [*written.rglob("*.key")]
         assert len(secrets) == 5  # authority, gate, SuperLink, two nodes
         assert {stat.S_IMODE(path.stat().st_mode) for path in secrets} == {0o600}
+
+    def test_nobody_else_on_a_machine_comes_near_samples_or_keys(self, written):
+        for place in ("server", "authority", "sites/north", "sites/site-0001"):
+            assert stat.S_IMODE((written / place).stat().st_mode) == 0o700
 
     def test_a_site_has_no_other_sites_key_and_the_server_none_at_all(self, written):
         keys = {site: (written / f"sites/{site}/node.key").read_text() for site in ("north", "site-0001")}
@@ -324,6 +331,66 @@ class TestCheck:
     def test_a_public_key_that_the_server_lacks(self, deployed):
         (deployed / "server/keys/north.pub").unlink()
         assert check_folder(deployed / "server") == ["the public key of site 'north', keys/north.pub, is not there"]
+
+    @pytest.mark.usefixtures("answering")
+    def test_a_site_with_a_key_of_its_own_making(self, deployed):
+        private, public = make_node_key()
+        (deployed / "sites/north/node.key").write_bytes(private)
+        (deployed / "sites/north/node.pub").write_bytes(public)
+        (problem,) = check_folder(deployed)
+        assert problem == "sites/north: node.pub is not the key that the server knows, server/keys/north.pub"
+
+    @pytest.mark.usefixtures("answering")
+    @pytest.mark.parametrize(
+        ("file", "content", "said"),
+        [("server/link.json", '{"address": "localhost:1"}', "link.json cannot be read"),
+         ("sites/north/link.json", '{"address": "localhost"}', "link.json cannot be read, so it is not known"),
+         ("server/keys/north.pub", "hello", "keys/north.pub, is no key as OpenSSH writes it"),
+         ("server/tls/server.key", "hello", "server.crt or server.key is no certificate and key in PEM form"),
+         ("sites/north/node.key", "hello", "node.key or node.pub is no key as OpenSSH writes it"),
+         ("sites/north/data/0000.npy", "hello", "it is no .npy file of numbers")],
+    )  # fmt: skip
+    def test_a_damaged_file(self, deployed, file, content, said):
+        (deployed / file).write_text(content)
+        problems = check_folder(deployed / "/".join(file.split("/")[: 2 if file.startswith("sites") else 1]))
+        assert said in problems[0]
+
+    @pytest.mark.usefixtures("answering")
+    def test_code_that_breaks_down(self, deployed):
+        told = json.loads((deployed / "sites/north/site.json").read_text())
+        (deployed / "sites/north/site.json").write_text(json.dumps(told | {"spec": {}}))
+        assert check_folder(deployed / "sites/north") == ["the site's host cannot be built: KeyError: 'labels'"]
+
+    @pytest.mark.usefixtures("answering")
+    def test_a_servers_key_that_others_can_read(self, deployed):
+        (deployed / "server/tls/server.key").chmod(0o644)
+        (deployed / "sites/notes.txt").write_text("what is no folder is no site's")
+        assert check_folder(deployed) == [
+            "server: server.key can be read by others on this machine: chmod 600 server.key"
+        ]
+
+    @pytest.mark.usefixtures("answering")
+    def test_a_key_that_is_locked_with_a_password(self, deployed):
+        key = ec.generate_private_key(ec.SECP384R1())
+        locked = BestAvailableEncryption(b"a word")
+        (deployed / "server/tls/server.key").write_bytes(
+            key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, locked)
+        )
+        assert check_folder(deployed / "server") == [
+            "server.crt or server.key is no certificate and key in PEM form, without a password"
+        ]
+
+    def test_flower_is_not_installed(self, deployed, monkeypatch):
+        from fedaccord.deployment import checking
+
+        def version(name):
+            raise checking.metadata.PackageNotFoundError(name)
+
+        monkeypatch.setattr(checking.metadata, "version", version)
+        monkeypatch.setitem(sys.modules, "cryptography.hazmat.primitives.serialization", None)
+        assert check_folder(deployed / "sites/north") == [
+            f'{name} is not installed: pip install "fedaccord[flower]"' for name in ("flwr", "cryptography")
+        ]
 
     def test_nobody_at_the_address(self, deployed):
         link = {"address": "localhost:1", "port": 9445}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import http.client
 import json
+import re
 import socket
 import ssl
 import stat
@@ -24,21 +25,27 @@ _CONTROL = "/v1/control/list-runs"
 def check_folder(folder: Path) -> list[str]:
     """Check a whole deployment, the server's folder or a site's, whichever this is; returns what is wrong."""
     if (folder / "server").is_dir() and (folder / "sites").is_dir():
-        places = [folder / "server", *sorted((folder / "sites").iterdir())]
-        return [f"{place.relative_to(folder)}: {problem}" for place in places for problem in check_folder(place)]
-    if (folder / "site.json").is_file():
-        return [*_versions(), *_site(folder)]
-    if (folder / "known.json").is_file():
-        return [*_versions(), *_server(folder)]
+        places = [folder / "server", *sorted(path for path in (folder / "sites").iterdir() if path.is_dir())]
+        found = [f"{place.relative_to(folder)}: {problem}" for place in places for problem in check_folder(place)]
+        return [*found, *_registered(folder)]
+    kinds = {"site.json": _site, "known.json": _server}
+    for file, check in kinds.items():
+        if (folder / file).is_file():
+            # Without Flower there is nothing that could read a key, and nothing to check them for.
+            return [*_missing()] or [*_versions(), *check(folder)]
     raise UserError(f"'{folder}' is no folder that `fedaccord deploy` wrote: it has neither site.json nor known.json")
 
 
+def _missing() -> Iterator[str]:
+    for package in ("flwr", "cryptography"):
+        try:
+            metadata.version(package)
+        except metadata.PackageNotFoundError:
+            yield f'{package} is not installed: pip install "fedaccord[flower]"'
+
+
 def _versions() -> Iterator[str]:
-    try:
-        found = metadata.version("flwr")
-    except metadata.PackageNotFoundError:
-        yield 'flwr is not installed: pip install "fedaccord[flower]"'
-        return
+    found = metadata.version("flwr")
     if not FLOWER[0] <= tuple(int(part) for part in found.split(".")[:2]) < FLOWER[1]:
         yield f"flwr {found} is installed, but 1.41 or 1.42 is needed"
 
@@ -57,6 +64,8 @@ def _site(folder: Path) -> Iterator[str]:
         yield from _samples(host.sites[site.site])
     except (FedAccordError, ImportError) as error:
         yield f"the site's data cannot be used: {error}"
+    except Exception as error:  # a model of one's own may raise anything
+        yield f"the site's host cannot be built: {type(error).__name__}: {error}"
     yield from _key_pair(folder)
     link = _read_link(folder)
     if link is None:
@@ -81,7 +90,7 @@ def _server(folder: Path) -> Iterator[str]:
     from fedaccord.config import load_experiment
     from fedaccord.deployment.known import read_known
 
-    link = _read_link(folder)
+    link = _read_link(folder, "keys", "fedaccord", "deployment")
     if link is None:
         yield "link.json cannot be read"
         return
@@ -95,8 +104,9 @@ def _server(folder: Path) -> Iterator[str]:
     for site in sorted(known.sites.keys() - link["keys"].keys()):
         yield f"there is no public key for site '{site}'"
     for site, file in link["keys"].items():
-        if not (folder / file).is_file():
-            yield f"the public key of site '{site}', {file}, is not there"
+        yield from _public_key(folder / file, f"the public key of site '{site}', {file},")
+    for secret in ("tls/server.key", "tls/link.key"):
+        yield from _secret(folder / secret)
     host = link["address"].rpartition(":")[0]
     yield from _certificate(folder / "tls/server.crt", folder / "tls/server.key", host)
     yield from _reach(link["address"], folder / "tls/ca.crt", "start it with ./start.sh")
@@ -107,12 +117,38 @@ def _same_version(written: str) -> Iterator[str]:
         yield f"the folder was written by fedaccord {written}, but {__version__} is installed"
 
 
-def _read_link(folder: Path) -> dict[str, Any] | None:
+def _read_link(folder: Path, *needed: str) -> dict[str, Any] | None:
     try:
         told = json.loads((folder / "link.json").read_text(encoding="utf-8"))
-        return told if isinstance(told, dict) and isinstance(told["address"], str) else None
-    except (OSError, ValueError, KeyError):
+        whole = isinstance(told, dict) and all(name in told for name in needed)
+        return told if whole and re.fullmatch(r".+:\d+", told["address"]) else None
+    except (OSError, ValueError, KeyError, TypeError):
         return None
+
+
+def _registered(folder: Path) -> Iterator[str]:
+    """Compare the key that a site holds with the one that the server lets in as that site's."""
+    for public in sorted((folder / "server/keys").glob("*.pub")):
+        held = folder / "sites" / public.stem / "node.pub"
+        if held.is_file() and held.read_bytes().split()[:2] != public.read_bytes().split()[:2]:
+            yield f"sites/{public.stem}: node.pub is not the key that the server knows, server/keys/{public.name}"
+
+
+def _public_key(path: Path, what: str) -> Iterator[str]:
+    from cryptography.exceptions import UnsupportedAlgorithm
+    from cryptography.hazmat.primitives.serialization import load_ssh_public_key
+
+    try:
+        load_ssh_public_key(path.read_bytes())
+    except OSError:
+        yield f"{what} is not there"
+    except (ValueError, UnsupportedAlgorithm):
+        yield f"{what} is no key as OpenSSH writes it"
+
+
+def _secret(path: Path) -> Iterator[str]:
+    if path.is_file() and stat.S_IMODE(path.stat().st_mode) & 0o077:
+        yield f"{path.name} can be read by others on this machine: chmod 600 {path.name}"
 
 
 def _key_pair(folder: Path) -> Iterator[str]:
@@ -123,13 +159,12 @@ def _key_pair(folder: Path) -> Iterator[str]:
     except OSError as error:
         yield f"{Path(error.filename).name} cannot be read: {error.strerror}"
         return
-    if stat.S_IMODE((folder / "node.key").stat().st_mode) & 0o077:
-        yield "node.key can be read by others on this machine: chmod 600 node.key"
+    yield from _secret(folder / "node.key")
     try:
         if load_ssh_private_key(private, None).public_key() != load_ssh_public_key(public):
             yield "node.key and node.pub do not belong together"
-    except ValueError:
-        yield "node.key or node.pub is no key as OpenSSH writes it"
+    except (ValueError, TypeError):  # the second: it is locked with a password, which nobody could type at a start
+        yield "node.key or node.pub is no key as OpenSSH writes it, without a password"
 
 
 def _certificate(path: Path, key: Path, host: str) -> Iterator[str]:
@@ -142,8 +177,8 @@ def _certificate(path: Path, key: Path, host: str) -> Iterator[str]:
     except OSError as error:
         yield f"{Path(error.filename).name} cannot be read: {error.strerror}"
         return
-    except ValueError:
-        yield f"{path.name} or {key.name} is no certificate and key in PEM form"
+    except (ValueError, TypeError):
+        yield f"{path.name} or {key.name} is no certificate and key in PEM form, without a password"
         return
     if private.public_key() != certificate.public_key():
         yield f"{path.name} and {key.name} do not belong together"

@@ -81,6 +81,7 @@ def write_deployment(
     writer.write_server(own)
     writer.write_sites()
     writer.write_readme()
+    writer.close_folders()
     return [f"sites/{place}" for place in writer.places.values()]
 
 
@@ -181,6 +182,11 @@ class _Writer:
             link=self.local_port, until=until,
         )  # fmt: skip
         (self.folder / "README.md").write_text(text, encoding="utf-8")
+
+    def close_folders(self) -> None:
+        """Let only their owner into the folders that hold samples, memories or keys."""
+        for place in (self.server, self.folder / "authority", *(self.folder / "sites").iterdir()):
+            place.chmod(0o700)
 
     def _part(self, site: str) -> str:
         """Return a site's part of the experiment file: its own section, and what all agree on without naming labels."""

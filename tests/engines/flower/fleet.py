@@ -157,12 +157,18 @@ class Fleet:
                 process.wait(15)
         with contextlib.suppress(AssertionError):
             within(5, lambda: not self.pids(), "all processes have ended by themselves")
-        for pid in self.pids():
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        within(20, self._all_killed, "all processes are gone")
         for process in self.processes.values():
             process.kill()
             process.wait()
+
+    def _all_killed(self) -> bool:
+        """Kill what is left, among it what was started meanwhile; a process takes a moment to be gone."""
+        left = self.pids()
+        for pid in left:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        return not left
 
     def _script(self, name: str, script: Path, **variables: str) -> None:
         with (self.folder / f"{name}.out").open("ab") as out:

@@ -106,6 +106,25 @@ class TestNames:
         assert {reply.reason for reply in replies.values()} == {"its node is not connected"}
         assert "the folder of site 'site-0' was written by another `fedaccord deploy`" in told
 
+    def test_a_site_whose_folder_is_not_the_right_one_is_told_why(self, tmp_path):
+        grid = FakeGrid(tmp_path, deployment="an older one")
+        replies = engine_on(grid, keys=KEYS).ask("echo", briefs())
+        assert replies["site-0"].reason == "the folder of site 'site-0' was written by another `fedaccord deploy`"
+
+    def test_a_node_that_cannot_say_whose_it_is(self, grid):
+        """Its key tells whose it is, and its error what is wrong; no round waits for it, and mended it is asked."""
+        told = []
+        whole = grid.folders["site-1"]
+        grid.folders["site-1"] = whole / "nowhere"
+        ours = engine_on(grid, keys=KEYS, note=told.append)
+        reasons = [ours.ask("echo", briefs())["site-1"].reason for _ in range(2)]
+        assert all(r.startswith("its node cannot say whose it is, with Flower's code 2: ") for r in reasons)
+        assert "site.json cannot be read" in reasons[0]
+        assert [text for text in told if "Flower" in text] == [f"site 'site-1': {reasons[0]}"]
+        grid.folders["site-1"] = whole
+        ours.ask("echo", briefs())
+        assert isinstance(ours.ask("echo", briefs())["site-1"], Message)
+
     def test_a_stranger(self, tmp_path):
         told = []
         grid = FakeGrid(tmp_path, [*SITES, "site-3"])

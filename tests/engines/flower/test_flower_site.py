@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 import threading
 
+import httpx
 import pytest
+from all_recipes import texts
 from fake_grid import FakeGrid
 
 from command_line import SMALL, command, write
+from fedaccord.config import parse_experiment
+from fedaccord.deployment.certificates import make_authority
 from fedaccord.engines.flower.client import _answer_by_whoever_is_ready
-from fedaccord.engines.flower.gate import is_let_through
+from fedaccord.engines.flower.gate import gate_app, is_let_through
 from fedaccord.engines.flower.keeper import ask_keeper, keep
 from fedaccord.engines.flower.site_folder import SiteFolder
-from fedaccord.errors import DataError, EngineError
+from fedaccord.errors import ConfigError, DataError, EngineError
+from fedaccord.methods.registry import METHODS, make_recipe
 
 
 @pytest.mark.parametrize("path", ["/health", "/v1/fleet/pull-messages", "/v1/fleet/send-node-heartbeat"])
@@ -29,6 +35,25 @@ def test_nodes_are_let_through(path):
 )  # fmt: skip
 def test_nobody_else_is(path):
     assert not is_let_through(path)
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [("/v1/fleet/pull-messages", 502), ("/v1/control/start-run", 403), ("//v1/control/start-run", 403),
+     ("/v1/fleet/%2e%2e/control/start-run", 403), ("/v1/fleet/..;/control/start-run", 403),
+     ("/flwr.proto.Control/StartRun", 403)],
+)  # fmt: skip
+def test_the_gate_goes_by_the_path_as_it_was_sent(tmp_path, path, status):
+    """Nobody listens behind this one, so what it lets through comes back as 502."""
+    ca = tmp_path / "ca.crt"
+    ca.write_bytes(make_authority("some").pem())
+
+    async def call():
+        passed = httpx.ASGITransport(gate_app("https://127.0.0.1:1", ca))
+        async with httpx.AsyncClient(transport=passed) as client:
+            return await client.post(httpx.URL("https://gate", raw_path=path.encode()))
+
+    assert asyncio.run(call()).status_code == status
 
 
 class TestKeeper:
@@ -87,7 +112,7 @@ class TestFolder:
 
         folder = SiteFolder.open(FakeGrid(tmp_path).folders["site-1"])
         np.save(folder.path / "data" / "0000.npy", np.array([{"a": 1}], dtype=object), allow_pickle=True)
-        with pytest.raises(DataError, match="cannot be read"):
+        with pytest.raises(DataError, match=r"cannot be read: it is no \.npy file of numbers"):
             folder.build_host()
 
     def test_saying_who_one_is_needs_no_torch(self, tmp_path):
@@ -111,3 +136,16 @@ class TestExtras:
         assert done.code == 2
         assert "run.engine" in done.err
         assert "flower" in done.err
+
+
+@pytest.mark.parametrize("method", [name for name in METHODS if name != "pooled"])
+def test_make_parity_has_an_experiment_for_every_method(method):
+    def fits(text):
+        try:
+            experiment = parse_experiment(text)
+        except ConfigError:
+            return False
+        needs = make_recipe(method, experiment.settings).needs_labelled
+        return experiment.server.labelled is not None or not needs
+
+    assert any(map(fits, texts(method)))

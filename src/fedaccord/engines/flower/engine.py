@@ -102,9 +102,9 @@ class FlowerEngine:
             self._send(ask)
             self._receive(ask)
             if ask.seconds_left() <= 0:
-                ask.fail_rest(f"no reply within {deadline:g} s")
+                ask.fail_rest(lambda site: f"no reply within {deadline:g} s")
             elif not ask.sent and not self._nodes.unsure:
-                ask.fail_rest("its node is not connected")
+                ask.fail_rest(self._nodes.why_absent)
             elif ask.is_open():
                 time.sleep(_POLL)
         self._memories.update(ask.kept)
@@ -208,13 +208,19 @@ class _Nodes:
         self._site: dict[int, SiteId] = {}  # by node, of those that said whose they are
         self._asked: dict[str, int] = {}  # questions on their way, and to which node
         self._refused: set[int] = set()
+        self._faults: dict[int, str] = {}  # by node, why it is nobody's
         self._keys: dict[int, bytes] = {}
         self._looked = float("-inf")
 
     @property
     def unsure(self) -> bool:
-        """Whether some node has yet to say whose it is."""
-        return bool(self._asked)
+        """Whether some node has yet to say whose it is; one that could not is asked again, but not waited for."""
+        return any(node not in self._faults for node in self._asked.values())
+
+    def why_absent(self, site: SiteId) -> str:
+        """Say why a site has no node: what is wrong with the one that holds its key, or that there is none."""
+        faults = (fault for node, fault in self._faults.items() if self._owner(node) == site)
+        return next(faults, "its node is not connected")
 
     def gather(self, sites: Iterable[SiteId], patience: float, alive: Callable[[], None]) -> None:
         """Wait until all sites are there, but no longer than `patience` seconds."""
@@ -248,7 +254,9 @@ class _Nodes:
         if self._asked:
             for answer in self._grid.pull_messages(list(self._asked)):
                 node = self._asked.pop(answer.metadata.reply_to_message_id, None)
-                if node is not None and not answer.has_error():
+                if node is not None and answer.has_error():
+                    self._hear_error(node, answer.error.code, str(answer.error.reason or ""))
+                elif node is not None:
                     self._hear(node, answer.content)
         if time.monotonic() - self._looked < _LOOK:
             return
@@ -256,6 +264,7 @@ class _Nodes:
         online = self._online()
         self._site = {node: site for node, site in self._site.items() if node in online}
         self._refused &= online
+        self._faults = {node: fault for node, fault in self._faults.items() if node in online}
         self._asked = {question: node for question, node in self._asked.items() if node in online}
         for node in sorted(online - self._site.keys() - self._refused - set(self._asked.values())):
             for question in self._grid.push_messages([flwr.app.Message(seal({"task": "who"}), node, WHO)]):
@@ -284,9 +293,23 @@ class _Nodes:
             self._refuse(node, f"two nodes say they are '{site}'; the first is believed")
         else:
             self._site[node] = site
+            self._faults.pop(node, None)
+
+    def _hear_error(self, node: int, code: int, reason: str) -> None:
+        fault = f"its node cannot say whose it is, with Flower's code {code}: {reason}"
+        if code not in _GONE and self._faults.get(node) != fault:
+            self._faults[node] = fault
+            owner = self._owner(node)
+            self._note(f"site '{owner}': {fault}" if owner else fault.replace("its", "a", 1))
+
+    def _owner(self, node: int) -> SiteId | None:
+        """Return the site whose key a node holds, where keys are known."""
+        key = self._keys.get(node)
+        return next((site for site, its in self._roll.keys.items() if its == key), None)
 
     def _refuse(self, node: int, reason: str) -> None:
         self._refused.add(node)
+        self._faults[node] = reason
         self._note(reason)
 
 
@@ -313,6 +336,6 @@ class _Ask:
     def fail(self, site: SiteId, reason: str) -> None:
         self.replies[site] = Failure(site, self.task, reason)
 
-    def fail_rest(self, reason: str) -> None:
+    def fail_rest(self, why: Callable[[SiteId], str]) -> None:
         for site in self.briefs.keys() - self.replies.keys():
-            self.fail(site, reason)
+            self.fail(site, why(site))

@@ -85,8 +85,10 @@ class SiteFolder:
                 # a header of a multiple of 64 bytes, so the data are aligned as in the embedded engine, which matters
                 # to the last bit of a sum.
                 array = np.load(place, mmap_mode="c", allow_pickle=False)
-            except (OSError, ValueError, EOFError) as error:
-                raise DataError(f"'{place}' cannot be read: {error}") from None
+            except OSError as error:
+                raise DataError(f"'{place}' cannot be read: {error.strerror or error}") from None
+            except (ValueError, EOFError):  # numpy's own words advise to open it as a pickle
+                raise DataError(f"'{place}' cannot be read: it is no .npy file of numbers") from None
             # An empty array cannot be mapped.
             tensors[name] = torch.from_numpy(np.array(array) if array.size == 0 else array)
         return tensors
