@@ -207,7 +207,7 @@ def simulated(fleet, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def went_wrong(fleet, went_well, simulated, tmp_path_factory):
-    """A run through: a node two rounds behind, one killed and back, one gone for good, NaN, and the server killed."""
+    """A run through: a node that lags behind, one killed and back, one gone for good, NaN, and the server killed."""
     switch(fleet, SITES + FAULTY, tmp_path_factory.mktemp("other"))
     link = json.loads((fleet.server / "link.json").read_text())
     (fleet.server / "link.json").write_text(json.dumps(link | {"patience": 45}))
