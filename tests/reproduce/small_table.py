@@ -26,6 +26,7 @@ def chapters(results, size):
     gap = paired(values["fedavg"], values["local"])
     return [
         Chapter("Figures", [Grid(("method", "accuracy"), [(n, spread(v)) for n, v in values.items()])]),
+        Chapter("In words", ["Made by `a < b`."]),
         Chapter("Findings", [findings_grid([Finding("FedAvg | local", gap is not None, str(gap))])]),
         Chapter("Curves", [Chart("over x", "x", "y", [Curve("a", [1, 2], [3, 4], [0.1, 0.2])])]),
     ]

@@ -41,6 +41,7 @@ def test_the_page_holds_the_figures_the_command_and_no_unescaped_text(tmp_path):
     assert "2 of 2 cells are finished" in text
     assert "FedAvg \\| local" in text  # a bar inside a cell does not end it
     assert "A small &lt;table&gt;" in html
+    assert "<p>Made by <code>a &lt; b</code>.</p>" in html
     assert "https://" not in html.split("<script>")[0]
 
 

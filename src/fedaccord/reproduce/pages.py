@@ -89,7 +89,7 @@ def to_html(title: str, chapters: Iterable[Chapter]) -> str:
 
 def _block(block: Block, figures: dict[str, html.Figure]) -> str:
     if isinstance(block, str):
-        return block
+        return html.Html(f"<p>{_with_code(block)}</p>")
     if isinstance(block, Grid):
         numbers = () if block.words else range(1, len(block.head))
         return html.table(block.head, block.rows, numbers)
@@ -110,9 +110,16 @@ def _chart_figure(chart: Chart) -> dict[str, Any]:
         "title": {"text": chart.title},
         "xaxis": {"title": {"text": chart.x_title}},
         "yaxis": {"title": {"text": chart.y_title}},
-        "legend": {"orientation": "h", "y": -0.25},
+        "legend": {"orientation": "h", "y": -0.35},
+        "margin": {"b": 110},
     }
     return {"data": [trace(curve) for curve in chart.curves], "layout": dict(layout)}
+
+
+def _with_code(text: str) -> str:
+    """Return text as markup, with what stands between backticks as code."""
+    parts = [html.text(part) for part in text.split("`")]
+    return "".join(f"<code>{part}</code>" if number % 2 else part for number, part in enumerate(parts))
 
 
 def _row(cells: Sequence[str]) -> str:
