@@ -101,11 +101,12 @@ class Fleet:
         """Wait until so many runs are finished, and return the summary of the last."""
         found = within(
             seconds,
-            lambda: (ended := sorted(self.runs().glob("*/summary.json"))) and len(ended) >= number and ended,
+            # The report is the last that a run writes, after its summary.
+            lambda: (ended := sorted(self.runs().glob("*/report.html"))) and len(ended) >= number and ended,
             f"{number} finished runs\n{self.tell()}",
         )
         newest = max(found, key=lambda path: path.stat().st_mtime)
-        return json.loads(newest.read_text())
+        return json.loads(newest.with_name("summary.json").read_text())
 
     def runs(self) -> Path:
         return self.server / "runs"
