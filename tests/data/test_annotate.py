@@ -272,10 +272,15 @@ class TestOwnFiles:
         assert self.refusal(rows, declared, names=names).startswith(f"site 'a', f.npz: {told}")
 
     def test_a_file_without_names_is_told_how_to_give_them(self):
-        assert self.refusal(Rows(X, Y), exact(), names=("0", "1", "2", "3")) == (
+        assert self.refusal(Rows(X, Y), exact(), names=("0", "1", "2", "3")).startswith(
             "site 'a', f.npz: '0' is not one of the labels here; known: ant, bee, cat, dog; "
-            "without an array 'label_names' a file's labels are called 0, 1, 2, ..."
+            "without an array 'label_names' a file's labels are called 0, 1, 2, ... (row "
         )
+
+    def test_the_rows_are_named_and_the_rest_counted(self):
+        y = np.array([1, 0, *[1] * 11])
+        told = self.refusal(Rows(np.zeros((13, 2), np.float32), y), exact(), names=("ant", "cow"))
+        assert told.endswith("(row 1, 3, 4, 5, 6, 7, 8, 9, 10, 11 and 2 more)")
 
     def test_a_label_that_is_named_but_never_used_is_no_mistake(self):
         assert self.read(Rows(X[:2], np.array([0, 2])), exact(), ("dog", "cow", "ant")).target.tolist() == [3, 0]

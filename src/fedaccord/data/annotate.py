@@ -165,7 +165,7 @@ def read_annotations(
         if rows.candidates is None:
             raise DataError(f"{where}: a view of candidates needs an array 'candidates'")
         sets = [[names[c] for c in np.flatnonzero(row).tolist()] for row in rows.candidates]
-        _check_labels({name for members in sets for name in members}, names, view.known or space.names, where)
+        _check_labels(sets, names, view.known or space.names, where)
         truth = None if rows.y is None else Exact(space).encode(_read_classes(rows.y, names, space.names, where), where)
         return Annotated(view, rows.x, view.encode(sets, where), truth)
     if rows.y is None:
@@ -177,13 +177,18 @@ def read_annotations(
 def _read_classes(y: Array, names: Sequence[str], allowed: Sequence[str], where: str) -> list[str | None]:
     """Return the name of each row's class, None where it has none; a name that is not allowed is an error."""
     found = [names[c] if c >= 0 else None for c in y.tolist()]
-    _check_labels({name for name in found if name is not None}, names, allowed, where)
+    _check_labels([[] if name is None else [name] for name in found], names, allowed, where)
     return found
 
 
-def _check_labels(used: set[str], names: Sequence[str], allowed: Sequence[str], where: str) -> None:
+def _check_labels(
+    used: Sequence[Sequence[str]], names: Sequence[str], allowed: Sequence[str], where: str
+) -> None:
+    """Refuse a label that is not allowed in a row, `used` being the labels of each; rows are counted from 1."""
     for name in names:
-        if name in used and name not in allowed:
+        if name not in allowed and (rows := [n for n, row in enumerate(used, start=1) if name in row]):
             numbers = list(names) == [str(n) for n in range(len(names))]
             hint = "; without an array 'label_names' a file's labels are called 0, 1, 2, ..." if numbers else ""
-            raise DataError(f"{where}: '{name}' is not one of the labels here; {did_you_mean(name, allowed)}{hint}")
+            more = f" and {len(rows) - 10} more" if len(rows) > 10 else ""
+            at = f" (row {', '.join(map(str, rows[:10]))}{more})"
+            raise DataError(f"{where}: '{name}' is not one of the labels here; {did_you_mean(name, allowed)}{hint}{at}")
