@@ -8,7 +8,7 @@ from typing import Any
 
 from fedaccord.reproduce.cells import Cell, Results, Row, Size, in_order
 from fedaccord.reproduce.pages import Block, Chapter, Chart, Curve, Finding, Grid, findings_grid
-from fedaccord.reproduce.statistics import Paired, mean, paired, spread
+from fedaccord.reproduce.statistics import Paired, in_words, mean, paired, spread
 
 TITLE = "Partial labels: pFedPLL"
 REAL = {"Lost": "partial_label/lost.npz", "MSRCv2": "partial_label/msrcv2.npz", "FG-NET": "partial_label/fgnet.npz"}
@@ -211,7 +211,7 @@ def _comparison(results: Results, data: str, rows: Mapping[str, Row]) -> list[Bl
         lines.append([
             name, f"{printed[name]:.2f}" if name in printed else "", spread(last),
             spread(results.values(row, ACCURACY, "best")), spread(results.values(row, TOLD_APART)),
-            "" if name == ALONE else _words(paired(last, alone)),
+            "" if name == ALONE else in_words(paired(last, alone)),
         ])  # fmt: skip
     return [Grid(("method", "published", "last round", "best round", "told apart", "against " + ALONE), lines)]
 
@@ -226,7 +226,7 @@ def _ablation(results: Results, variants: Mapping[str, Any]) -> Grid:
     lines = [[OURS, spread(whole), ""]]
     for name in variants:
         values = results.values(_image_row("MNIST", name), ACCURACY)
-        lines.append([name, spread(values), _words(paired(values, whole))])
+        lines.append([name, spread(values), in_words(paired(values, whole))])
     return Grid(("variant", "last round", f"against {OURS}"), lines)
 
 
@@ -270,7 +270,7 @@ def _bars(results: Results) -> list[Finding]:
             found.append(Finding(f"{data}: pfedpll+ at {bar:.0f} or more", 100 * mean(plus) >= bar, spread(plus)))
             gap = paired(plus, figures[ALONE])
             holds = gap is not None and gap.mean >= 3
-            found.append(Finding(f"{data}: pfedpll+ 3 points or more ahead of training alone", holds, _words(gap)))
+            found.append(Finding(f"{data}: pfedpll+ 3 points or more ahead of training alone", holds, in_words(gap)))
         found.append(_ahead_of_all(f"{data}: pfedpll+ ahead of every baseline and of training alone", figures, PLUS,
                                    (*BASELINES, "local, CC", ALONE)))  # fmt: skip
     return found
@@ -299,7 +299,3 @@ def _orderings(results: Results) -> list[Finding]:
         words = "; ".join(f"ahead of {name} by {gap}" for name, gap in gaps)
         found.append(Finding(statement, all(gap.mean > 0 for _, gap in gaps) if gaps else None, words))
     return found
-
-
-def _words(gap: Paired | None) -> str:
-    return "–" if gap is None else str(gap)

@@ -11,7 +11,7 @@ from typing import Any
 
 from fedaccord.reproduce.cells import Cell, Results, Size, in_order
 from fedaccord.reproduce.pages import Block, Chapter, Chart, Curve, Finding, Grid, findings_grid
-from fedaccord.reproduce.statistics import Paired, deviation, mean, paired, rank_correlation, spread
+from fedaccord.reproduce.statistics import Paired, deviation, in_words, mean, paired, rank_correlation, spread
 
 TITLE = "Private label sets"
 FASHION, CIFAR = "fashion_mnist", "cifar10"
@@ -194,7 +194,7 @@ def _everyone_grid(figures: _Figures, dataset: str) -> Grid:
         plain = figures.of(dataset, AT, "private", "FedAvg")
         rows.append([
             name, str(len(private)), spread(private), spread(public),
-            _words(paired(private, public)), "" if name == "FedAvg" else _words(paired(private, plain)),
+            in_words(paired(private, public)), "" if name == "FedAvg" else in_words(paired(private, plain)),
         ])  # fmt: skip
     head = ("method", "seeds", "private", "public", "private - public", "private: against FedAvg")
     return Grid(head, rows)
@@ -238,19 +238,19 @@ def _findings(figures: _Figures) -> list[Finding]:
         Finding(
             "2. Private FedAvg and FedProx perform about like their public forms (within 3 points)",
             _all(abs(gap.mean) <= 3 for gap in regimes if gap),
-            f"private - public: FedAvg {_words(regimes[0])}; FedProx {_words(regimes[1])}",
+            f"private - public: FedAvg {in_words(regimes[0])}; FedProx {in_words(regimes[1])}",
         ),
         Finding(
             "3. Private: tuning beats the adapted methods",
             _all(gap.mean > gap.error for gap in tuned if gap and gap.seeds > 1),
-            f"MSE {_words(tuned[0])}; pairwise {_words(tuned[1])}",
+            f"MSE {in_words(tuned[0])}; pairwise {in_words(tuned[1])}",
         ),
-        Finding("3. Private: MSE is slightly better than pairwise", _ahead(order), _words(order)),
-        Finding("4. Public: pairwise is better than MSE", _ahead(public), _words(public)),
+        Finding("3. Private: MSE is slightly better than pairwise", _ahead(order), in_words(order)),
+        Finding("4. Public: pairwise is better than MSE", _ahead(public), in_words(public)),
         Finding(
             "4. Public, Fashion-MNIST: tuning can be worse than none",
             any(gap.mean < 0 for gap in worse if gap) if any(worse) else None,
-            f"MSE {_words(worse[0])}; pairwise {_words(worse[1])}",
+            f"MSE {in_words(worse[0])}; pairwise {in_words(worse[1])}",
         ),
         Finding(
             "5. Tuning raises the variance over seeds",
@@ -271,7 +271,7 @@ def _bars(figures: _Figures) -> list[Finding]:
     return [
         Finding(
             f"|private FedAvg - public FedAvg| is at most 3 points ({ENOUGH} seeds or more)",
-            abs(regimes.mean) <= 3 if regimes and regimes.seeds >= ENOUGH else None, _words(regimes),
+            abs(regimes.mean) <= 3 if regimes and regimes.seeds >= ENOUGH else None, in_words(regimes),
         ),
         Finding(
             "Accuracy rises with labels per site (Spearman above 0.9, private FedAvg)",
@@ -280,12 +280,12 @@ def _bars(figures: _Figures) -> list[Finding]:
         ),
         Finding(
             "Private with MSE tuning is not behind private FedAvg",
-            tuned.mean >= -tuned.error if tuned and tuned.seeds >= ENOUGH else None, _words(tuned),
+            tuned.mean >= -tuned.error if tuned and tuned.seeds >= ENOUGH else None, in_words(tuned),
         ),
         Finding(
             "The best of ours is at least 3 points ahead of private FedAvg",
             any(gap.mean >= 3 for gap in counted) if counted else None,
-            "; ".join(f"{name} {_words(gap)}" for name, gap in ours.items()),
+            "; ".join(f"{name} {in_words(gap)}" for name, gap in ours.items()),
         ),
     ]  # fmt: skip
 
@@ -314,7 +314,3 @@ def _ahead(gap: Paired | None) -> bool | None:
 def _all(checks: Iterator[bool] | Any) -> bool | None:
     found = list(checks)
     return all(found) if found else None
-
-
-def _words(gap: Paired | None) -> str:
-    return "–" if gap is None else str(gap)

@@ -31,6 +31,11 @@ def paired(ours: Mapping[int, float], theirs: Mapping[int, float], scale: float 
     return Paired(statistics.fmean(gaps), error, len(gaps), sum(gap > 0 for gap in gaps))
 
 
+def in_words(gap: Paired | None) -> str:
+    """Write a paired difference; a dash where there is none."""
+    return "–" if gap is None else str(gap)
+
+
 def mean(values: Mapping[int, float]) -> float:
     """Return the mean over seeds; NaN where there is none."""
     return statistics.fmean(values.values()) if values else math.nan

@@ -172,25 +172,19 @@ def _absent(run: Run) -> Html:
 
 def _correspondences(run: Run, figures: dict[str, Figure]) -> Html:
     """Draw what the names of coarse sites stand for; sites that declare the same share a figure."""
-    alike: dict[str, list[str]] = {}
-    for name, site in run.federation.sites.items():
-        if matrix := run.federation.correspondences.get(name):
-            alike.setdefault(json.dumps([list(site.view["correspondence"]), matrix]), []).append(name)
-    if not alike:
+    declared = [
+        (name, list(site.view["correspondence"]), matrix)
+        for name, site in run.federation.sites.items()
+        if (matrix := run.federation.correspondences.get(name))
+    ]
+    shown = draw.names_by_class("correspondence", declared, run.federation.labels, figures)
+    if not shown:
         return Html("")
-    options = {}
-    for number, (drawn, sites) in enumerate(alike.items()):
-        key, who = f"correspondence-{number}", listed(sites, most=4)
-        names, matrix = json.loads(drawn)
-        figures[key] = draw.matrix_figure(names, run.federation.labels, matrix, f"Names used by {who}")
-        options[key] = who
     said = (
         "As declared: how often a sample of a class (column) gets each name (row) that the site uses. Where a column "
         "is empty, the site does not know the class."
     )
-    if len(options) == 1:
-        return section("What coarse names stand for", said, parts.figure_box(*options.popitem(), "tailored"))
-    return section("What coarse names stand for", said, *parts.figure_choice("Names of", options, "tailored"))
+    return section("What coarse names stand for", said, *shown)
 
 
 def _dropped(run: Run) -> Html:

@@ -12,7 +12,19 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from fedaccord.runs.page import NOTHING, Figure, Html, counted, listed, percent, signed_points, table, text
+from fedaccord.runs.page import (
+    NOTHING,
+    Figure,
+    Html,
+    counted,
+    figure_box,
+    figure_choice,
+    listed,
+    percent,
+    signed_points,
+    table,
+    text,
+)  # fmt: skip
 
 Curve = Sequence[tuple[int, float]]
 Band = Sequence[tuple[int, float, float]]
@@ -207,3 +219,25 @@ def curve_line(name: str, curve: Curve, line: Figure, **more: Any) -> Figure:
     points = {"x": [point[0] for point in curve], "y": [point[1] for point in curve]}
     said = {"name": name, "hovertemplate": "round %{x}: %{y}", "showlegend": False}
     return {"type": "scatter", "mode": mode, "line": line} | said | points | more
+
+
+def names_by_class(
+    prefix: str, sites: Iterable[tuple[str, Sequence[str], Sequence[Sequence[float]]]], labels: Sequence[str],
+    figures: dict[str, Figure], how: str = "",
+) -> list[Html]:  # fmt: skip
+    """Draw each site's names against the classes, given as site, names and matrix; sites that are alike share a figure.
+
+    Returns the place of the figure, with a selector where there are several; nothing where there is no site.
+    """
+    alike: dict[str, list[str]] = {}
+    for site, names, matrix in sites:
+        alike.setdefault(json.dumps([names, matrix]), []).append(site)
+    options = {}
+    for number, (drawn, users) in enumerate(alike.items()):
+        key, who = f"{prefix}-{number}", listed(users, most=4)
+        names, matrix = json.loads(drawn)
+        figures[key] = matrix_figure(names, labels, matrix, f"Names used by {who}{how}")
+        options[key] = who
+    if len(options) > 1:
+        return list(figure_choice("Names of", options, "tailored"))
+    return [figure_box(key, who, "tailored") for key, who in options.items()]

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
-
 from fedaccord.runs import page as parts
 from fedaccord.runs import report_figures as draw
-from fedaccord.runs.page import Figure, Html, decimal, listed, section, table
+from fedaccord.runs.page import Figure, Html, decimal, section, table
 from fedaccord.runs.reading import Run
 
 SHARES = {"confident": "confident samples of the sites", "server_accuracy": "the server's own samples, fitted"}
@@ -31,22 +29,11 @@ def confidence(run: Run, figures: dict[str, Figure]) -> Html:
 
 def found_correspondences(run: Run, figures: dict[str, Figure]) -> Html:
     """Draw the matrices that were found out, and how they moved over the rounds."""
-    alike: dict[str, list[str]] = {}
-    for line in run.of("correspondence"):
-        alike.setdefault(json.dumps([line.names, line.matrix]), []).append(str(line.site))
-    if not alike:
+    found = [(str(line.site), line.names, line.matrix) for line in run.of("correspondence")]
+    shown = draw.names_by_class("found", found, run.federation.labels, figures, ", as found out")
+    if not shown:
         return Html("")
-    options = {}
-    for number, (drawn, sites) in enumerate(alike.items()):
-        key, who = f"found-{number}", listed(sites, most=4)
-        names, matrix = json.loads(drawn)
-        figures[key] = draw.matrix_figure(names, run.federation.labels, matrix, f"Names used by {who}, as found out")
-        options[key] = who
     said = "As estimated in the last round: how often a sample of a class (column) gets each name (row) of the site."
-    if len(options) == 1:
-        shown = [parts.figure_box(*next(iter(options.items())), "tailored")]
-    else:
-        shown = list(parts.figure_choice("Names of", options, "tailored"))
     curves = {
         words: [(line.round, line.mean[name]) for line in run.of("sites") if name in line.mean]
         for name, words in MATRIX.items()
