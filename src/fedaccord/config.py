@@ -111,13 +111,16 @@ class Model(BaseModel):
 
 
 class Run(Section):
-    """`[run]`: how the run is carried out; nothing here changes the model."""
+    """`[run]`: how the run is carried out; nothing here changes the model but for rounding."""
 
     engine: Literal["embedded", "flower"] = Field(
         "embedded", description="where sites run: processes of our own, or Flower's simulation (an extra)"
     )
     workers: int | None = Field(None, ge=0, description="worker processes; 0: in this process; left out: all cores")
     device: str = Field("cpu", description='"cpu", or "cuda" (then workers = 0)')
+    batched: Literal["auto", "never"] = Field(
+        "auto", description="train sites with small models many at a time where that is faster, or always one by one"
+    )
     deadline: float | None = Field(None, gt=0, description="seconds a round waits for its sites")
     evaluate_every: int = Field(1, ge=0, description="rounds between evaluations; 0: never")
     checkpoint_every: int = Field(10, ge=0, description="rounds between checkpoints; 0: only the last")

@@ -24,6 +24,7 @@ from fedaccord.data.sites import FederationData, pool_sites, split_dataset
 from fedaccord.engines.embedded import EmbeddedEngine
 from fedaccord.engines.engine import Engine, HostSpec
 from fedaccord.errors import ConfigError, FedAccordError, RunFolderError, did_you_mean
+from fedaccord.federation.cohorts import Cohorts, cohort_size
 from fedaccord.federation.membership import Stay, planned
 from fedaccord.federation.server import Server
 from fedaccord.federation.state import RunState, model_digest
@@ -34,6 +35,7 @@ from fedaccord.methods.hosting import build_network, host_spec, site_spec
 from fedaccord.methods.registry import make_recipe
 from fedaccord.methods.settings import PooledSettings
 from fedaccord.models.layout import Layout
+from fedaccord.models.network import Network
 from fedaccord.recording import Played, Recorder, Watcher, play
 from fedaccord.runs.folder import RunFolder
 from fedaccord.runs.model_folder import write_model_folder
@@ -256,16 +258,13 @@ def open_server(
 
 
 def _server(experiment: Experiment, data: FederationData, engine: Engine, run: str) -> Server:
-    settings = experiment.settings
-    network = build_network(
-        _model(experiment, data), len(data.space), experiment.method_name, settings.model_dump(), experiment.seed
-    )
+    network = _network(experiment, data)
     counters = {n: b.clone() for n, b in network.named_buffers() if not b.is_floating_point()}
     return Server(
         run=run,
         seed=experiment.seed,
         space=data.space,
-        recipe=make_recipe(experiment.method_name, settings),
+        recipe=make_recipe(experiment.method_name, experiment.settings),
         network=network,
         state=RunState(Layout.of(network).read(network), counters),
         engine=engine,
@@ -275,6 +274,11 @@ def _server(experiment: Experiment, data: FederationData, engine: Engine, run: s
         deadline=experiment.run.deadline,
         stays=_stays(experiment, data),
     )
+
+
+def _network(experiment: Experiment, data: FederationData) -> Network:
+    model, settings = _model(experiment, data), experiment.settings.model_dump()
+    return build_network(model, len(data.space), experiment.method_name, settings, experiment.seed)
 
 
 def _stays(experiment: Experiment, data: FederationData) -> dict[str, Stay]:
@@ -296,10 +300,18 @@ def _engine(experiment: Experiment, data: FederationData) -> Engine:
     spec = describe_host(experiment, data, sites)
     workers = worker_count(experiment, data)
     if experiment.run.engine == "embedded":
-        return EmbeddedEngine(spec, list(sites), workers)
+        return EmbeddedEngine(spec, list(sites), workers, _cohorts(experiment, data, sites))
     flower = _flower_simulation()
     code = [os.path.abspath(entry) for entry in sys.path]
     return flower.simulated_engine({name: site_spec(spec, site) for name, site in sites.items()}, workers, code)
+
+
+def _cohorts(experiment: Experiment, data: FederationData, sites: Mapping[str, SiteData]) -> Cohorts | None:
+    if experiment.run.batched == "never":
+        return None
+    recipe = make_recipe(experiment.method_name, experiment.settings)
+    network = _network(experiment, data)
+    return Cohorts(sites, cohort_size(recipe, network, torch.device(experiment.run.device)))
 
 
 def describe_host(

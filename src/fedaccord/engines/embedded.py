@@ -5,6 +5,8 @@
 
 Any worker may be given any site: the sites' data is in a block that all of them see, and a site's memory is kept here
 and travels with the job. A worker that dies costs the reply of the site it was busy with, and nothing else.
+
+A job may be several sites' (`Cohorts`). If it fails, they are done one by one, so that it costs only who is to blame.
 """
 
 from __future__ import annotations
@@ -23,8 +25,8 @@ import torch
 from torch import Tensor
 
 from fedaccord.engines import shared_block as wire
-from fedaccord.engines.engine import Host, HostSpec, build_host
-from fedaccord.engines.worker import AHEAD, WorkerProcess
+from fedaccord.engines.engine import Cohorts, Host, HostSpec, build_host, handle_jobs
+from fedaccord.engines.worker import AHEAD, Dealt, WorkerProcess
 from fedaccord.errors import EngineError, did_you_mean
 from fedaccord.messages.message import Failure, Message, SiteId
 
@@ -40,13 +42,15 @@ class EmbeddedEngine:
     engine's own block, so that the caller can let go of the originals; nobody may write to them.
     """
 
-    def __init__(self, host: HostSpec, sites: Sequence[SiteId], workers: int) -> None:
+    def __init__(
+        self, host: HostSpec, sites: Sequence[SiteId], workers: int, cohorts: Cohorts | None = None
+    ) -> None:
         if workers < 0:
             raise ValueError(f"the number of workers is 0 or more, not {workers}")
         if len(set(sites)) < len(sites):
             raise ValueError("two sites have the same name; every site needs its own")
         self._sites = sorted(sites)
-        self._workers = workers
+        self._workers, self._cohorts = workers, cohorts
         self._memories: dict[SiteId, Message] = {}
         self._data, self._briefs = wire.SharedBlock(), wire.SharedBlock()
         header = self._data.write(host.tensors)
@@ -88,7 +92,7 @@ class EmbeddedEngine:
         self._check_sites("brief", briefs)
         with self._no_workers_left_on_error():
             self._make_ready(any)
-            ask = _Ask(task, {site: briefs[site] for site in sorted(briefs)}, deadline)
+            ask = _Ask(task, {site: briefs[site] for site in sorted(briefs)}, deadline, self._cohorts)
             if self._workers == 0:
                 self._ask_here(ask)
             else:
@@ -133,15 +137,19 @@ class EmbeddedEngine:
 
     def _ask_here(self, ask: _Ask) -> None:
         host = cast(Host, self._host)
-        for site, brief in ask.briefs.items():
-            if ask.seconds_left() > 0:
-                memory = self._over_the_wire(self._memories.get(site, Message()))
-                brief = self._over_the_wire(brief)
-                with _as_in_a_worker():
-                    reply, kept = host.handle(ask.task, site, brief, memory)
-                reply, kept = self._over_the_wire(reply), self._over_the_wire(kept)
-            if ask.seconds_left() > 0:
-                ask.replies[site], ask.kept[site] = reply, kept
+        while ask.pending and ask.seconds_left() > 0:
+            sites = ask.pending.popleft()
+            jobs = [
+                (site, self._over_the_wire(ask.briefs[site]), self._over_the_wire(self._memories.get(site, Message())))
+                for site in sites
+            ]
+            with _as_in_a_worker():
+                answers = list(handle_jobs(host, ask.task, jobs))
+            for site, answer in zip(sites, answers, strict=True):
+                if isinstance(answer, BaseException):
+                    raise answer
+                if ask.seconds_left() > 0:
+                    ask.replies[site], ask.kept[site] = map(self._over_the_wire, answer)
         ask.give_up()
 
     def _over_the_wire(self, message: Message) -> Message:
@@ -171,14 +179,17 @@ class EmbeddedEngine:
         for worker in ready:
             chunk = []
             while ask.pending and len(worker.jobs) < share:
-                site = ask.pending.popleft()
+                sites = ask.pending.popleft()
                 self._jobs += 1
-                worker.jobs.append((self._jobs, site))
-                memory = self._memories.get(site, Message())
-                kept = None if memory.is_empty() else wire.pack(self._briefs, memory, ask.written)
-                chunk.append([self._jobs, site, wire.pack(self._briefs, ask.briefs[site], ask.written), kept])
+                worker.jobs.append(Dealt(self._jobs, deque(sites), len(sites) == 1))
+                chunk.append([self._jobs, [self._packed(site, ask) for site in sites]])
             if chunk:
                 worker.send(self._briefs.write_bytes(wire.to_json({"task": ask.task, "jobs": chunk})))
+
+    def _packed(self, site: SiteId, ask: _Ask) -> list[Any]:
+        memory = self._memories.get(site, Message())
+        kept = None if memory.is_empty() else wire.pack(self._briefs, memory, ask.written)
+        return [site, wire.pack(self._briefs, ask.briefs[site], ask.written), kept]
 
     def _listen(self, ask: _Ask, timeout: float) -> None:
         events = self._selector.select(timeout)
@@ -201,7 +212,9 @@ class EmbeddedEngine:
             error.add_note(frame["trace"])
             raise error
         else:
-            _, site = worker.jobs.popleft()
+            site = worker.jobs[0].sites.popleft()
+            if not worker.jobs[0].sites:
+                worker.jobs.popleft()
             if "reason" in frame:
                 ask.fail(site, frame["reason"], frame["trace"])
                 return
@@ -210,11 +223,15 @@ class EmbeddedEngine:
             ask.kept[site] = wire.unpack(block, frame["memory"]) if frame["memory"] else Message()
 
     def _replace(self, worker: WorkerProcess, ask: _Ask) -> None:
-        was_busy = bool(worker.jobs) and worker.has_begun(worker.jobs[0][0])
+        was_busy = bool(worker.jobs) and worker.has_begun(worker.jobs[0].number)
         end = self._dismiss(worker, _GRACE)
         if was_busy:
-            ask.fail(worker.jobs.popleft()[1], f"its worker process {end}")
-        ask.pending.extendleft(site for _, site in reversed(worker.jobs))
+            begun = worker.jobs.popleft()
+            if begun.alone:
+                ask.fail(begun.sites[0], f"its worker process {end}")
+            else:  # it will show which of them it was
+                ask.pending.extend([site] for site in begun.sites)
+        ask.pending.extend(list(job.sites) for job in worker.jobs)
         if not worker.ready:
             self._stillborn += 1
             if self._stillborn == _START_TRIES:
@@ -246,9 +263,13 @@ class EmbeddedEngine:
 class _Ask:
     """One ask on its way: what is still to be dealt, what has come back."""
 
-    def __init__(self, task: str, briefs: dict[SiteId, Message], deadline: float | None) -> None:
+    def __init__(
+        self, task: str, briefs: dict[SiteId, Message], deadline: float | None, cohorts: Cohorts | None = None
+    ) -> None:
         self.task, self.briefs, self.deadline = task, briefs, deadline
-        self.pending = deque(briefs)
+        # With a deadline every site is on its own, so that a slow one holds up nobody but itself.
+        together = None if deadline is not None else cohorts
+        self.pending = deque(together(task, list(briefs)) if together else [[site] for site in briefs])
         self.written: wire.Written = {}
         self.replies: dict[SiteId, Message | Failure] = {}
         self.kept: dict[SiteId, Message] = {}

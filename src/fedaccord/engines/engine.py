@@ -8,13 +8,25 @@ An engine moves messages and keeps the sites' memories; it knows nothing of any 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, cast
 
 from torch import Tensor
 
 from fedaccord.messages.message import Failure, Message, SiteId
+
+Job = tuple[SiteId, Message, Message]
+"""A task of one site: who, what it is told, what it keeps."""
+
+Answer = tuple[Message, Message]
+"""What a task came to: the reply, and what the site keeps."""
+
+Cohorts = Callable[[str, list[SiteId]], list[list[SiteId]]]
+"""Which of the sites that are asked a task, sorted by name, are given to a host together.
+
+It may depend on its arguments alone: results would otherwise depend on where sites run, if only by rounding.
+"""
 
 
 class Engine(Protocol):
@@ -55,10 +67,11 @@ class Host(Protocol):
     """The sites' side: runs one task of one site.
 
     Its answer may depend on its arguments and on the site data only, because any copy of the host may be given any
-    site at any time. What a site has to keep goes through `memory`.
+    site at any time. What a site has to keep goes through `memory`. A host that does several sites' tasks faster than
+    one after the other also has `handle_together(task, jobs)`, which returns what `handle` would for each, in order.
     """
 
-    def handle(self, task: str, site: SiteId, brief: Message, memory: Message) -> tuple[Message, Message]:
+    def handle(self, task: str, site: SiteId, brief: Message, memory: Message) -> Answer:
         """Return the reply and the new memory; both arguments are the host's own copies."""
         ...
 
@@ -75,6 +88,22 @@ class HostSpec:
     entry: str
     spec: dict[str, Any] = field(default_factory=dict)
     tensors: dict[str, Tensor] = field(default_factory=dict)
+
+
+def handle_jobs(host: Host, task: str, jobs: Sequence[Job]) -> Iterator[Answer | BaseException]:
+    """Yield what each job came to, in order; one that fails costs no other its answer."""
+    together = getattr(host, "handle_together", None)
+    if len(jobs) > 1 and together is not None:
+        try:
+            yield from list(together(task, jobs))
+            return
+        except (Exception, SystemExit):  # one by one it shows which of them it was
+            pass
+    for site, brief, memory in jobs:
+        try:
+            yield host.handle(task, site, brief, memory)
+        except (Exception, SystemExit) as error:
+            yield error
 
 
 def build_host(entry: str, spec: dict[str, Any], tensors: dict[str, Tensor]) -> Host:

@@ -19,17 +19,18 @@ import threading
 import traceback
 from collections import deque
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from fedaccord.engines.engine import Host, build_host
+from fedaccord.engines.engine import Host, build_host, handle_jobs
 from fedaccord.engines.shared_block import SharedBlock, pack, take_frames, to_frame, unpack
 from fedaccord.messages.message import Message, SiteId
 
 # Jobs a worker holds at most: one to do, and one more, so that it need not wait for the next. It has as many reply
 # blocks and fills them in turn. A block comes round again only when the engine has sent another job, which it does
-# after copying the reply: so no reply is overwritten, and a block is never larger than the largest reply.
+# after copying a job's replies: so none is overwritten, and a block is never larger than the largest job's replies.
 AHEAD = 2
 _BEGUN = 0  # the mark, in the first reply block, with the number of the job begun last
 
@@ -45,12 +46,21 @@ WORKER_ENVIRONMENT = {
 _PROGRAM = "from fedaccord.engines.worker import main; main()"
 
 
+@dataclass
+class Dealt:
+    """A job that a worker has: its number, the sites it owes an answer of, and whether they were only one."""
+
+    number: int
+    sites: deque[SiteId]
+    alone: bool
+
+
 class WorkerProcess:
     """The engine's end of one worker process."""
 
     def __init__(self, data: SharedBlock, described_at: tuple[int, int], briefs: SharedBlock) -> None:
         self.replies = [SharedBlock() for _ in range(AHEAD)]
-        self.jobs: deque[tuple[int, SiteId]] = deque()  # number and site, in the order they are done
+        self.jobs: deque[Dealt] = deque()  # in the order they are done
         self.ready = False
         self._inbox = bytearray()
         self.control, control = socket.socketpair()
@@ -131,20 +141,28 @@ def _serve(control: socket.socket, host: Host, briefs: SharedBlock, replies: lis
     turn = itertools.cycle(range(len(replies)))
     for chunk_at in _frames(control):
         chunk = json.loads(briefs.read_bytes(*chunk_at))
-        for number, site, brief, memory in chunk["jobs"]:
+        for number, packed in chunk["jobs"]:
             replies[0].mark(_BEGUN, number)
             index = next(turn)
-            block = replies[index]
-            try:
-                kept = unpack(briefs, memory) if memory else Message()
-                reply, kept = host.handle(chunk["task"], site, unpack(briefs, brief), kept)
-                block.reset()
-                answer = {"block": index, "reply": pack(block, reply)}
-                answer["memory"] = None if kept.is_empty() else pack(block, kept)
-                frame = to_frame(answer)
-            except (Exception, SystemExit) as error:
-                frame = to_frame({"reason": _reason(error), "trace": traceback.format_exc()})
-            control.sendall(frame)
+            for frame in _do(host, chunk["task"], packed, briefs, replies[index], index):
+                control.sendall(frame)
+
+
+def _do(
+    host: Host, task: str, packed: list[Any], briefs: SharedBlock, block: SharedBlock, index: int
+) -> Iterator[bytes]:
+    """Do one job, of one site or of several, and yield a frame for each site."""
+    block.reset()
+    jobs = [(site, unpack(briefs, brief), unpack(briefs, kept) if kept else Message()) for site, brief, kept in packed]
+    for answer in handle_jobs(host, task, jobs):
+        try:
+            if isinstance(answer, BaseException):
+                raise answer
+            reply, kept = answer
+            said = {"block": index, "reply": pack(block, reply)}
+            yield to_frame(said | {"memory": None if kept.is_empty() else pack(block, kept)})
+        except (Exception, SystemExit) as error:
+            yield to_frame({"reason": _reason(error), "trace": "".join(traceback.format_exception(error))})
 
 
 def _frames(control: socket.socket) -> Iterator[Any]:

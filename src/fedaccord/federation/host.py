@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
 
 from fedaccord.data.site_data import SiteData
+from fedaccord.engines.engine import Answer, Job
 from fedaccord.errors import FedAccordError
 from fedaccord.evaluation.metrics import disambiguation, finite, site_metrics
 from fedaccord.evaluation.predict import predict_logits
@@ -22,8 +23,10 @@ from fedaccord.messages.message import Message, SiteId
 from fedaccord.messages.names import SILENT
 from fedaccord.models.layout import Layout
 from fedaccord.models.network import Network
+from fedaccord.models.stacked import stacked_forward
 from fedaccord.seeds import derive
-from fedaccord.training.local import seeded, train_locally
+from fedaccord.training.cohort import compatible, steps_apart, terms_of, train_together
+from fedaccord.training.local import seeded, start, train_locally
 from fedaccord.training.own_head import OWN_HEAD, with_own_head
 from fedaccord.training.partial_labels import CONFIDENCES
 from fedaccord.training.settings import TrainingSettings
@@ -45,9 +48,11 @@ class SiteHost:
         self._tensors = dict(network.named_parameters()) | dict(network.named_buffers())
         self._initial = {name: t.detach().clone() for name, t in self._tensors.items()}
         self._parameters: list[Tensor] = [p for p in network.parameters() if p.requires_grad]
+        self._trained = [name for name, p in network.named_parameters() if p.requires_grad]
         self._shared = recipe.sharing.names(self.layout)
         self._kept = tuple(name for name in self._tensors if name not in set(self._shared))
         self._tasks: dict[str, SiteTask] = {"train": self._train, "evaluate": self._evaluate, **recipe.tasks}
+        self._forward = stacked_forward(network)
 
     def handle(self, task: str, site: SiteId, brief: Message, memory: Message) -> tuple[Message, Message]:
         """Run one task; returns the reply and what the site keeps."""
@@ -59,6 +64,33 @@ class SiteHost:
         with seeded(derive(self.seed, "task", task, site, work.round)):
             reply = self._tasks[task](work)
         return self._addressed(reply, brief), work.memory
+
+    def handle_together(self, task: str, jobs: Sequence[Job]) -> list[Answer]:
+        """Do what `handle` does for several sites; training, where the recipe allows it, as one program."""
+        terms, forward = terms_of(self.recipe.objective), self._forward
+        if task != "train" or terms is None or forward is None or not steps_apart(self.recipe.site_solver):
+            return [_apart(self.handle(task, *job)) for job in jobs]
+        works: list[LocalWork] = []
+        replies: dict[SiteId, Message] = {}
+        cohorts: dict[tuple[object, ...], list[LocalWork]] = {}
+        for site, brief, memory in jobs:
+            work = self._work(site, brief, memory)
+            works.append(work)
+            with seeded(derive(self.seed, "task", task, site, work.round)):
+                self._keep_prior(work)
+                silent = start(work, self.recipe.objective)
+            if silent is not None:
+                replies[site] = silent
+            else:
+                cohorts.setdefault(compatible(work, terms), []).append(work)
+        for alike in cohorts.values():
+            begun = train_together(
+                alike, self.recipe.objective, self.recipe.site_solver, self.recipe.settings, forward
+            )
+            for work, reply in zip(alike, begun, strict=True):
+                trained = dict(zip(self._trained, work.parameters, strict=True))
+                replies[work.site.name] = self._complete(work, reply, trained)
+        return [(self._addressed(replies[work.site.name], work.brief), work.memory) for work in works]
 
     def _work(self, site: SiteId, brief: Message, memory: Message) -> LocalWork:
         data = self.sites[site]
@@ -100,18 +132,23 @@ class SiteHost:
         return view.informs()
 
     def _train(self, work: LocalWork) -> Message:
+        self._keep_prior(work)
+        recipe = self.recipe
+        reply = train_locally(work, recipe.objective, recipe.site_solver, recipe.settings)
+        return reply if SILENT in reply.words else self._complete(work, reply, self._tensors)
+
+    def _complete(self, work: LocalWork, reply: Message, model: Mapping[str, Tensor]) -> Message:
+        """Add to a reply what the site shares of the trained model, and keep the rest of it."""
+        reply.numbers["samples"] = len(work.site.train) if work.rows is None else len(work.rows)
+        trained = {name: model[name].detach() for name in self._shared}
+        reply.tensors |= self.recipe.sharing.outgoing(self.layout, trained, self._owned(work.site))
+        work.memory.put(PERSONAL, {name: model[name].detach().clone() for name in self._kept})
+        return reply
+
+    def _keep_prior(self, work: LocalWork) -> None:
         offset = self._use_prior(work)
         if offset is not None:
             work.memory.tensors[PRIOR] = offset
-        recipe = self.recipe
-        reply = train_locally(work, recipe.objective, recipe.site_solver, recipe.settings)
-        if SILENT in reply.words:
-            return reply
-        reply.numbers["samples"] = len(work.site.train) if work.rows is None else len(work.rows)
-        trained = {name: self._tensors[name].detach() for name in self._shared}
-        reply.tensors |= recipe.sharing.outgoing(self.layout, trained, self._owned(work.site))
-        work.memory.put(PERSONAL, {name: self._tensors[name].detach().clone() for name in self._kept})
-        return reply
 
     def _evaluate(self, work: LocalWork) -> Message:
         test = work.site.test
@@ -144,6 +181,12 @@ class SiteHost:
         reply.words["run"] = brief.words["run"]
         reply.numbers["round"] = brief.numbers["round"]
         return reply
+
+
+def _apart(answer: Answer) -> Answer:
+    """Return an answer with memory of its own: a reply holds the model's tensors, which the next site changes."""
+    reply, kept = answer
+    return Message({name: t.clone() for name, t in reply.tensors.items()}, reply.numbers, reply.words), kept
 
 
 def trained_view(site: SiteData, settings: TrainingSettings) -> View:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 from torch import Tensor
@@ -35,6 +35,7 @@ CONTROL = "control"  # prefix of controls in messages and memories, and the name
 class ControlVariates:
     """SCAFFOLD's parts of a recipe: `solver` at the sites; `prepare`, `brief`, `extras` and `refine` at the server."""
 
+    steps_apart: ClassVar[bool] = True
     model: Sharing  # how the model travels; controls travel like it, without buffers
     aggregator: Aggregator  # combines the changes of the controls, so that a robust rule protects these too
     sgd: SGD

@@ -109,10 +109,9 @@ class Exact(View):
 
     def nll(self, logits: Tensor, target: Tensor) -> Tensor:
         """Cross-entropy, restricted to the known labels."""
-        z = self.adjusted(logits)
-        if z.ndim > 2:  # cross_entropy takes the second axis for the classes, we always the last
-            z = z.movedim(-1, 1)
-        return F.cross_entropy(z, target, ignore_index=NOT_ANNOTATED, reduction="none")
+        # Flattened: cross_entropy takes the second axis for the classes, we always the last.
+        z = self.adjusted(logits).flatten(0, -2)
+        return F.cross_entropy(z, target.flatten(), ignore_index=NOT_ANNOTATED, reduction="none").view(target.shape)
 
     def mean_nll(self, logits: Tensor, target: Tensor) -> Tensor:
         """Cross-entropy with the mean in the same call, which is a tenth of a small model's step."""

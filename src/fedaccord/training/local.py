@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from fedaccord.messages.message import Message
 from fedaccord.messages.names import SILENT
@@ -25,20 +25,14 @@ def train_locally(work: LocalWork, objective: Objective, solver: Solver, setting
     choose the rows that train (`work.rows`) when it starts; if it chooses none, the site stays silent. Parameters that
     an objective adds (`work.own`) take plain steps, whatever the solver does to the model's.
     """
+    silent = start(work, objective)
+    if silent is not None:
+        return silent
     data = work.site.train
-    work.model.train()
-    objective.start(work)
-    if work.rows is not None and not len(work.rows):
-        return Message(words={SILENT: "no sample to train on"})
     stepper = solver.start(work)
     beside = SGDStepper(SGD(settings.momentum, settings.weight_decay, settings.clip), work.own, work.lr)
-    generator = torch.Generator().manual_seed(derive(work.seed, "batches", work.site.name, work.round))
-    chosen, device = work.rows, data.x.device
-    samples = len(data) if chosen is None else len(chosen)
-    drop = has_batch_norm(work.model)
     losses = []
-    for order in batches(samples, settings.batch, generator, settings.epochs, settings.steps, drop_single=drop):
-        rows = order.to(device) if chosen is None else chosen[order]
+    for rows in rows_of_steps(work, settings):
         batch = Batch(rows, data.x.index_select(0, rows), data.target.index_select(0, rows))
         loss = objective.loss(work, batch)
         # A parameter that the loss does not reach gets a zero gradient instead of an error.
@@ -52,6 +46,25 @@ def train_locally(work: LocalWork, objective: Objective, solver: Solver, setting
     objective.finish(work, reply)
     stepper.finish(work, reply)
     return reply
+
+
+def start(work: LocalWork, objective: Objective) -> Message | None:
+    """Start a round's objective at a site; returns the reply of a site that has nothing to train on."""
+    work.model.train()
+    objective.start(work)
+    if work.rows is not None and not len(work.rows):
+        return Message(words={SILENT: "no sample to train on"})
+    return None
+
+
+def rows_of_steps(work: LocalWork, settings: TrainingSettings) -> Iterator[Tensor]:
+    """Yield the rows of the training part that each step of a round sees."""
+    generator = torch.Generator().manual_seed(derive(work.seed, "batches", work.site.name, work.round))
+    chosen, device = work.rows, work.site.train.x.device
+    samples = len(work.site.train) if chosen is None else len(chosen)
+    drop = has_batch_norm(work.model)
+    for order in batches(samples, settings.batch, generator, settings.epochs, settings.steps, drop_single=drop):
+        yield order.to(device) if chosen is None else chosen[order.to(device)]
 
 
 @contextmanager

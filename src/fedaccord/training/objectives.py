@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor
 
+from fedaccord.labels.views import View
 from fedaccord.messages.message import Message
 from fedaccord.training.work import Batch, LocalWork
+
+Renewal = Literal["nothing", "step", "forward"]
 
 
 class Objective:
@@ -28,12 +32,39 @@ class Objective:
         """Add to the reply what the method sends beside the model."""
 
 
-class ViewLikelihood(Objective):
+class RowObjective(Objective):
+    """The batch mean of a loss of each row's logits; in this form many sites can train as one program.
+
+    Then every tensor has a first axis of sites, the view's too: `row_losses` and `renewed` look at the last axes only.
+    """
+
+    def row_losses(self, view: View, logits: Tensor, batch: Batch) -> Tensor:
+        """Return the loss of each row: logits (..., B, C) -> (..., B)."""
+        raise TypeError(f"{type(self).__name__} has no loss")
+
+    def kept(self, work: LocalWork) -> dict[str, Tensor]:
+        """Return, after `start`, what goes with the site's rows, (n, ...); a batch brings its part in `batch.kept`."""
+        return {}
+
+    def renews_by(self) -> Renewal:
+        """Say by which logits `renewed` is to be called: the loss's own, the model's after the step, or not at all."""
+        return "nothing"
+
+    def renewed(self, view: View, logits: Tensor, batch: Batch) -> dict[str, Tensor]:
+        """Return what is kept of a batch's rows after a step, where that changes."""
+        return {}
+
+
+class ViewLikelihood(RowObjective):
     """The mean negative log-likelihood of the site's own annotations under its view."""
 
     def loss(self, work: LocalWork, batch: Batch) -> Tensor:
         """Return the batch mean."""
         return work.view.mean_nll(work.model(batch.x), batch.target)
+
+    def row_losses(self, view: View, logits: Tensor, batch: Batch) -> Tensor:
+        """Return each row's."""
+        return view.nll(logits, batch.target)
 
 
 @dataclass(frozen=True)
@@ -45,6 +76,11 @@ class Proximal(Objective):
     def loss(self, work: LocalWork, batch: Batch) -> Tensor:
         """Return the term; it is the same for every batch."""
         return proximal_term(work.parameters, work.received, self.mu)
+
+    def of_each(self, parameters: list[Tensor], received: list[Tensor]) -> Tensor:
+        """Return the term of each site from stacked parameters, (sites, ...) -> (sites,)."""
+        distances = torch._foreach_sub(parameters, received)
+        return 0.5 * self.mu * torch.stack([d.square().flatten(1).sum(1) for d in distances]).sum(0)
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import torch
 from torch import Tensor
@@ -24,7 +24,11 @@ class Stepper:
 
 
 class Solver(Protocol):
-    """The `solver` slot: makes a fresh stepper for a round, from what the site was told and what it keeps."""
+    """The `solver` slot: makes a fresh stepper for a round, from what the site was told and what it keeps.
+
+    One that never runs the model says `steps_apart = True`: then it can serve sites that train as one program, where
+    the model's parameters are in `work.parameters` alone.
+    """
 
     def start(self, work: LocalWork) -> Stepper:
         """Begin a round at one site."""
@@ -33,6 +37,8 @@ class Solver(Protocol):
 @dataclass(frozen=True)
 class SGD:
     """Stochastic gradient descent with optional heavy-ball momentum, weight decay and clipping."""
+
+    steps_apart: ClassVar[bool] = True
 
     momentum: float = 0.0
     weight_decay: float = 0.0

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from torch import Tensor, nn
@@ -21,6 +23,7 @@ class Batch(NamedTuple):
     rows: Tensor
     x: Tensor
     target: Tensor
+    kept: Mapping[str, Tensor] = MappingProxyType({})  # what an objective keeps of these rows
 
 
 @dataclass

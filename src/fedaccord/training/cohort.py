@@ -1,0 +1,212 @@
+"""The local loop of many sites as one program: their parameters are stacked, and a step is taken by all at once.
+
+A step of a small model costs more in Python and in autograd than in arithmetic. Here that is paid once for a cohort.
+Sites may have different numbers of samples: those with the most steps come first, so that whoever still trains is
+always a slice of the stack, and short batches are filled up with rows of weight zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from fedaccord.labels.stacking import alike, stack_views
+from fedaccord.labels.views import View
+from fedaccord.messages.message import Message
+from fedaccord.models.stacked import StackedForward
+from fedaccord.training.local import rows_of_steps
+from fedaccord.training.objectives import Objective, Proximal, RowObjective, Sum
+from fedaccord.training.settings import TrainingSettings
+from fedaccord.training.solvers import SGD, SGDStepper, Solver, Stepper
+from fedaccord.training.work import Batch, LocalWork
+
+
+@dataclass(frozen=True)
+class Terms:
+    """An objective in the form in which it can be computed for many sites at once."""
+
+    rows: RowObjective
+    pulls: tuple[Proximal, ...] = ()
+
+
+def terms_of(objective: Objective) -> Terms | None:
+    """Return an objective's terms; None where it has to be computed site by site."""
+    parts = objective.terms if isinstance(objective, Sum) else (objective,)
+    rows = [part for part in parts if isinstance(part, RowObjective)]
+    pulls = tuple(part for part in parts if isinstance(part, Proximal))
+    return Terms(rows[0], pulls) if len(rows) == 1 and len(rows) + len(pulls) == len(parts) else None
+
+
+def steps_apart(solver: Solver) -> bool:
+    """Say whether a solver's steps look at nothing but a site's own parameters and gradients."""
+    return bool(getattr(solver, "steps_apart", False))
+
+
+class Stack:
+    """The stacked parameters of a cohort: a row for each site, which is what trains there."""
+
+    def __init__(self, works: Sequence[LocalWork]) -> None:
+        named = works[0].model.named_parameters()
+        self.names = [name for name, parameter in named if parameter.requires_grad]
+        self.whole = [torch.stack(values) for values in zip(*(work.received for work in works), strict=True)]
+        for work, *row in zip(works, *(tensor.unbind() for tensor in self.whole), strict=True):
+            work.parameters = row
+
+
+class Together(Protocol):
+    """What changes the first sites' parameters by their gradients."""
+
+    def step(self, sites: int, gradients: Sequence[Tensor]) -> None:
+        """Take one step at the first so many sites."""
+
+
+def train_together(
+    works: Sequence[LocalWork], objective: Objective, solver: Solver, settings: TrainingSettings,
+    forward: StackedForward,
+) -> list[Message]:  # fmt: skip
+    """Train works, which have started, as `train_locally` would each; their model's own values stay as they are.
+
+    Returns the beginnings of their replies. The parameters that were trained are in `work.parameters`.
+    """
+    terms = terms_of(objective)
+    assert terms is not None
+    orders = [list(rows_of_steps(work, settings)) for work in works]
+    ranked = sorted(range(len(works)), key=lambda at: -len(orders[at]))
+    cohort = _Cohort([works[at] for at in ranked], terms, [orders[at] for at in ranked])
+    steppers = [solver.start(work) for work in cohort.works]
+    each = _Plain(cohort.stack, solver, works[0].lr) if type(solver) is SGD else _Each(steppers)
+    losses = (_steps(cohort, each, forward) / torch.tensor([max(1, len(orders[at])) for at in ranked])).tolist()
+    replies: dict[int, Message] = {}
+    for at, work, stepper, loss in zip(ranked, cohort.works, steppers, losses, strict=True):
+        replies[at] = Message(numbers={"loss": loss})
+        objective.finish(work, replies[at])
+        stepper.finish(work, replies[at])
+    return [replies[at] for at in range(len(works))]
+
+
+def compatible(work: LocalWork, terms: Terms) -> tuple[object, ...]:
+    """Return what works must have in common to train together, once they have started."""
+    data = work.site.train
+    kept = sorted((name, tuple(t.shape[1:]), t.dtype) for name, t in terms.rows.kept(work).items())
+    return (alike(work.view), data.x.shape[1:], data.x.dtype, data.target.shape[1:], data.target.dtype, *kept)
+
+
+class _Plain:
+    """SGD on the stack itself; only clipping tells sites apart."""
+
+    def __init__(self, stack: Stack, solver: SGD, lr: float) -> None:
+        self.stack, self.solver, self.lr = stack, solver, lr
+        self.stepper: SGDStepper | None = None
+        self.sites = 0
+
+    def step(self, sites: int, gradients: Sequence[Tensor]) -> None:
+        if self.stepper is None or sites < self.sites:
+            before = self.stepper.velocity if self.stepper is not None else None
+            plain = SGD(self.solver.momentum, self.solver.weight_decay)
+            self.stepper = SGDStepper(plain, [tensor[:sites] for tensor in self.stack.whole], self.lr)
+            self.stepper.velocity = None if before is None else [velocity[:sites] for velocity in before]
+            self.sites = sites
+        clip = self.solver.clip
+        self.stepper.step(clip_each(gradients, clip) if clip else list(gradients))
+
+
+class _Each:
+    """Any solver, site by site."""
+
+    def __init__(self, steppers: list[Stepper]) -> None:
+        self.steppers = steppers
+
+    def step(self, sites: int, gradients: Sequence[Tensor]) -> None:
+        each = zip(*(gradient.unbind() for gradient in gradients), strict=True)
+        for stepper, own in zip(self.steppers, each, strict=False):
+            stepper.step(list(own))
+
+
+class _Cohort:
+    """The sites of a stack at work: which still train at a step, and what their batches are."""
+
+    def __init__(self, works: list[LocalWork], terms: Terms, orders: list[list[Tensor]]) -> None:
+        self.works, self.terms, self.orders = works, terms, orders
+        self.stack = Stack(works)
+        self.device = works[0].site.train.x.device
+        self.kept = [terms.rows.kept(work) for work in works]
+        self.received = [tensor.clone() for tensor in self.stack.whole] if terms.pulls else []
+        self._space: dict[str, Tensor] = {}
+
+    def training(self, step: int) -> int:
+        """Return how many sites still train at a step."""
+        return sum(1 for order in self.orders if len(order) > step)
+
+    def view(self, sites: int) -> View:
+        """Return the view of the first sites."""
+        return stack_views([work.view for work in self.works[:sites]], self.device)
+
+    def batch(self, step: int, sites: int) -> tuple[Batch, Tensor]:
+        """Return a step's batch of the first sites, (sites, B, ...), and the weights of its rows, (sites, B)."""
+        drawn = [order[step] for order in self.orders[:sites]]
+        sizes = [len(rows) for rows in drawn]
+        width = max(sizes)
+        weights = torch.tensor([[1 / size] for size in sizes], device=self.device).expand(-1, width)
+        if min(sizes) < width:
+            real = torch.arange(width) < torch.tensor(sizes)[:, None]
+            weights = weights * real.to(self.device)
+            drawn = [torch.cat([rows, rows[:1].expand(width - len(rows))]) for rows in drawn]
+        data = [work.site.train for work in self.works[:sites]]
+        kept = {name: self._gather(name, [k[name] for k in self.kept[:sites]], drawn) for name in self.kept[0]}
+        x = self._gather("x", [part.x for part in data], drawn)
+        target = self._gather("target", [part.target for part in data], drawn)
+        return Batch(torch.stack(drawn), x, target, kept), weights
+
+    def renew(self, batch: Batch, new: dict[str, Tensor]) -> None:
+        """Put back what a step made of the rows' kept values; rows that fill up a batch are equal to a real one."""
+        for name, values in new.items():
+            for kept, rows, own in zip(self.kept, batch.rows, values, strict=False):
+                kept[name].index_copy_(0, rows, own)
+
+    def _gather(self, name: str, sources: list[Tensor], drawn: list[Tensor]) -> Tensor:
+        shape = (len(drawn), len(drawn[0]), *sources[0].shape[1:])
+        space = self._space.get(name)
+        if space is None or space.shape != shape:
+            space = self._space[name] = sources[0].new_empty(shape)
+        for source, rows, out in zip(sources, drawn, space.unbind(), strict=True):
+            torch.index_select(source, 0, rows, out=out)
+        return space
+
+
+def _steps(cohort: _Cohort, whole: Together, forward: StackedForward) -> Tensor:
+    """Take all steps; returns the sum of each site's losses, (sites,)."""
+    terms, names = cohort.terms, cohort.stack.names
+    renews_by = terms.rows.renews_by()
+    losses = torch.zeros(len(cohort.works), device=cohort.device)
+    sites = 0
+    for step in range(max(map(len, cohort.orders))):
+        training = cohort.training(step)
+        if training != sites:
+            sites = training
+            view = cohort.view(sites)
+            parameters = [tensor[:sites].detach().requires_grad_() for tensor in cohort.stack.whole]
+            named = dict(zip(names, parameters, strict=True))
+            received = [tensor[:sites] for tensor in cohort.received]
+        batch, weights = cohort.batch(step, sites)
+        logits = forward(named, batch.x)
+        each = (terms.rows.row_losses(view, logits, batch) * weights).sum(-1)
+        for pull in terms.pulls:
+            each = each + pull.of_each(parameters, received)
+        whole.step(sites, torch.autograd.grad(each.sum(), parameters, materialize_grads=True))
+        losses[:sites] += each.detach()
+        if renews_by != "nothing":
+            with torch.no_grad():
+                logits = forward(named, batch.x) if renews_by == "step" else logits.detach()
+                cohort.renew(batch, terms.rows.renewed(view, logits, batch))
+    return losses
+
+
+def clip_each(gradients: Sequence[Tensor], largest: float) -> list[Tensor]:
+    """Return stacked gradients scaled so that each site's joint norm is at most `largest`."""
+    norms = torch.stack([torch.linalg.vector_norm(g.flatten(1), dim=1) for g in gradients])
+    scale = torch.clamp(largest / (torch.linalg.vector_norm(norms, dim=0) + 1e-12), max=1.0)
+    return [g * scale.view(-1, *[1] * (g.ndim - 1)) for g in gradients]

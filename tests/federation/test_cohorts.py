@@ -1,0 +1,235 @@
+"""Sites that train as one program end where they would have ended one by one."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from fedaccord.data.site_data import Samples, SiteData
+from fedaccord.engines.engine import handle_jobs
+from fedaccord.federation.cohorts import FEWEST_SITES, MOST_SITES, PIECES, Cohorts, cohort_size, dealt
+from fedaccord.federation.host import SiteHost
+from fedaccord.labels.views import Candidates, Tags
+from fedaccord.messages.message import Message
+from fedaccord.methods.registry import METHODS, make_recipe
+from fedaccord.models.catalogue import build
+from fedaccord.models.network import Network, insert_personal_layer
+from small_federation import INPUTS, SPACE, copied, exact, pets_or_cattle, site, small_network
+
+CPU = torch.device("cpu")
+VIEWS = {
+    "exact": exact(),
+    "some": exact(["cat", "cow"]),
+    "others": exact(["dog", "cow"]),
+    "coarse": pets_or_cattle(),
+    "sets": Candidates(SPACE),
+    "few sets": Candidates(SPACE, ["dog", "cow"]),
+    "tags": Tags(SPACE, ["cat", "dog"]),
+}
+NOT_TAGS = sorted(VIEWS.keys() - {"tags"})
+TOGETHER = {
+    "fedavg": {"momentum": 0.9},
+    "fedprox": {"mu": 0.5, "weight_decay": 0.1},
+    "scaffold": {},
+    "accord": {"prior": "all", "clip": 0.5},
+    "private-labels": {"local": "fedprox", "mu": 0.3},
+    "local": {"loss": "rc", "prior": "exact-sites"},
+    "pfedpll": {"momentum": 0.5},
+    "pfedpll+": {"alpha_from": "forward", "noise": 0.0, "dropout": 0.0},
+    "fed-cc": {},
+    "fed-rc": {"head": "local"},
+    "fed-lw": {"form": "cross-entropy", "clip": 1.0},
+    "fed-cavl": {},
+    "fed-abs-gce": {},
+    "fed-uniform": {},
+}
+
+
+def host_of(method, changes, sites, network=None):
+    steps = {"epochs": 2, "batch": 5, "lr": 0.1} | changes
+    recipe = make_recipe(method, steps)
+    network = copy.deepcopy(network or small_network())
+    if recipe.personal_layer:
+        insert_personal_layer(network)
+    return SiteHost({one.name: one for one in sites}, network, recipe, seed=3)
+
+
+def jobs_of(host, round_, memories, told=None):
+    """What each site would be asked in a round: the first model, as far as the site is to know it."""
+    jobs = []
+    for name in sorted(host.sites):
+        known = host._owned(host.sites[name])
+        model = host.recipe.sharing.outgoing(host.layout, host._initial, known)
+        brief = Message({**model, **(told or {})}, {"round": round_}, {"run": "r"})
+        jobs.append((name, copied(brief), copied(memories.get(name, Message()))))
+    return jobs
+
+
+def rounds(host, together, number=2):
+    """Play rounds at the sites alone; returns the last replies and what the sites keep."""
+    memories, replies = {}, {}
+    for round_ in range(1, number + 1):
+        jobs = jobs_of(host, round_, memories)
+        if together:
+            answers = [tuple(map(copied, answer)) for answer in host.handle_together("train", jobs)]
+        else:
+            answers = [tuple(map(copied, host.handle("train", *job))) for job in jobs]
+        replies = {job[0]: reply for job, (reply, _) in zip(jobs, answers, strict=True)}
+        memories = {job[0]: kept for job, (_, kept) in zip(jobs, answers, strict=True)}
+    return replies, memories
+
+
+def assert_close(one, other):
+    assert one.keys() == other.keys()
+    for name, message in one.items():
+        there = other[name]
+        assert message.tensors.keys() == there.tensors.keys()
+        assert message.words == there.words
+        assert message.numbers == pytest.approx(there.numbers, rel=1e-4, abs=1e-5)
+        for key, tensor in message.tensors.items():
+            torch.testing.assert_close(tensor, there.tensors[key], rtol=1e-4, atol=1e-5)
+
+
+def federation(sizes, kinds):
+    members = enumerate(zip(sizes, kinds, strict=True))
+    return [site(f"{kind}-{i}", samples, VIEWS[kind]) for i, (samples, kind) in members]
+
+
+@pytest.mark.parametrize("method", TOGETHER)
+def test_a_cohort_trains_as_its_sites_would(method):
+    kinds = ["exact", "sets", "some", "others", "coarse", "few sets", "exact", "sets", "some", "exact"]
+    sites = federation([12, 7, 5, 16, 9, 11, 1, 20, 10, 3], kinds)
+    changes = TOGETHER[method]
+    apart, together = (rounds(host_of(method, changes, sites), way) for way in (False, True))
+    assert_close(together[0], apart[0])
+    assert_close(together[1], apart[1])
+    assert any(reply.tensors or together[1][name].tensors for name, reply in together[0].items())
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    method=st.sampled_from(sorted(TOGETHER)),
+    members=st.lists(st.tuples(st.integers(1, 23), st.sampled_from(NOT_TAGS)), min_size=2, max_size=7),
+    batch=st.integers(1, 9),
+    how_long=st.one_of(
+        st.fixed_dictionaries({"epochs": st.integers(1, 3)}), st.fixed_dictionaries({"steps": st.integers(1, 7)})
+    ),
+    momentum=st.sampled_from([0.0, 0.9]),
+    clip=st.sampled_from([0.0, 0.2]),
+    bias=st.booleans(),
+)
+def test_any_cohort_does(method, members, batch, how_long, momentum, clip, bias):
+    torch.manual_seed(1)
+    network = Network(nn.Sequential(nn.Linear(INPUTS, 6, bias=bias), nn.Tanh()), nn.Linear(6, len(SPACE)))
+    sites = federation(*zip(*members, strict=True))
+    changes = {"batch": batch, "momentum": momentum, "clip": clip, "epochs": None, "steps": None, **how_long}
+    changes = {key: value for key, value in changes.items() if value is not None}
+    extra = {"epochs": None} if "steps" in how_long else {}
+    apart, together = (
+        rounds(host_of(method, TOGETHER[method] | changes | extra, sites, network), way) for way in (False, True)
+    )
+    assert_close(together[0], apart[0])
+    assert_close(together[1], apart[1])
+
+
+def test_tags_train_together_too():
+    sites = federation([9, 6, 14], ["tags"] * 3)
+    changes = {"prior": "off"}
+    apart, together = (rounds(host_of("accord", changes, sites), way) for way in (False, True))
+    assert_close(together[0], apart[0])
+
+
+def test_a_network_that_is_not_dense_goes_through_vmap():
+    none = Samples(torch.zeros(0, 1, 8, 8), torch.zeros(0, dtype=torch.long))
+    parts = [Samples(torch.randn(n, 1, 8, 8), torch.arange(n) % 3) for n in (6, 4, 9)]
+    images = [SiteData(f"s{i}", exact(), part, none) for i, part in enumerate(parts)]
+    network = build("lenet5", {}, (1, 8, 8), len(SPACE), seed=0)
+    apart, together = (rounds(host_of("fedavg", {"epochs": 1}, images, network), way, 1) for way in (False, True))
+    assert_close(together[0], apart[0])
+
+
+def test_sites_that_cannot_be_told_apart_in_a_stack_train_one_by_one():
+    sites = federation([6, 7], ["exact", "exact"])
+    for network in (small_network(batch_norm=True), with_dropout()):
+        host = host_of("fedavg", {}, sites, network)
+        assert host._forward is None
+        replies = host.handle_together("train", jobs_of(host, 1, {}))
+        assert [reply.numbers["samples"] for reply, _ in replies] == [6, 7]
+        assert cohort_size(host.recipe, host.network, CPU) == 1
+
+
+def with_dropout():
+    return Network(nn.Sequential(nn.Linear(INPUTS, 5), nn.Dropout(0.5)), nn.Linear(5, len(SPACE)))
+
+
+def test_a_site_without_anything_to_learn_from_stays_silent_among_others():
+    sites = federation([6, 5, 7], ["exact"] * 3)
+    mute = sites[1]
+    mute.train.target.fill_(-1)
+    host = host_of("fedavg", {}, sites)
+    replies = [reply for reply, _ in host.handle_together("train", jobs_of(host, 1, {}))]
+    assert ["silent" in reply.words for reply in replies] == [False, True, False]
+
+
+def test_a_site_that_diverges_spoils_no_other():
+    sites = federation([8, 8, 8], ["exact"] * 3)
+    plain = rounds(host_of("fedavg", {}, sites), True, 1)[0]
+    sites[1].train.x.fill_(float('inf'))
+    spoilt = rounds(host_of("fedavg", {}, sites), True, 1)[0]
+    names = sorted(plain)
+    assert not all(torch.isfinite(t).all() for t in spoilt[names[1]].tensors.values())
+    for name in (names[0], names[2]):
+        assert all(torch.equal(spoilt[name].tensors[key], t) for key, t in plain[name].tensors.items())
+
+
+def test_one_broken_site_costs_no_other_its_answer():
+    sites = federation([8, 8, 8], ["exact"] * 3)
+    host = host_of("fedavg", {}, sites)
+    jobs = jobs_of(host, 1, {})
+    del jobs[1][1].numbers["round"]
+    answers = list(handle_jobs(host, "train", jobs))
+    assert [isinstance(answer, KeyError) for answer in answers] == [False, True, False]
+
+
+class TestWhoTrainsTogether:
+    def test_only_small_dense_models_on_a_cpu(self):
+        recipe = make_recipe("fedavg", {})
+        size = {
+            "small": cohort_size(recipe, build("mlp", {"hidden": [64]}, (1, 28, 28), 10, 0), CPU),
+            "wide": cohort_size(recipe, build("mlp", {"hidden": [2000]}, (1, 28, 28), 10, 0), CPU),
+            "convolutions": cohort_size(recipe, build("lenet5", {}, (1, 28, 28), 10, 0), CPU),
+            "on a GPU": cohort_size(recipe, build("lenet5", {}, (1, 28, 28), 10, 0), torch.device("cuda")),
+        }
+        assert size["small"] == size["on a GPU"] == MOST_SITES
+        assert size["wide"] == size["convolutions"] == 1
+
+    @pytest.mark.parametrize("method", sorted(METHODS.keys() - TOGETHER.keys()))
+    def test_objectives_of_another_form_do_not(self, method):
+        assert cohort_size(make_recipe(method, {}), small_network(), CPU) == 1
+
+    @pytest.mark.parametrize("method", TOGETHER)
+    def test_the_others_do(self, method):
+        assert cohort_size(make_recipe(method, TOGETHER[method]), small_network(), CPU) == MOST_SITES
+
+    def test_sites_of_one_kind_and_like_size(self):
+        sites = federation([5, 40, 6, 41, 7, 42, 8], ["exact", "exact", "sets", "exact", "exact", "exact", "exact"])
+        cohorts = Cohorts({one.name: one for one in sites}, 3)
+        asked = sorted(one.name for one in sites)
+        large, small = ["exact-5", "exact-3", "exact-1"], ["exact-6", "exact-4", "exact-0"]
+        assert cohorts("train", asked) == [["sets-2"], large, small]
+        assert cohorts("evaluate", asked) == [[name] for name in asked]
+
+    @given(st.integers(1, 500), st.integers(FEWEST_SITES, MOST_SITES))
+    def test_every_site_is_in_one_cohort_of_even_size(self, number, most):
+        sites = [f"s{i}" for i in range(number)]
+        parts = dealt(sites, most)
+        assert [name for part in parts for name in part] == sites
+        sizes = {len(part) for part in parts}
+        assert max(sizes) - min(sizes) <= 1
+        assert max(sizes) <= most
+        assert len(parts) >= min(PIECES, number // FEWEST_SITES)
