@@ -81,6 +81,13 @@ class TestTheServersStep:
         play_round(cold)
         assert torch.equal(cold.state.model, before)
 
+    def test_its_samples_may_be_changed_as_strongly_as_the_sites(self):
+        """Without noise and gaps a strongly changed sample is the sample itself."""
+        weak, strong = (played("single", server_augment=how)[0].state.model for how in ("weak", "strong"))
+        unchanged = played("single", server_augment="strong", noise=0.0, gaps=0.0)[0].state.model
+        assert not torch.allclose(strong, weak)
+        assert torch.allclose(unchanged, weak)
+
     def test_the_same_seed_gives_the_same_model(self):
         assert torch.equal(played("fedmt+")[0].state.model, played("fedmt+")[0].state.model)
 

@@ -147,6 +147,7 @@ def _supervised(settings: SupercentreSettings) -> SupervisedStep:
         lr=settings.server_lr or settings.lr, rounds=settings.rounds, cosine=settings.schedule == "cosine",
         epochs=settings.server_epochs, warmup=settings.warmup, batch=settings.server_batch,
         sgd=SGD(settings.momentum, settings.weight_decay, settings.clip), augmentation=_augmentation(settings),
+        strong=settings.server_augment == "strong",
     )  # fmt: skip
 
 
