@@ -22,7 +22,8 @@ class TestCatalogue:
         ("name", "shape"),
         [(name, shape) for name in ("linear", "mlp") for shape in VECTORS + IMAGES]
         + [(name, shape) for name in ("lenet5", "cnn") for shape in [*IMAGES, (1, 30, 20), (9, 1, 128), (1, 3, 3)]]
-        + [("resnet8", (3, 32, 32)), ("resnet8", (1, 8, 8)), ("resnet18", (3, 32, 32)), ("resnet18", (1, 8, 8)), ("resnet34", (3, 32, 32))],
+        + [(name, shape) for name in ("resnet8", "resnet18") for shape in [(3, 32, 32), (1, 8, 8)]]
+        + [("resnet34", (3, 32, 32))],
     )
     def test_every_model_runs_forward_and_backward_on_its_shapes(self, name, shape):
         network = build(name, {}, shape, classes=7, seed=0)
