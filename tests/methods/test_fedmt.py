@@ -118,6 +118,16 @@ class TestSilence:
         alone, _ = played("single", lr=0.001, clip=1.0)
         assert torch.equal(server.state.model, alone.state.model)  # f <- f^s
 
+    def test_where_all_coarse_labels_are_learned_from_only_pseudo_labels_are_missed(self):
+        _, records = played("fedmt", lr=0.001, project_on="all")
+        assert [r.replied for r in records] == [3, 3, 3]
+        assert records[-1].warnings[0].startswith(
+            "in every one of the 3 rounds no sample of any site was above the threshold 0.95, "
+            "so pseudo-labels were never used"
+        )
+        _, records = played("fedmt", lr=0.001, project_on="all", lambda2=0.0)
+        assert [r.warnings for r in records] == [[], [], []]
+
     def test_with_a_warm_up_there_is_none(self):
         server, records = played("fedmt", **READY)
         assert server.warnings == []

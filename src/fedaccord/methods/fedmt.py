@@ -156,7 +156,10 @@ def _augmentation(settings: SupercentreSettings) -> Augmentation:
 
 
 def _watch(settings: SemiFLSettings) -> names.ConfidenceWatch:
-    return names.ConfidenceWatch(settings.threshold, settings.rounds)
+    unused = "the sites' labels"
+    if isinstance(settings, FedMTSettings) and settings.project_on == "all":  # these are learned from all the same
+        unused = "pseudo-labels" if settings.lambda2 else ""
+    return names.ConfidenceWatch(settings.threshold, settings.rounds, unused)
 
 
 def _refuse_tags(server: Server) -> None:
