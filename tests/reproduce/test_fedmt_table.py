@@ -33,7 +33,7 @@ def bars(made, size="default"):
 def test_all_bars_hold_where_the_figures_are_so():
     found = bars(results(error=smaller_with_more_samples))
     assert {verdict for verdict, _ in found.values()} == {"holds"}
-    assert len([s for s in found if f"{FOUND} is ahead of every baseline" in s]) == len(LABELS) + 1
+    assert len([s for s in found if f"{FOUND} is ahead of every baseline" in s]) == 2 * len(LABELS) + 1
     assert found[f"CLINC150, n = {AT}: {PLUS} is at least 2 points ahead of {FOUND}"][1].startswith("+5.0")
 
 
@@ -69,6 +69,7 @@ def test_every_comparison_has_all_its_runs():
     rows = {cell.row for cell in fedmt.cells("default")}
     for labels in LABELS:
         assert {text_row(name, labels) for name in fedmt_cells.MAIN} <= rows
+        assert {text_row(name, labels, linear=True) for name in fedmt_cells.WITHOUT_LAYER} <= rows
     for gamma in GAMMAS:
         assert {text_row(name, gamma=gamma) for name in fedmt_cells.SKEWED} <= rows
     seeds = {cell.seed for cell in fedmt.cells("default") if cell.row == text_row(FOUND)}
@@ -90,6 +91,6 @@ def test_the_texts_come_before_the_images():
 def test_all_contestants_are_given_the_same_choices():
     """Only passes, warm-up and what makes a method differ; learning rate and regularisation are for all alike."""
     alone = {"epochs", "server_epochs", "warmup", "server_weight", "threshold", "server_lr", "weight_decay", "lr"}
-    for settings in (fedmt_cells.ON_TEXTS, fedmt_cells.ON_IMAGES):
+    for settings in (fedmt_cells.ON_TEXTS, fedmt_cells.ON_TEXTS_LINEAR, fedmt_cells.ON_IMAGES):
         for name in METHODS:
             assert set(settings.own.get(name, {})) <= alone

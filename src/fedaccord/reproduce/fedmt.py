@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -29,6 +30,7 @@ from fedaccord.reproduce.fedmt_cells import (
     TEXTS,
     THRESHOLDS,
     WEIGHTS,
+    WITHOUT_LAYER,
     Scale,
     cells,
     image_row,
@@ -73,6 +75,7 @@ def chapters(results: Results, size: Size) -> list[Chapter]:
         Chapter("What was run", _what_was_run(scale, size)),
         Chapter("Bars", [findings_grid([*_order(results, scale), *_beyond(results, scale), *_matrix(results)])]),
         Chapter(f"{TEXTS} over labels at the server", _over_labels(results, labels)),
+        Chapter(f"{TEXTS} without the hidden layer", _linear(results, labels)),
     ]
     if scale.studies:
         parts += [
@@ -125,6 +128,17 @@ def _over_labels(results: Results, labels: Sequence[int]) -> list[Block]:
         _against("method", results, [name for name in names if name != FOUND], columns),
         "Accuracy of the sites in their own 10 names:",
         _grid("method", results, coarse, columns, OWN_NAMES),
+    ]
+
+
+def _linear(results: Results, labels: Sequence[int]) -> list[Block]:
+    columns = {f"n = {n}": {"labels": n, "linear": True} for n in labels}
+    return [
+        "With few labels a linear model learns these texts better than the MLP, so it is the harder control. It has no "
+        "encoder to share: FedTrans and FedRep would be Single.",
+        _grid("method", results, WITHOUT_LAYER, columns),
+        f"Against {FOUND}, linear too, by seed:",
+        _against("method", results, [name for name in WITHOUT_LAYER if name != FOUND], columns),
     ]
 
 
@@ -197,15 +211,19 @@ def _over_image_labels(results: Results, scale: Scale) -> list[Block]:
 def _order(results: Results, scale: Scale) -> list[Finding]:
     """T >= E > every baseline, for each number of labels."""
     found = []
-    places: list[tuple[str, Callable[[str], Row]]] = [
-        *((f"{TEXTS}, n = {n}", lambda name, n=n: text_row(name, n)) for n in scale.labels),
-        *((f"{IMAGES}, n = {n}", lambda name, n=n: image_row(name, n)) for n in (25,)),
+    places: list[tuple[str, Callable[[str], Row], Sequence[str]]] = [
+        *((f"{TEXTS}, n = {n}", partial(text_row, labels=n), BASELINES) for n in scale.labels),
+        *(
+            (f"{TEXTS}, linear, n = {n}", partial(text_row, labels=n, linear=True), ("SemiFL", "Single"))
+            for n in scale.labels
+        ),
+        (f"{IMAGES}, n = 25", partial(image_row, labels=25), BASELINES),
     ]
-    for where, row in places:
+    for where, row, baselines in places:
         ours = results.values(row(FOUND))
         true = paired(results.values(row(KNOWN)), ours)
         found.append(Finding(f"{where}: {KNOWN} is not behind {FOUND}", _holds(true, 0, strict=False), in_words(true)))
-        gaps = {name: paired(ours, results.values(row(name))) for name in BASELINES}
+        gaps = {name: paired(ours, results.values(row(name))) for name in baselines}
         measured = [gap.mean > 0 for gap in gaps.values() if gap is not None]
         words = "; ".join(f"{name} {in_words(gap)}" for name, gap in gaps.items())
         found.append(
@@ -219,6 +237,9 @@ def _beyond(results: Results, scale: Scale) -> list[Finding]:
     gap = paired(results.values(text_row(PLUS)), results.values(text_row(FOUND)))
     found = [Finding(f"{TEXTS}, n = {AT}: {PLUS} is at least 2 points ahead of {FOUND}", _holds(gap, 2), in_words(gap))]
     for n in scale.labels:
+        row = partial(text_row, labels=n, linear=True)
+        gaps = {name: paired(results.values(row(PLUS)), results.values(row(name))) for name in ("Single", FOUND, KNOWN)}
+        found.append(_closest(f"{TEXTS}, linear, n = {n}: {PLUS} is ahead of Single, {FOUND} and {KNOWN}", gaps))
         rivals = (KNOWN, *CONTROLS[:2], *BASELINES)
         gaps = {name: paired(results.values(text_row(PLUS, n)), results.values(text_row(name, n))) for name in rivals}
         found.append(_closest(f"{TEXTS}, n = {n}: {PLUS} is ahead of {KNOWN}, likelihood alone and baselines", gaps))

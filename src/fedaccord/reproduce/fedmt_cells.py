@@ -47,6 +47,8 @@ METHODS: dict[str, dict[str, Any]] = {
     LEARNED_AVERAGED: {"name": "fedmt", "correspondence": "learnable-average"},
 }
 MAIN = ("Single", "FedTrans", "FedRep", "SemiFL", KNOWN, FOUND, PLUS, *CONTROLS)
+# Without a hidden layer there is no encoder to share, so FedTrans and FedRep would be Single.
+WITHOUT_LAYER = ("Single", "SemiFL", KNOWN, FOUND, PLUS)
 SKEWED = ("SemiFL", KNOWN, *ESTIMATORS, PLUS, LIKELIHOOD, POOLED_LIKELIHOOD)
 IMAGE_METHODS = ("Single", "FedTrans", "FedRep", "SemiFL", KNOWN, FOUND, PLUS)
 
@@ -80,6 +82,12 @@ ON_TEXTS = Settings(
         "FedTrans": {"epochs": 5, "server_epochs": 60},
         "FedRep": {"epochs": 1, "server_epochs": 6, "server_weight": 0.5},
     },
+)
+ON_TEXTS_LINEAR = Settings(
+    common={"lr": 20.0, "server_lr": 5.0, "clip": 0.0, "weight_decay": 0.0, "batch": 128, "server_batch": 32,
+            "augment": "words"},
+    pseudo={"threshold": USUAL_THRESHOLD, "warmup": 450, "epochs": 2, "server_epochs": 3},
+    own={"Single": {"warmup": 450, "server_epochs": 6}},
 )
 ON_IMAGES = Settings(
     common={"lr": 0.05, "clip": 1.0, "weight_decay": 5e-4, "batch": 64, "server_batch": 64},
@@ -142,11 +150,12 @@ def cells(size: Size) -> list[Cell]:
 
 def text_row(
     name: str, labels: int = AT, gamma: float = 0.0, sites: int = 10, size: int = 750, threshold: float | None = None,
-    weight: float | None = None,
+    weight: float | None = None, linear: bool = False,
 ) -> Row:  # fmt: skip
     """Return the name of a row of texts; what has the usual value is not in it, so such a row is run once."""
     changed = [f"threshold {threshold}"] if threshold not in (None, USUAL_THRESHOLD) else []
     changed += [f"lambda2 {weight}"] if weight not in (None, USUAL_WEIGHT) else []
+    changed += ["linear"] if linear else []
     return (TEXTS, f"{labels} labels", f"gamma {gamma}", f"{sites} sites of {size}", *changed, name)
 
 
@@ -160,6 +169,8 @@ def _main(scale: Scale) -> Iterator[Cell]:
         for labels in scale.labels:
             for name in MAIN:
                 yield text_cell(scale, name, seed, labels=labels)
+            for name in WITHOUT_LAYER:
+                yield text_cell(scale, name, seed, labels=labels, linear=True)
 
 
 def _skewed(scale: Scale) -> Iterator[Cell]:
@@ -191,7 +202,8 @@ def _studies(scale: Scale) -> Iterator[Cell]:
 
 def text_cell(
     scale: Scale, name: str, seed: int, labels: int = AT, gamma: float = 0.0, sites: int = 10, size: int = 750,
-    threshold: float | None = None, weight: float | None = None, row: str = "", given: Mapping[str, Any] | None = None,
+    threshold: float | None = None, weight: float | None = None, linear: bool = False, row: str = "",
+    given: Mapping[str, Any] | None = None,
 ) -> Cell:  # fmt: skip
     """Return one run on texts; `given` are further settings of a row of another name."""
     changed: dict[str, Any] = dict(given or {})
@@ -205,11 +217,11 @@ def text_cell(
         "name": "fedmt",
         "data": {"dataset": "clinc150", "test": 0.1, "partition": partition, "view": _coarse(), **data},
         "server": {"labelled": {"per_class": labels, "reserve": max(LABELS)}},
-        "model": {"name": "mlp", "hidden": [128]},
-        "method": ON_TEXTS.of(name, scale.rounds, **changed),
+        "model": {"name": "linear"} if linear else {"name": "mlp", "hidden": [128]},
+        "method": (ON_TEXTS_LINEAR if linear else ON_TEXTS).of(name, scale.rounds, **changed),
         "run": {"evaluate_every": 1},
     }
-    return Cell(text_row(row or name, labels, gamma, sites, size, threshold, weight), seed, experiment)
+    return Cell(text_row(row or name, labels, gamma, sites, size, threshold, weight, linear), seed, experiment)
 
 
 def _images(scale: Scale, most: bool) -> Iterator[Cell]:
