@@ -110,7 +110,7 @@ class Recorder:
         if is_last:
             lines += correspondence_lines(record.round, self.server, self.data)
         self.folder.append_metrics(lines)
-        self._log_drops(record)
+        self._log_events(record)
         self.tracking.put(lines)
         self._finished = self._snapshot()
         if is_last or (every and record.round % every == 0):
@@ -146,9 +146,12 @@ class Recorder:
             self.server.engine.settle(self._finished[1])
             self._kept = self._round
 
-    def _log_drops(self, record: RoundRecord) -> None:
+    def _log_events(self, record: RoundRecord) -> None:
         for said in [*comings_and_goings(record), *(f"warning: {warning}" for warning in record.warnings)]:
             self.folder.log(f"round {record.round}: {said}")
+        if record.figures:
+            told = ", ".join(f"{name} {value:.4g}" for name, value in record.figures.items())
+            self.folder.log(f"round {record.round}: {told}")
         if record.absent:
             self.folder.log(f"round {record.round}: no site that took part knows {', '.join(record.absent)}")
         for drop in record.dropped:

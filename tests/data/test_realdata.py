@@ -34,7 +34,7 @@ def federation(text):
 
 
 def test_every_named_data_set_is_checked_here():
-    assert {*PUBLISHED, "clinc150"} == set(DATASETS)
+    assert {*PUBLISHED, "clinc150", "clinc150-validation"} == set(DATASETS)
 
 
 def test_clinc150(tmp_path):
@@ -46,6 +46,12 @@ def test_clinc150(tmp_path):
     assert np.allclose(np.linalg.norm(read.train.x, axis=1), 1, atol=1e-5)
     made = federation('[data]\ndataset = "clinc150"\nsamples = 900\npartition = { kind = "iid", sites = 2 }\n')
     assert made.moments == {}  # hashed texts stay as they are
+
+
+def test_clinc150_has_a_part_to_choose_settings_on(tmp_path):
+    read, judged = load_dataset("clinc150-validation", tmp_path), load_dataset("clinc150", tmp_path)
+    assert (len(read.train), len(read.test)) == (15000, 3000)
+    assert np.array_equal(read.train.x, judged.train.x)
 
 
 @pytest.mark.parametrize("name", PUBLISHED)

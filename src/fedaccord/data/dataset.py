@@ -66,10 +66,10 @@ def load_dataset(name: str, folder: Path) -> Dataset:
     files = dataset_files(name, folder)
     if not files:
         return _digits()
-    if name == "clinc150":
+    if name.startswith("clinc150"):
         from fedaccord.data.texts import load_intents
 
-        return load_intents(files[0], name)
+        return load_intents(files[0], name, "val" if name.endswith("validation") else "test")
     arrays = read_npz(files[0], "data.dataset")
     if len(files) == 2:  # a training and a test file of the same form
         test = read_npz(files[1], "data.dataset")

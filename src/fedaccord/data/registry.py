@@ -38,6 +38,11 @@ _ENTRIES = (
         "19,500 short texts hashed into 1,024 features, 150 intents in 10 named domains (`coarse`)",
         ("text_hierarchy/clinc150.csv.gz",),
     ),
+    DatasetEntry(
+        "clinc150-validation",
+        "clinc150 judged on its validation part, for choosing settings without a look at the test part",
+        ("text_hierarchy/clinc150.csv.gz",),
+    ),
 )
 DATASETS: dict[str, DatasetEntry] = {entry.name: entry for entry in _ENTRIES}
 

@@ -147,6 +147,7 @@ def _supervised(settings: SupercentreSettings) -> SupervisedStep:
         lr=settings.server_lr or settings.lr, rounds=settings.rounds, cosine=settings.schedule == "cosine",
         epochs=settings.server_epochs, warmup=settings.warmup, batch=settings.server_batch,
         sgd=SGD(settings.momentum, settings.weight_decay, settings.clip), augmentation=_augmentation(settings),
+        strong=settings.server_augment == "strong",
     )  # fmt: skip
 
 
@@ -155,7 +156,10 @@ def _augmentation(settings: SupercentreSettings) -> Augmentation:
 
 
 def _watch(settings: SemiFLSettings) -> names.ConfidenceWatch:
-    return names.ConfidenceWatch(settings.threshold, settings.rounds)
+    unused = "the sites' labels"
+    if isinstance(settings, FedMTSettings) and settings.project_on == "all":  # these are learned from all the same
+        unused = "pseudo-labels" if settings.lambda2 else ""
+    return names.ConfidenceWatch(settings.threshold, settings.rounds, unused)
 
 
 def _refuse_tags(server: Server) -> None:

@@ -40,6 +40,11 @@ _ENTRIES = (
         "candidate labels: pFedPLL, its ablations and baselines, training alone, and pfedpll+",
         "fedaccord.reproduce.pfedpll",
     ),
+    TableEntry(
+        "fedmt",
+        "mixed-type labels: FedMT, its baselines and estimators on texts and images, and fedmt+",
+        "fedaccord.reproduce.fedmt",
+    ),
 )
 TABLES: dict[str, TableEntry] = {entry.name: entry for entry in _ENTRIES}
 
