@@ -24,7 +24,7 @@ from fedaccord.data.sites import FederationData, pool_sites, split_dataset
 from fedaccord.engines.embedded import EmbeddedEngine
 from fedaccord.engines.engine import Engine, HostSpec
 from fedaccord.errors import ConfigError, FedAccordError, RunFolderError, did_you_mean
-from fedaccord.federation.cohorts import Cohorts, cohort_size
+from fedaccord.federation.cohorts import FEWEST_SITES, MANY_SITES, Cohorts, cohort_size
 from fedaccord.federation.membership import Stay, planned
 from fedaccord.federation.server import Server
 from fedaccord.federation.state import RunState, model_digest
@@ -311,7 +311,8 @@ def _cohorts(experiment: Experiment, data: FederationData, sites: Mapping[str, S
         return None
     recipe = make_recipe(experiment.method_name, experiment.settings)
     network = _network(experiment, data)
-    return Cohorts(sites, cohort_size(recipe, network, torch.device(experiment.run.device)))
+    fewest = MANY_SITES if experiment.run.batched == "auto" else FEWEST_SITES
+    return Cohorts(sites, cohort_size(recipe, network, torch.device(experiment.run.device)), fewest)
 
 
 def describe_host(

@@ -12,7 +12,7 @@ from torch import nn
 
 from fedaccord.data.site_data import Samples, SiteData
 from fedaccord.engines.engine import handle_jobs
-from fedaccord.federation.cohorts import FEWEST_SITES, MOST_SITES, PIECES, Cohorts, cohort_size, dealt
+from fedaccord.federation.cohorts import FEWEST_SITES, MANY_SITES, MOST_SITES, PIECES, Cohorts, cohort_size, dealt
 from fedaccord.federation.host import SiteHost
 from fedaccord.labels.views import Candidates, Tags
 from fedaccord.messages.message import Message
@@ -233,3 +233,11 @@ class TestWhoTrainsTogether:
         assert max(sizes) - min(sizes) <= 1
         assert max(sizes) <= most
         assert len(parts) >= min(PIECES, number // FEWEST_SITES)
+
+
+def test_few_sites_train_one_by_one_unless_told_otherwise():
+    sites = {name: site(name) for name in map(str, range(30))}
+    careful = Cohorts(sites, 16, MANY_SITES)
+    assert careful("train", sorted(sites)[: MANY_SITES - 1]) == [[name] for name in sorted(sites)[: MANY_SITES - 1]]
+    assert max(map(len, careful("train", sorted(sites)[:MANY_SITES]))) > 1
+    assert max(map(len, Cohorts(sites, 16)("train", sorted(sites)[:3]))) == 3

@@ -24,19 +24,22 @@ from fedaccord.training.cohort import steps_apart, terms_of
 MOST_VALUES = 1_000_000
 MOST_SITES = 16
 FEWEST_SITES = 3  # below, a stack gains too little for what it costs
+# From here on sites train as one program without being told to. Fewer sites take little time anyway, and one by one
+# their model has the same bits as on Flower, where each site trains by itself.
+MANY_SITES = 20
 PIECES = 8  # sites are dealt to at least so many jobs where that leaves cohorts worth their name
 
 
 class Cohorts:
     """Deals the sites that are asked to train into cohorts; every other task is each site's own."""
 
-    def __init__(self, sites: Mapping[SiteId, SiteData], size: int) -> None:
-        self.size = size
+    def __init__(self, sites: Mapping[SiteId, SiteData], size: int, fewest: int = FEWEST_SITES) -> None:
+        self.size, self.fewest = size, fewest
         self._rank = {name: (alike(site.view), -len(site.train), name) for name, site in sites.items()}
 
     def __call__(self, task: str, sites: list[SiteId]) -> list[list[SiteId]]:
         """Return the cohorts, sites of one kind and of like sizes together."""
-        if task != "train" or self.size < FEWEST_SITES:
+        if task != "train" or self.size < FEWEST_SITES or len(sites) < self.fewest:
             return [[site] for site in sites]
         ranked = sorted(sites, key=lambda site: self._rank[site])
         kinds: dict[str, list[SiteId]] = {}

@@ -265,7 +265,7 @@ class TestNearlyAllGoesWrong:
         assert went_wrong["model_sha256"] == ours["model_sha256"]
         assert went_wrong["rounds"] == 4
         # Would the model tell if site b had lost its memory when its node was killed?
-        assert ours["model_sha256"] != embedded(tmp_path / "2", SITES + FAULTY, drops, forget=("b", 3))["model_sha256"]
+        assert ours["model_sha256"] != embedded(tmp_path / "2", SITES + FAULTY, drops, forget=("b", 4))["model_sha256"]
 
     def test_the_node_two_rounds_behind_is_dropped_its_late_answers_ignored_and_then_heard_again(
         self, fleet, went_wrong
@@ -280,7 +280,7 @@ class TestNearlyAllGoesWrong:
         assert (2, "b", "train") in self.drops(fleet)
         last = fleet.lines()[-1]
         assert "b" in last["asked"]
-        assert (3, "b", "train") not in self.drops(fleet)
+        assert (4, "b", "train") not in self.drops(fleet)
         assert "the node ended with exit code" in (fleet.site("b") / "log.txt").read_text()
 
     def test_the_node_that_never_comes_back_is_left_out(self, fleet, went_wrong):
