@@ -22,6 +22,7 @@ class TestCatalogue:
         ("name", "shape"),
         [(name, shape) for name in ("linear", "mlp") for shape in VECTORS + IMAGES]
         + [(name, shape) for name in ("lenet5", "cnn") for shape in [*IMAGES, (1, 30, 20), (9, 1, 128), (1, 3, 3)]]
+        + [("cnn1d", shape) for shape in [(9, 64), (1, 1), (3, 7)]]
         + [("resnet18", (3, 32, 32)), ("resnet18", (1, 8, 8)), ("resnet34", (3, 32, 32))],
     )
     def test_every_model_runs_forward_and_backward_on_its_shapes(self, name, shape):
@@ -45,6 +46,7 @@ class TestCatalogue:
             ("lenet5", {}, (1, 28, 28), 61_706),  # the textbook's count
             ("lenet5", {}, (3, 32, 32), 62_006),
             ("cnn", {}, (1, 28, 28), 1_663_370),  # the count given by McMahan et al. (2017)
+            ("cnn1d", {}, (9, 64), 9 * 32 * 5 + 32 + 32 * 64 * 5 + 64 + 64 * 16 * 128 + 128 + 1_290),
             ("resnet18", {}, (3, 32, 32), 11_173_962),
             ("resnet34", {}, (3, 32, 32), 21_282_122),
         ],
@@ -117,6 +119,10 @@ class TestCatalogue:
             f"the model '{name}' needs images of shape (channels, height, width), but the samples have shape (30,): "
             "use 'mlp' or 'linear', or reshape the samples"
         )
+
+    def test_a_model_for_signals_refuses_other_samples(self):
+        with pytest.raises(ConfigError, match=r"signals of shape \(channels, moments\), but .* shape \(1, 28, 28\)"):
+            build("cnn1d", {}, (1, 28, 28), classes=3, seed=0)
 
     def test_channels_last_gives_the_same_logits(self):
         network = build("lenet5", {}, (3, 32, 32), classes=10, seed=0)
