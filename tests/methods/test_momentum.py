@@ -181,8 +181,6 @@ class TestPersonalisedReturns:
         """Labels of held-out samples change nothing, those of the others do."""
         server = started("pfedmo")
         x, classes = server.labelled
-        held = server.recipe.solver  # the momentum part; the representation is behind `refine`
-        assert held is not None
         learned, scored = _representation(server)._rows(server)
         assert sorted([*learned.tolist(), *scored.tolist()]) == list(range(len(x)))
         counts = torch.bincount(classes[scored], minlength=len(SPACE))
@@ -268,7 +266,7 @@ class TestTrouble:
         assert torch.equal(server.brief(unseen, server.tensors).tensors["model/head.bias"], mean)
 
     def test_squared_error_needs_exact_labels(self):
-        with pytest.raises(ConfigError, match="one label for each sample.* but site 'b' has coarse"):
+        with pytest.raises(ConfigError, match=r"one label for each sample.* but site 'b' has coarse"):
             started("fednag", [site("a"), site("b", view=pets_or_cattle())], loss="squared")
 
     @pytest.mark.parametrize(("name", "said"), [("fednag", "'gamma'"), ("mime", "statistics")])

@@ -62,7 +62,7 @@ def cnn(input_shape: Sequence[int], classes: int) -> Network:
 
 
 def cnn1d(input_shape: Sequence[int], classes: int) -> Network:
-    """Build a small CNN for signals: convolutions of 5 moments with 32 and 64 channels, a dense layer of 128.
+    """Build a small CNN for signals: convolutions of 5 moments with 16 and 32 channels, a dense layer of 64.
 
     Convolutions keep the length, and each is followed by a pool that halves it.
     """
@@ -73,12 +73,12 @@ def cnn1d(input_shape: Sequence[int], classes: int) -> Network:
         )
     channels, length = input_shape
     layers: list[nn.Module] = []
-    for inputs, outputs in pairwise((channels, 32, 64)):
+    for inputs, outputs in pairwise((channels, 16, 32)):
         window = min(2, length)  # a single moment cannot be halved
         layers += [nn.Conv1d(inputs, outputs, 5, padding=2), nn.MaxPool1d(window), nn.ReLU()]
         length //= window
-    dense = [nn.Linear(64 * length, 128), nn.ReLU()]
-    return Network(nn.Sequential(*layers, nn.Flatten(), *dense), nn.Linear(128, classes))
+    dense = [nn.Linear(32 * length, 64), nn.ReLU()]
+    return Network(nn.Sequential(*layers, nn.Flatten(), *dense), nn.Linear(64, classes))
 
 
 def image_shape(model: str, input_shape: Sequence[int]) -> tuple[int, int, int]:

@@ -29,7 +29,9 @@ MODELS: dict[str, ModelEntry] = {
         ModelEntry("mlp", f"{_CATALOGUE}:mlp", "dense layers of the widths in `hidden`, with ReLU", {"hidden": [128]}),
         ModelEntry("lenet5", f"{_CATALOGUE}:lenet5", "LeNet-5 with ReLU and max-pooling, for small images"),
         ModelEntry("cnn", f"{_CATALOGUE}:cnn", "two 5x5 convolutions (32, 64) and a dense layer of 512, for images"),
-        ModelEntry("cnn1d", f"{_CATALOGUE}:cnn1d", "convolutions over time (32, 64), a dense layer of 128: for signals"),
+        ModelEntry(
+            "cnn1d", f"{_CATALOGUE}:cnn1d", "convolutions over time (16, 32) and a dense layer of 64, for signals"
+        ),
         ModelEntry("resnet18", f"{_RESNET}:resnet18", "ResNet-18 for 32x32 images: 3x3 stem, no first max-pool"),
         ModelEntry("resnet34", f"{_RESNET}:resnet34", "ResNet-34 for 32x32 images: 3x3 stem, no first max-pool"),
     )

@@ -40,6 +40,11 @@ _ENTRIES = (
         "candidate labels: pFedPLL, its ablations and baselines, training alone, and pfedpll+",
         "fedaccord.reproduce.pfedpll",
     ),
+    TableEntry(
+        "pfedmo",
+        "personalised momentum: pFedMo, nine baselines and the server's public data alone; splits, edge network",
+        "fedaccord.reproduce.pfedmo",
+    ),
 )
 TABLES: dict[str, TableEntry] = {entry.name: entry for entry in _ENTRIES}
 
