@@ -16,6 +16,7 @@ from fedaccord.labels.views import Candidates, Coarse, Exact, Tags, Unlabelled
 from fedaccord.messages.message import Message, from_bytes, to_bytes
 from fedaccord.models.layout import Layout
 from fedaccord.models.network import Network
+from fedaccord.training.objectives import Objective
 from fedaccord.training.work import LocalWork
 
 SPACE = LabelSpace(["cat", "dog", "cow"])
@@ -134,3 +135,20 @@ def work_for(data, network, round_=1, lr=0.1, seed=0, brief=None, memory=None):
         site=data, view=data.view, model=network, brief=brief or Message(), memory=memory or Message(), round=round_,
         lr=lr, parameters=parameters, received=[p.detach().clone() for p in parameters], seed=seed,
     )  # fmt: skip
+
+
+class Parabolas(Objective):
+    """Methods.md 4.E in every parameter: F_a = 0.5 (w - 1)^2, F_b = 2 (w + 1)^2."""
+
+    CURVES = {"a": (0.5, 1.0), "b": (2.0, -1.0)}
+
+    def loss(self, work, batch):
+        scale, centre = self.CURVES[work.site.name]
+        return sum(scale * (p - centre).square().sum() for p in work.parameters)
+
+
+def zero_network(batch_norm=False):
+    network = small_network(batch_norm)
+    for parameter in network.parameters():
+        torch.nn.init.zeros_(parameter)
+    return network

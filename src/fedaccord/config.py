@@ -17,6 +17,7 @@ from fedaccord.config_errors import sentence
 from fedaccord.data.declarations import Count, Features, Partition, PerClass, Section, SiteSection, check_stay
 from fedaccord.data.registry import check_dataset, locate
 from fedaccord.errors import ConfigError, UserError, did_you_mean
+from fedaccord.federation.declarations import NetworkSection
 from fedaccord.federation.membership import Stay
 from fedaccord.labels.declarations import CoarseView, ViewConfig, exact_view
 from fedaccord.messages.names import POOL
@@ -25,6 +26,15 @@ from fedaccord.models.registry import MODELS, check_model, is_factory
 from fedaccord.training.settings import TrainingSettings
 
 SiteName = Annotated[str, Field(min_length=1)]
+
+
+def check_figure(metric: str) -> str:
+    """Return the dotted name of a figure, if it says whose it is."""
+    if not re.fullmatch(r"(global|sites\.mean|sites\.each\..+)\.\w+", metric):
+        figure = metric.rsplit(".", 1)[-1] or "accuracy"
+        forms = [f"global.{figure}", f"sites.mean.{figure}", f"sites.each.SITE.{figure}"]
+        raise ValueError(f"'{metric}' does not say whose figure it is; {did_you_mean(metric, forms)}")
+    return metric
 
 
 class Labels(Section):
@@ -90,11 +100,7 @@ class Stop(Section):
     @field_validator("metric")
     @classmethod
     def _scope_and_figure(cls, metric: str | None) -> str | None:
-        if metric is not None and not re.fullmatch(r"(global|sites\.mean|sites\.each\..+)\.\w+", metric):
-            figure = metric.rsplit(".", 1)[-1] or "accuracy"
-            forms = [f"global.{figure}", f"sites.mean.{figure}", f"sites.each.SITE.{figure}"]
-            raise ValueError(f"'{metric}' does not say whose figure it is; {did_you_mean(metric, forms)}")
-        return metric
+        return metric if metric is None else check_figure(metric)
 
 
 class Model(BaseModel):
@@ -156,6 +162,14 @@ class Experiment(Section):
     method: dict[str, Any] = Field(default_factory=dict)
     stop: Stop = Field(default_factory=Stop)
     run: Run = Field(default_factory=Run)
+    network: NetworkSection | None = None
+
+    @field_validator("network")
+    @classmethod
+    def _a_timed_figure_says_whose_it_is(cls, network: NetworkSection | None) -> NetworkSection | None:
+        if network is not None:
+            check_figure(network.metric)
+        return network
 
     @field_validator("name")
     @classmethod

@@ -7,7 +7,7 @@ import sys
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -23,9 +23,11 @@ from fedaccord.data.site_data import SiteData
 from fedaccord.data.sites import FederationData, pool_sites, split_dataset
 from fedaccord.engines.embedded import EmbeddedEngine
 from fedaccord.engines.engine import Engine, HostSpec
+from fedaccord.engines.network import SimulatedNetwork
 from fedaccord.errors import ConfigError, FedAccordError, RunFolderError, did_you_mean
 from fedaccord.federation.cohorts import FEWEST_SITES, MANY_SITES, Cohorts, cohort_size
 from fedaccord.federation.membership import Stay, planned
+from fedaccord.federation.network import draw_links
 from fedaccord.federation.server import Server
 from fedaccord.federation.state import RunState, model_digest
 from fedaccord.messages.message import Message
@@ -178,6 +180,8 @@ def _carry_on(
         data = elsewhere.data if elsewhere is not None else data or load_data(experiment, base)
         for note in data.notes:
             folder.log(f"note: {note}")
+        if experiment.network is not None and elsewhere is not None:
+            tell("sites on other machines have a network of their own, so [network] is not used")
         with open_server(experiment, data, run["run"], engine, past.state) as server:
             account = federation_account(data, server.cards, server.stays)
             for said in planned(server.stays, server.recipe.settings.rounds):
@@ -299,11 +303,15 @@ def _engine(experiment: Experiment, data: FederationData) -> Engine:
         raise ConfigError(f"run.device is '{device}', but torch finds no GPU here; use device = \"cpu\"")
     spec = describe_host(experiment, data, sites)
     workers = worker_count(experiment, data)
+    links = None if experiment.network is None else draw_links(experiment.network, data.sites, experiment.seed)
+    engine: Engine
     if experiment.run.engine == "embedded":
-        return EmbeddedEngine(spec, list(sites), workers, _cohorts(experiment, data, sites))
-    flower = _flower_simulation()
-    code = [os.path.abspath(entry) for entry in sys.path]
-    return flower.simulated_engine({name: site_spec(spec, site) for name, site in sites.items()}, workers, code)
+        engine = EmbeddedEngine(spec, list(sites), workers, _cohorts(experiment, data, sites))
+    else:
+        code = [os.path.abspath(entry) for entry in sys.path]
+        own = {name: site_spec(spec, site) for name, site in sites.items()}
+        engine = _flower_simulation().simulated_engine(own, workers, code)
+    return engine if links is None else SimulatedNetwork(engine, links)
 
 
 def _cohorts(experiment: Experiment, data: FederationData, sites: Mapping[str, SiteData]) -> Cohorts | None:
@@ -366,6 +374,7 @@ def _summary(
             "received": sum(received for _, received in played.bytes.values()),
             "sites": {site: list(both) for site, both in sorted(played.bytes.items())},
         },
+        **_simulated(server, played),
         "dropped": len(server.dropped),
         "dropped_replies": [drop.account() for drop in server.dropped],
         "warnings": [*server.warnings, *([] if played.replies or server.recipe.needs_labelled else [UNTRAINED])],
@@ -373,6 +382,14 @@ def _summary(
         "model_sha256": model_digest(server.state.model),
         "settings": experiment.method,
     }
+
+
+def _simulated(server: Server, played: Played) -> dict[str, Any]:
+    """Return the summary's account of a simulated network; nothing where there was none."""
+    if played.simulated is None or not isinstance(server.engine, SimulatedNetwork):
+        return {}
+    told = asdict(played.simulated) | {"seconds": round(played.simulated.seconds, 3)}
+    return {"simulated": told | {"sites": {site: asdict(link) for site, link in server.engine.links.items()}}}
 
 
 @contextmanager

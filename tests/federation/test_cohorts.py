@@ -47,6 +47,8 @@ TOGETHER = {
     "fed-cavl": {},
     "fed-abs-gce": {},
     "fed-uniform": {},
+    "fedmom": {},
+    "slowmo": {},
 }
 
 

@@ -15,27 +15,9 @@ from fedaccord.messages.message import from_bytes, to_bytes
 from fedaccord.methods.classic import fedavg, fedprox, scaffold
 from fedaccord.methods.private_labels import private_labels
 from fedaccord.methods.settings import ClassicSettings, FedProxSettings, PrivateLabelsSettings, ScaffoldSettings
-from fedaccord.training.objectives import Objective
-from small_federation import exact, federation, site, small_network
+from small_federation import Parabolas, exact, federation, site, small_network, zero_network
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-
-
-class Parabolas(Objective):
-    """Methods.md 4.E in every parameter: F_a = 0.5 (w - 1)^2, F_b = 2 (w + 1)^2."""
-
-    CURVES = {"a": (0.5, 1.0), "b": (2.0, -1.0)}
-
-    def loss(self, work, batch):
-        scale, centre = self.CURVES[work.site.name]
-        return sum(scale * (p - centre).square().sum() for p in work.parameters)
-
-
-def zero_network(batch_norm=False):
-    network = small_network(batch_norm)
-    for parameter in network.parameters():
-        torch.nn.init.zeros_(parameter)
-    return network
 
 
 def parabolas(recipe, views=(None, None)):

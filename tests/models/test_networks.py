@@ -22,6 +22,7 @@ class TestCatalogue:
         ("name", "shape"),
         [(name, shape) for name in ("linear", "mlp") for shape in VECTORS + IMAGES]
         + [(name, shape) for name in ("lenet5", "cnn") for shape in [*IMAGES, (1, 30, 20), (9, 1, 128), (1, 3, 3)]]
+        + [("cnn1d", shape) for shape in [(9, 64), (1, 1), (3, 7)]]
         + [(name, shape) for name in ("resnet8", "resnet18") for shape in [(3, 32, 32), (1, 8, 8)]]
         + [("resnet34", (3, 32, 32))],
     )
@@ -46,6 +47,7 @@ class TestCatalogue:
             ("lenet5", {}, (1, 28, 28), 61_706),  # the textbook's count
             ("lenet5", {}, (3, 32, 32), 62_006),
             ("cnn", {}, (1, 28, 28), 1_663_370),  # the count given by McMahan et al. (2017)
+            ("cnn1d", {}, (9, 64), 9 * 16 * 5 + 16 + 16 * 32 * 5 + 32 + 32 * 16 * 64 + 64 + 650),
             # stem 864 + 64; blocks 18,560, 57,728 and 230,144 with their shortcuts; head 1,290
             ("resnet8", {}, (3, 32, 32), 928 + 18_560 + 57_728 + 230_144 + 1_290),
             ("resnet18", {}, (3, 32, 32), 11_173_962),
@@ -127,6 +129,10 @@ class TestCatalogue:
             f"the model '{name}' needs images of shape (channels, height, width), but the samples have shape (30,): "
             "use 'mlp' or 'linear', or reshape the samples"
         )
+
+    def test_a_model_for_signals_refuses_other_samples(self):
+        with pytest.raises(ConfigError, match=r"signals of shape \(channels, moments\), but .* shape \(1, 28, 28\)"):
+            build("cnn1d", {}, (1, 28, 28), classes=3, seed=0)
 
     def test_channels_last_gives_the_same_logits(self):
         network = build("lenet5", {}, (3, 32, 32), classes=10, seed=0)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedaccord.data.registry import dataset_files
+from fedaccord.data.registry import DATASETS, dataset_files
 from fedaccord.data.tables import natural
 from fedaccord.errors import DataError, did_you_mean
 
@@ -71,6 +71,8 @@ def load_dataset(name: str, folder: Path) -> Dataset:
 
         return load_intents(files[0], name, "val" if name.endswith("validation") else "test")
     arrays = read_npz(files[0], "data.dataset")
+    if name in DATASETS and DATASETS[name].labels:
+        arrays["label_names"] = np.array(DATASETS[name].labels)
     if len(files) == 2:  # a training and a test file of the same form
         test = read_npz(files[1], "data.dataset")
         arrays = {f"{k}_train": v for k, v in arrays.items()} | {f"{k}_test": v for k, v in test.items()}

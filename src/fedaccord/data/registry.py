@@ -19,6 +19,7 @@ class DatasetEntry:
     name: str
     summary: str
     files: tuple[str, ...] = ()
+    labels: tuple[str, ...] = ()  # names of its classes, where its files have none
 
 
 _ENTRIES = (
@@ -42,6 +43,12 @@ _ENTRIES = (
         "clinc150-validation",
         "clinc150 judged on its validation part, for choosing settings without a look at the test part",
         ("text_hierarchy/clinc150.csv.gz",),
+    ),
+    DatasetEntry(
+        "uci_har",
+        "10,299 windows of 9 motion signals over 64 moments, 6 activities, 30 subjects (`subject`)",
+        ("uci_har/uci_har_signals_30subjects.npz",),
+        ("walking", "walking upstairs", "walking downstairs", "sitting", "standing", "lying"),
     ),
 )
 DATASETS: dict[str, DatasetEntry] = {entry.name: entry for entry in _ENTRIES}

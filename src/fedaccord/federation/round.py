@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
+from fedaccord.engines.network import SimulatedNetwork
 from fedaccord.evaluation.metrics import Metrics, class_metrics, finite, summarise_sites
 from fedaccord.evaluation.predict import predict_logits
 from fedaccord.federation import streaming
@@ -54,6 +55,7 @@ class RoundRecord:
     left: list[SiteId] = field(default_factory=list)  # who no longer does
     warnings: list[str] = field(default_factory=list)
     figures: Metrics = field(default_factory=dict)  # what the server's steps measured
+    simulated: float | None = None  # seconds on a simulated network
 
 
 def play_round(server: Server, evaluated: bool | Callable[[], bool] = True) -> RoundRecord:
@@ -107,6 +109,7 @@ def play_round(server: Server, evaluated: bool | Callable[[], bool] = True) -> R
     record.dropped = server.dropped[server.told :]
     server.told = len(server.dropped)
     record.bytes = server.traffic.take()
+    record.simulated = server.engine.take() if isinstance(server.engine, SimulatedNetwork) else None
     record.warnings = server.warnings[warned:]
     record.figures, server.figures = finite(server.figures), {}
     return record

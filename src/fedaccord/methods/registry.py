@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedaccord.errors import ConfigError, did_you_mean
 from fedaccord.methods import mixed_settings as m
+from fedaccord.methods import momentum_settings as o
 from fedaccord.methods import partial_settings as p
 from fedaccord.methods import settings as s
 from fedaccord.training.settings import TrainingSettings
@@ -147,6 +148,60 @@ _ENTRIES = (
         "the server trains on its labelled samples alone; what sites with coarse labels have to beat",
         m.SupercentreSettings,
         "fedaccord.methods.fedmt:single",
+    ),
+    MethodEntry(
+        "pfedmo",
+        "sites' Nesterov momentum, and models returned to each site by its agreement with the server's (pFedMo)",
+        o.PfedmoSettings,
+        "fedaccord.methods.momentum:pfedmo",
+    ),
+    MethodEntry(
+        "fednag",
+        "Nesterov momentum at the sites, averaged with their models (Yang et al. 2022)",
+        o.NesterovSettings,
+        "fedaccord.methods.momentum:fednag",
+    ),
+    MethodEntry(
+        "fastslowmo",
+        "Nesterov momentum at the sites and at the server (FastSlowMo, Yang et al.)",
+        o.FastSlowMoSettings,
+        "fedaccord.methods.momentum:fastslowmo",
+    ),
+    MethodEntry(
+        "fedmom",
+        "federated averaging with Nesterov momentum at the server (Huo et al. 2020)",
+        o.FedMomSettings,
+        "fedaccord.methods.momentum:fedmom",
+    ),
+    MethodEntry(
+        "slowmo",
+        "federated averaging with heavy-ball momentum at the server (Wang et al. 2020)",
+        o.SlowMoSettings,
+        "fedaccord.methods.momentum:slowmo",
+    ),
+    MethodEntry(
+        "domo",
+        "momentum at the server and the sites, which begin where the server's leads (Xu and Huang 2022)",
+        o.DomoSettings,
+        "fedaccord.methods.momentum:domo",
+    ),
+    MethodEntry(
+        "fedadc",
+        "the server's momentum inside the sites' steps (Ozfatura et al. 2021)",
+        o.FedAdcSettings,
+        "fedaccord.methods.momentum:fedadc",
+    ),
+    MethodEntry(
+        "mime",
+        "the server's gradient statistics as momentum in corrected local steps (Karimireddy et al. 2021)",
+        o.MimeSettings,
+        "fedaccord.methods.momentum:mime",
+    ),
+    MethodEntry(
+        "representation",
+        "the server's part of pfedmo alone: what its labelled samples give without any site",
+        o.RepresentationSettings,
+        "fedaccord.methods.momentum:representation",
     ),
     MethodEntry(
         "local",

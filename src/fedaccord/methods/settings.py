@@ -39,6 +39,10 @@ class AccordSettings(SharedModelSettings):
 class ClassicSettings(SharedModelSettings):
     """Settings of `fedavg`: as published, every site's softmax runs over all classes."""
 
+    loss: Literal["view", "squared"] = Field(
+        "view", description="what a site minimises: its view's likelihood, or the squared error of the scores"
+    )
+    weights: Literal["samples", "equal"] = Field("samples", description="how much each site that replies counts")
     softmax: Literal["view", "full"] = Field(
         "full", description="over which labels a site's softmax runs: those its view knows, or all"
     )

@@ -61,6 +61,26 @@ def cnn(input_shape: Sequence[int], classes: int) -> Network:
     return Network(nn.Sequential(*first, *second, nn.Flatten(), *dense), nn.Linear(512, classes))
 
 
+def cnn1d(input_shape: Sequence[int], classes: int) -> Network:
+    """Build a small CNN for signals: convolutions of 5 moments with 16 and 32 channels, a dense layer of 64.
+
+    Convolutions keep the length, and each is followed by a pool that halves it.
+    """
+    if len(input_shape) != 2:
+        raise ConfigError(
+            f"the model 'cnn1d' needs signals of shape (channels, moments), but the samples have shape "
+            f"{tuple(input_shape)}: use 'lenet5' for images, 'mlp' or 'linear' for features"
+        )
+    channels, length = input_shape
+    layers: list[nn.Module] = []
+    for inputs, outputs in pairwise((channels, 16, 32)):
+        window = min(2, length)  # a single moment cannot be halved
+        layers += [nn.Conv1d(inputs, outputs, 5, padding=2), nn.MaxPool1d(window), nn.ReLU()]
+        length //= window
+    dense = [nn.Linear(32 * length, 64), nn.ReLU()]
+    return Network(nn.Sequential(*layers, nn.Flatten(), *dense), nn.Linear(64, classes))
+
+
 def image_shape(model: str, input_shape: Sequence[int]) -> tuple[int, int, int]:
     """Return (channels, height, width), or raise ConfigError if the samples are not images."""
     if len(input_shape) != 3:

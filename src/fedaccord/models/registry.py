@@ -30,6 +30,9 @@ MODELS: dict[str, ModelEntry] = {
         ModelEntry("lenet5", f"{_CATALOGUE}:lenet5", "LeNet-5 with ReLU and max-pooling, for small images"),
         ModelEntry("cnn", f"{_CATALOGUE}:cnn", "two 5x5 convolutions (32, 64) and a dense layer of 512, for images"),
         ModelEntry(
+            "cnn1d", f"{_CATALOGUE}:cnn1d", "convolutions over time (16, 32) and a dense layer of 64, for signals"
+        ),
+        ModelEntry(
             "resnet8",
             f"{_RESNET}:resnet8",
             "residual network for a CPU: a block for each of `widths`, group norm, a 3x3 stem of stride 2",

@@ -237,8 +237,8 @@ def _beyond(results: Results, scale: Scale) -> list[Finding]:
     gap = paired(results.values(text_row(PLUS)), results.values(text_row(FOUND)))
     found = [Finding(f"{TEXTS}, n = {AT}: {PLUS} is at least 2 points ahead of {FOUND}", _holds(gap, 2), in_words(gap))]
     for n in scale.labels:
-        row = partial(text_row, labels=n, linear=True)
-        gaps = {name: paired(results.values(row(PLUS)), results.values(row(name))) for name in ("Single", FOUND, KNOWN)}
+        of = partial(text_row, labels=n, linear=True)
+        gaps = {name: paired(results.values(of(PLUS)), results.values(of(name))) for name in ("Single", FOUND, KNOWN)}
         found.append(_closest(f"{TEXTS}, linear, n = {n}: {PLUS} is ahead of Single, {FOUND} and {KNOWN}", gaps))
         rivals = (KNOWN, *CONTROLS[:2], *BASELINES)
         gaps = {name: paired(results.values(text_row(PLUS, n)), results.values(text_row(name, n))) for name in rivals}

@@ -69,7 +69,7 @@ class Settings:
             given |= self.pseudo
         if method["name"].startswith("fedmt"):
             given["lambda2"] = USUAL_WEIGHT
-        return given | method | self.own.get(name, {}) | changed
+        return {**given, **method, **self.own.get(name, {}), **changed}
 
 
 # fmt: off

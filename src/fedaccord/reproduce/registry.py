@@ -45,6 +45,11 @@ _ENTRIES = (
         "mixed-type labels: FedMT, its baselines and estimators on texts and images, and fedmt+",
         "fedaccord.reproduce.fedmt",
     ),
+    TableEntry(
+        "pfedmo",
+        "personalised momentum: pFedMo, nine baselines and the server's public data alone; splits, edge network",
+        "fedaccord.reproduce.pfedmo",
+    ),
 )
 TABLES: dict[str, TableEntry] = {entry.name: entry for entry in _ENTRIES}
 

@@ -30,6 +30,8 @@ def round_lines(record: RoundRecord, space: LabelSpace) -> list[dict[str, Any]]:
     ]  # fmt: skip
     seldom = {"joined": record.joined, "left": record.left, "warnings": record.warnings, "figures": record.figures}
     lines[0] |= {name: told for name, told in seldom.items() if told}
+    if record.simulated is not None:
+        lines[0]["simulated"] = round(record.simulated, 6)
     figures = record.evaluation
     if figures is None:
         return lines

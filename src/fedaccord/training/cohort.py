@@ -17,6 +17,7 @@ from torch import Tensor
 from fedaccord.labels.stacking import alike, stack_views
 from fedaccord.labels.views import View
 from fedaccord.messages.message import Message
+from fedaccord.messages.names import COMPUTED
 from fedaccord.models.stacked import StackedForward
 from fedaccord.training.local import rows_of_steps
 from fedaccord.training.objectives import Objective, Proximal, RowObjective, Sum
@@ -82,7 +83,8 @@ def train_together(
     losses = (_steps(cohort, each, forward) / torch.tensor([max(1, len(orders[at])) for at in ranked])).tolist()
     replies: dict[int, Message] = {}
     for at, work, stepper, loss in zip(ranked, cohort.works, steppers, losses, strict=True):
-        replies[at] = Message(numbers={"loss": loss})
+        computed = stepper.looks * sum(map(len, orders[at]))
+        replies[at] = Message(numbers={"loss": loss, COMPUTED: computed})
         objective.finish(work, replies[at])
         stepper.finish(work, replies[at])
     return [replies[at] for at in range(len(works))]

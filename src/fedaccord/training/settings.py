@@ -18,6 +18,9 @@ class TrainingSettings(BaseModel):
     rounds: Count = Field(50, description="communication rounds")
     epochs: Count | None = Field(None, description="passes over a site's data in each round; 1 if no steps are given")
     steps: Count | None = Field(None, description="mini-batch steps of a site in each round, instead of epochs")
+    iterations: Count | None = Field(
+        None, description="mini-batch steps of a site in the whole run, instead of rounds; a multiple of steps"
+    )
     batch: Count = Field(32, description="samples in a mini-batch")
     lr: float = Field(0.05, gt=0, le=1000, description="learning rate of the sites")
     momentum: float = Field(0.9, ge=0, lt=1, description="momentum of the sites' SGD, fresh in every round")
@@ -51,6 +54,24 @@ class TrainingSettings(BaseModel):
         steps = cls.model_fields["steps"].default
         epochs = cls.model_fields["epochs"].default or 1
         return {**given, "steps": steps, "epochs": epochs if steps is None else None}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _rounds_of_iterations(cls, given: Any) -> Any:
+        total = given.get("iterations") if isinstance(given, dict) else None
+        if not isinstance(total, int) or total < 1:
+            return given  # a wrong value is told by the field's own check
+        steps = given.get("steps")
+        if steps is None and given.get("epochs") is None:
+            steps = cls.model_fields["steps"].default
+        if not isinstance(steps, int) or steps < 1:
+            raise ValueError("iterations counts steps, so give the steps of a round as well, and no epochs")
+        if total % steps:
+            raise ValueError(f"iterations is {total}, which {steps} steps in each round do not come out at")
+        rounds = total // steps
+        if given.get("rounds", rounds) != rounds:
+            raise ValueError(f"{total} iterations in rounds of {steps} steps are {rounds} rounds; leave out rounds")
+        return {**given, "rounds": rounds}
 
     @model_validator(mode="after")
     def _steps_or_epochs(self) -> TrainingSettings:
