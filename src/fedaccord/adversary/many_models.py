@@ -62,7 +62,11 @@ class Models:
 
     def logits_of(self, model: Tensor, x: Tensor) -> Tensor:
         """Return the logits of one model, whatever its architecture; batch norm uses the statistics it carries."""
-        named = {slot.name: model[slot.start : slot.stop].view(slot.shape) for slot in self.layout.slots}
+        fixed = model.detach()  # batch norm cannot be differentiated by its statistics
+        named = {
+            slot.name: (model if slot.trainable else fixed)[slot.start : slot.stop].view(slot.shape)
+            for slot in self.layout.slots
+        }
         return torch.func.functional_call(self.network.eval(), named, (x,))
 
     def _named(self, name: str) -> Tensor:
