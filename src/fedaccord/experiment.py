@@ -378,6 +378,8 @@ def _summary(
         "dropped": len(server.dropped),
         "dropped_replies": [drop.account() for drop in server.dropped],
         "warnings": [*server.warnings, *([] if played.replies or server.recipe.needs_labelled else [UNTRAINED])],
+        **({"fairness": experiment.fairness.model_dump()} if experiment.fairness is not None else {}),
+        **({"hostile": list(server.hostile)} if server.hostile else {}),
         "set_sizes": {name: site["set_size"] for name, site in account["sites"].items() if "set_size" in site},
         "model_sha256": model_digest(server.state.model),
         "settings": experiment.method,

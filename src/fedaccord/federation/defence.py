@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 START = 0.5  # the confidence in a site of which nothing is known
 RUNNING = "running score"  # in the method's state, with a site's name behind it
 CONFIDENCE = "confidence"  # in the method's state and among a round's figures, with a site's name behind it
-SCORE, EXCLUDED = "score", "excluded"  # among a round's figures, with a site's name behind it
+SCORE, EXCLUDED = "score", "excluded"  # among a round's figures, with a site's name behind it; alone: the share
 FALSE_EXCLUSIONS, FOUND = "false_exclusions", "hostile_excluded"  # of a study: shares of honest and hostile sites
 
 
@@ -145,6 +145,7 @@ class Defence:
             figures |= {f"{SCORE}/{site}": score, f"{EXCLUDED}/{site}": float(out)}
             if self.uses_confidence:
                 figures[f"{CONFIDENCE}/{site}"] = float(numbers[f"{CONFIDENCE}/{site}"])
+        figures[EXCLUDED] = float(excluded.double().mean())
         # Who is hostile is known where a study chose them; elsewhere nobody can count what was wrong.
         if server.recipe.attack is not None:
             truth = torch.tensor([site in server.hostile for site in sites])

@@ -50,6 +50,8 @@ class Summary(BaseModel):
     model_sha256: str = ""
     workers: int = 0
     settings: dict[str, Any] = {}
+    fairness: dict[str, Any] = {}  # the group and the label in question
+    hostile: list[str] = []  # of a study: the sites that attacked
 
 
 class Site(BaseModel):
