@@ -14,7 +14,17 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from fedaccord.config_errors import sentence
-from fedaccord.data.declarations import Count, Features, Partition, PerClass, Section, SiteSection, check_stay
+from fedaccord.data.declarations import (
+    Count,
+    Fairness,
+    Features,
+    Partition,
+    PerClass,
+    Section,
+    Sensitive,
+    SiteSection,
+    check_stay,
+)
 from fedaccord.data.registry import check_dataset, locate
 from fedaccord.errors import ConfigError, UserError, did_you_mean
 from fedaccord.federation.declarations import NetworkSection
@@ -66,6 +76,7 @@ class Data(Section):
         "auto",
         description="scale features by each site's training part, or by all sites' moments; auto: site, images none",
     )
+    sensitive: Sensitive | None = Field(None, description="the sensitive attribute, for `check` and [fairness]")
     joins: dict[str, Count] = Field(default_factory=dict, description="the round from which a site takes part, by name")
     leaves: dict[str, Count] = Field(default_factory=dict, description="the round from which a site is gone, by name")
 
@@ -158,6 +169,7 @@ class Experiment(Section):
     sites: list[SiteSection] | None = Field(None, min_length=1)
     features: Features = Field(default_factory=Features)
     server: ServerSection = Field(default_factory=ServerSection)
+    fairness: Fairness | None = None
     model: Model = Field(default_factory=Model)
     method: dict[str, Any] = Field(default_factory=dict)
     stop: Stop = Field(default_factory=Stop)
@@ -210,7 +222,7 @@ class Experiment(Section):
         early = "metric" if self.stop.metric is not None else "seconds" if self.stop.seconds is not None else ""
         if early and self.method.get("tuning") == "balance":
             raise ValueError(
-                f"stop.{early} may end the run before its last round, after which alone method.tuning = \"balance\" "
+                f'stop.{early} may end the run before its last round, after which alone method.tuning = "balance" '
                 "works; leave one of them out"
             )
         return self

@@ -15,10 +15,12 @@ from typing import Any
 import torch
 
 from fedaccord import __version__
+from fedaccord.adversary.choice import hostile_sites
 from fedaccord.config import Experiment, load_experiment, to_toml, with_paths_from
 from fedaccord.data.dataset import load_dataset
 from fedaccord.data.own_files import read_own_files
 from fedaccord.data.registry import locate
+from fedaccord.data.sensitive import Target, find_target, with_groups
 from fedaccord.data.site_data import SiteData
 from fedaccord.data.sites import FederationData, pool_sites, split_dataset
 from fedaccord.engines.embedded import EmbeddedEngine
@@ -63,15 +65,19 @@ def read_federation(experiment: Experiment, base: Path) -> FederationData:
     test_file = None if experiment.server.test is None else locate(experiment.server.test, base)
     asked = experiment.server.labelled
     labelled = locate(asked, base) if isinstance(asked, str) else asked
+    as_input = experiment.fairness is not None and experiment.fairness.input
     if experiment.sites is not None:
         return read_own_files(
             experiment.sites, experiment.features, base, experiment.labels.classes, test_file,
-            experiment.server.label, experiment.seed, labelled if isinstance(labelled, Path) else None,
+            experiment.server.label, experiment.seed, labelled if isinstance(labelled, Path) else None, as_input,
         )  # fmt: skip
     data = experiment.data
     assert data is not None
+    dataset = load_dataset(data.dataset, base)
+    if data.sensitive is not None:
+        dataset = with_groups(dataset, data.sensitive, experiment.seed, as_input)
     return split_dataset(
-        load_dataset(data.dataset, base),
+        dataset,
         data.partition.model_dump(exclude_none=True),
         data.view,
         data.views,
@@ -277,12 +283,26 @@ def _server(experiment: Experiment, data: FederationData, engine: Engine, run: s
         labelled=data.labelled,
         deadline=experiment.run.deadline,
         stays=_stays(experiment, data),
+        target=_target(experiment, data),
+        test_groups=data.test_groups,
+        hostile=_hostile(experiment, data),
     )
 
 
 def _network(experiment: Experiment, data: FederationData) -> Network:
     model, settings = _model(experiment, data), experiment.settings.model_dump()
     return build_network(model, len(data.space), experiment.method_name, settings, experiment.seed)
+
+
+def _target(experiment: Experiment, data: FederationData) -> Target | None:
+    asked = experiment.fairness
+    return None if asked is None else find_target(data.groups, data.space.names, asked.group, asked.label, data.block)
+
+
+def _hostile(experiment: Experiment, data: FederationData) -> tuple[str, ...]:
+    """Return the sites that a study makes hostile."""
+    attack = getattr(experiment.settings, "attack", None)
+    return () if attack is None else hostile_sites(attack.sites, list(data.sites), experiment.seed)
 
 
 def _stays(experiment: Experiment, data: FederationData) -> dict[str, Stay]:
@@ -327,9 +347,11 @@ def describe_host(
     experiment: Experiment, data: FederationData, sites: Mapping[str, SiteData] | None = None
 ) -> HostSpec:
     """Describe the sites' side of an experiment, for all its sites or for these."""
+    target = _target(experiment, data)
     return host_spec(
         data.sites if sites is None else sites, data.space, _model(experiment, data), experiment.method_name,
         experiment.settings, experiment.seed, experiment.run.device,
+        target=None if target is None else target.describe(), hostile=_hostile(experiment, data),
     )  # fmt: skip
 
 
@@ -378,6 +400,8 @@ def _summary(
         "dropped": len(server.dropped),
         "dropped_replies": [drop.account() for drop in server.dropped],
         "warnings": [*server.warnings, *([] if played.replies or server.recipe.needs_labelled else [UNTRAINED])],
+        **({"fairness": experiment.fairness.model_dump()} if experiment.fairness is not None else {}),
+        **({"hostile": list(server.hostile)} if server.hostile else {}),
         "set_sizes": {name: site["set_size"] for name, site in account["sites"].items() if "set_size" in site},
         "model_sha256": model_digest(server.state.model),
         "settings": experiment.method,

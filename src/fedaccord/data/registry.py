@@ -20,6 +20,7 @@ class DatasetEntry:
     summary: str
     files: tuple[str, ...] = ()
     labels: tuple[str, ...] = ()  # names of its classes, where its files have none
+    people: bool = False  # a table of people with sensitive columns, which `data.people` reads
 
 
 _ENTRIES = (
@@ -49,6 +50,36 @@ _ENTRIES = (
         "10,299 windows of 9 motion signals over 64 moments, 6 activities, 30 subjects (`subject`)",
         ("uci_har/uci_har_signals_30subjects.npz",),
         ("walking", "walking upstairs", "walking downstairs", "sitting", "standing", "lying"),
+    ),
+    DatasetEntry(
+        "compas",
+        "6,172 defendants, 8 features, risk Low, Medium or High; sensitive: race, sex",
+        ("compas/compas-scores-two-years.csv.gz",),
+        people=True,
+    ),
+    DatasetEntry(
+        "compas_binary",
+        "the same defendants, risk Low or Higher",
+        ("compas/compas-scores-two-years.csv.gz",),
+        people=True,
+    ),
+    DatasetEntry(
+        "student",
+        "2,392 students, 11 features without GPA, grades A to F; sensitive: Ethnicity, Gender",
+        ("students/Student_performance_data.csv",),
+        people=True,
+    ),
+    DatasetEntry(
+        "student_gpa",
+        "the same students, with GPA, which all but tells the grade",
+        ("students/Student_performance_data.csv",),
+        people=True,
+    ),
+    DatasetEntry(
+        "adult",
+        "48,842 adults of the 1994 census, 26 features, income at most or above 50K; sensitive: sex, race",
+        ("tabular_fairness/adult.data.gz", "tabular_fairness/adult.test.gz"),
+        people=True,
     ),
 )
 DATASETS: dict[str, DatasetEntry] = {entry.name: entry for entry in _ENTRIES}

@@ -60,6 +60,8 @@ class FederationData:
     features: FeaturePlan | None = None  # how tables became features
     gaps: dict[str, dict[str, int]] = field(default_factory=dict)  # missing cells by site and column
     groups: list[str] = field(default_factory=list)  # of the sensitive attribute
+    block: int | None = None  # the first of the features that are candidate groups; None: they are no features
+    test_groups: tuple[Tensor, Tensor] | None = None  # candidate and true groups of the server's test samples
     moments: dict[str, Moments] = field(default_factory=dict)  # by which sites' samples were scaled
     brightest: int = BRIGHTEST  # the value of a white pixel
     flaws: list[Flaw] = field(default_factory=list)
@@ -116,7 +118,10 @@ def split_dataset(
     uses_clean = any(getattr(v, "generate", None) == "instance" for v in wanted)
     predictions = clean(replace(dataset, train=rows)) if uses_clean and clean else None
 
-    result = FederationData(space, {}, dataset.shape, notes=list(parts.notes), brightest=dataset.brightest)
+    result = FederationData(
+        space, {}, dataset.shape, notes=list(parts.notes), brightest=dataset.brightest, groups=list(dataset.groups),
+        block=dataset.block,
+    )  # fmt: skip
     if samples is not None and samples > len(rows):
         result.notes.append(f"data.samples asks for {samples}, but there are {len(rows)}; all are used")
     moments: list[Moments] = []
@@ -133,11 +138,13 @@ def split_dataset(
         if not len(seen.x):
             result.sound()  # a view that is wrong is the reason why it leaves out all samples
         observed[name] = seen
-    common = _common_moments(observed, test, seed) if standardise == "federation" else None
+    block = dataset.block
+    common = _common_moments(observed, test, seed, block) if standardise == "federation" else None
     for name, seen in observed.items():
         if seen.left_out:
             result.notes.append(f"site '{name}' leaves out {seen.left_out} samples of classes it does not know")
-        result.add(_site(name, seen, test, derive(seed, "test", name), scaled, moments, common=common), test)
+        site = _site(name, seen, test, derive(seed, "test", name), scaled, moments, common=common, block=block)
+        result.add(site, test)
     result.moments = dict(zip(site_names, moments, strict=False))  # none at all where nothing was scaled
     used = parts.report(_classes(rows, dataset), space.names)
     if rows.y is None:
@@ -153,22 +160,23 @@ def split_dataset(
         result.notes.append(f"the server holds {len(taught)} labelled samples, which no site has")
     elif isinstance(labelled, Path):
         with result.noting():
-            result.labelled = read_server_file(
-                labelled, result.input_shape, result.space, moments, "server.labelled"
-            )
+            result.labelled = read_server_file(labelled, result.input_shape, result.space, moments, "server.labelled")
     if test_file is not None:
         with result.noting():
             result.test = read_server_file(test_file, result.input_shape, result.space, moments, "server.test")
             result.test_source = f"the server's own test file, {test_file.name}"
     else:
-        result.test, result.test_source = _server_test(dataset, result.sites, test_samples, seed, scaled, moments)
+        _server_test(result, dataset, test_samples, seed, scaled, moments)
     if test_samples is not None and (test_file is not None or dataset.test is None or dataset.test.y is None):
         result.notes.append("data.test_samples is not used: the test is not the published part of the data set")
     return result
 
 
 def read_sites(
-    files: Mapping[str, tuple[Path, AnyView, float]], classes: Sequence[str] | None, test_file: Path | None, seed: int,
+    files: Mapping[str, tuple[Path, AnyView, float]],
+    classes: Sequence[str] | None,
+    test_file: Path | None,
+    seed: int,
     labelled: Path | None = None,
 ) -> FederationData:
     """Read sites that bring their own .npz files; each is scaled by its own training part.
@@ -205,9 +213,7 @@ def read_sites(
             result.test_source = f"the server's own test file, {test_file.name}"
     if labelled is not None:
         with result.noting():
-            result.labelled = read_server_file(
-                labelled, result.input_shape, result.space, moments, "server.labelled"
-            )
+            result.labelled = read_server_file(labelled, result.input_shape, result.space, moments, "server.labelled")
     return result
 
 
@@ -234,7 +240,7 @@ def pool_sites(name: str, sites: Mapping[str, SiteData], space: LabelSpace, labe
 
 def _site(
     name: str, seen: Annotated, test: float, seed: int, scaled: bool, moments: list[Moments],
-    held: Annotated | None = None, common: Moments | None = None,
+    held: Annotated | None = None, common: Moments | None = None, block: int | None = None,
 ) -> SiteData:  # fmt: skip
     """Set a test share aside, or take the one `held` already, and scale both by the moments of what is left.
 
@@ -246,14 +252,14 @@ def _site(
         left = f": all {seen.left_out} are of classes that it does not know (it knows {known})" if seen.left_out else ""
         raise DataError(f"site '{name}' has no samples{left}")
     test_rows, train_rows = _test_and_train_rows(n, test if held is None else 0.0, seed)
-    fitted = (common or fit_moments(seen.x[train_rows])) if scaled else None
+    fitted = (common or fit_moments(seen.x[train_rows], block)) if scaled else None
     if fitted is not None:
         moments.append(fitted)
 
     def part(of: Annotated, rows: Array) -> Samples:
         index = torch.from_numpy(rows)
-        truth = None if of.truth is None else of.truth[index]
-        return Samples(torch.from_numpy(apply_moments(of.x[rows], fitted)), of.target[index], truth)
+        known = (None if values is None else values[index] for values in (of.truth, of.groups, of.group))
+        return Samples(torch.from_numpy(apply_moments(of.x[rows], fitted)), of.target[index], *known)
 
     judged = part(seen, test_rows) if held is None else part(held, np.arange(len(held.x)))
     return SiteData(name, seen.view, part(seen, train_rows), judged)
@@ -266,10 +272,10 @@ def _test_and_train_rows(n: int, test: float, seed: int) -> tuple[Array, Array]:
     return np.sort(order[:share]), np.sort(order[share:])
 
 
-def _common_moments(observed: Mapping[str, Annotated], test: float, seed: int) -> Moments:
+def _common_moments(observed: Mapping[str, Annotated], test: float, seed: int, block: int | None) -> Moments:
     """Return the moments of all sites' training rows together, from each site's own."""
     train = {n: _test_and_train_rows(len(seen.x), test, derive(seed, "test", n))[1] for n, seen in observed.items()}
-    return pool_moments([fit_moments(seen.x[train[name]]) for name, seen in observed.items()])
+    return pool_moments([fit_moments(seen.x[train[name]], block) for name, seen in observed.items()])
 
 
 def _parts(dataset: Dataset, rows: Rows, partition: Mapping[str, Any], seed: int) -> Partition:
@@ -359,19 +365,28 @@ def _site_names(parts: Partition, names: Sequence[str] | None) -> list[str]:
 
 
 def _server_test(
-    dataset: Dataset, sites: Mapping[str, SiteData], most: int | None, seed: int, scaled: bool,
-    moments: Sequence[Moments],
-) -> tuple[tuple[Tensor, Tensor] | None, str]:  # fmt: skip
+    result: FederationData, dataset: Dataset, most: int | None, seed: int, scaled: bool, moments: Sequence[Moments]
+) -> None:
+    """Give the server its test: the published part, or else what all sites' own test parts come to."""
     if dataset.test is not None and dataset.test.y is not None:
         rows = _draw(dataset.test, most, derive(seed, "test samples"))
         x = apply_moments(rows.x, pool_moments(moments) if scaled else None)
         assert rows.y is not None
-        return (torch.from_numpy(x), torch.from_numpy(rows.y)), f"the published test part of {dataset.name}"
-    known = [site.test for site in sites.values() if site.test.truth is not None and len(site.test)]
+        result.test = torch.from_numpy(x), torch.from_numpy(rows.y)
+        result.test_source = f"the published test part of {dataset.name}"
+        if rows.groups is not None and rows.group is not None:
+            result.test_groups = torch.from_numpy(rows.groups), torch.from_numpy(rows.group)
+        return
+    known = [site.test for site in result.sites.values() if site.test.truth is not None and len(site.test)]
     if not known:
-        return None, "no true classes are known for a test, so there are no global figures"
-    pooled = torch.cat([part.x for part in known]), torch.cat([part.truth for part in known if part.truth is not None])
-    return pooled, POOLED_TEST
+        result.test_source = "no true classes are known for a test, so there are no global figures"
+        return
+    result.test = torch.cat([p.x for p in known]), torch.cat([p.truth for p in known if p.truth is not None])
+    result.test_source = POOLED_TEST
+    sets = [p.group for p in known if p.group is not None]
+    true = [p.group_truth for p in known if p.group_truth is not None]
+    if len(sets) == len(true) == len(known):
+        result.test_groups = torch.cat(sets), torch.cat(true)
 
 
 def _histogram(sites: Mapping[str, SiteData], space: LabelSpace) -> dict[str, dict[str, int]] | None:

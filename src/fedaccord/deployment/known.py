@@ -45,6 +45,7 @@ def write_known(folder: Path, data: FederationData) -> None:
         "notes": data.notes,
         "features": None if data.features is None else data.features.model_dump(mode="json"),
         "groups": data.groups,
+        "block": data.block,
         "moments": None if moments is None else {name: part.tolist() for name, part in vars(moments).items()},
         "brightest": data.brightest,
     }
@@ -67,7 +68,7 @@ def read_known(folder: Path) -> FederationData:
             labelled=(tensors["labelled/x"], tensors["labelled/y"]) if "labelled/x" in tensors else None,
             unlabelled=tensors.get("unlabelled"), test_source=told["test_source"], notes=told["notes"],
             features=None if told["features"] is None else FeaturePlan.model_validate(told["features"]),
-            groups=told["groups"], moments=moments, brightest=told["brightest"],
+            groups=told["groups"], block=told.get("block"), moments=moments, brightest=told["brightest"],
         )  # fmt: skip
     except OSError as error:
         name = Path(error.filename).name

@@ -73,6 +73,8 @@ def write_deployment(
     """Write a deployment of an experiment whose data can be read here; returns the sites' folders."""
     if isinstance(experiment.settings, PooledSettings):
         raise ConfigError("method.name: 'pooled' moves all samples to one place, so it cannot be deployed")
+    if getattr(experiment.settings, "attack", None) is not None:
+        raise ConfigError("method.attack makes sites hostile in a study, so it cannot be deployed")
     if folder.exists() and any(folder.iterdir()):
         raise FolderTakenError(f"the folder '{folder}' is not empty; give another one")
     experiment = experiment.model_copy(update={"run": experiment.run.model_copy(update={"engine": "flower"})})
@@ -102,9 +104,9 @@ def write_own_data(experiment: Experiment, base: Path, folder: Path, site: str) 
     alone = experiment.model_copy(update=update)
     data = load_data(alone, base)
     host = site_spec(describe_host(alone, data), data.sites[site])
-    for key in ("model", "method", "settings", "seed", "labels"):
-        if json.loads(json.dumps(host.spec[key])) != written.spec[key]:
-            what = f"{key} is {host.spec[key]} here and {written.spec[key]} in '{folder}'"
+    for key in ("model", "method", "settings", "seed", "labels", "target"):
+        if json.loads(json.dumps(host.spec[key])) != written.spec.get(key):
+            what = f"{key} is {host.spec[key]} here and {written.spec.get(key)} in '{folder}'"
             raise ConfigError(f"the experiment or the features differ from those the folder was written for: {what}")
     write_site_folder(folder, site, host, written.deployment, written.version, written.code)
 

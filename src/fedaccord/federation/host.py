@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
 
+from fedaccord.data.sensitive import Target
 from fedaccord.data.site_data import SiteData
 from fedaccord.engines.engine import Answer, Job
 from fedaccord.errors import FedAccordError
+from fedaccord.evaluation.groups import fairness_figures
 from fedaccord.evaluation.metrics import disambiguation, finite, site_metrics
 from fedaccord.evaluation.predict import predict_logits
 from fedaccord.federation.recipe import Recipe, SiteTask
@@ -39,8 +41,13 @@ PRIOR = "prior"
 class SiteHost:
     """Serves sites from their data and their memory; nothing of one site is visible to another."""
 
-    def __init__(self, sites: Mapping[SiteId, SiteData], network: Network, recipe: Recipe, seed: int) -> None:
-        self.sites, self.network, self.recipe, self.seed = sites, network, recipe, seed
+    def __init__(
+        self, sites: Mapping[SiteId, SiteData], network: Network, recipe: Recipe, seed: int,
+        target: Target | None = None, hostile: Collection[SiteId] = (),
+    ) -> None:  # fmt: skip
+        self.network, self.recipe, self.seed, self.target = network, recipe, seed, target
+        attack = recipe.attack
+        self.sites = {n: attack.poison(s, target) if attack and n in hostile else s for n, s in sites.items()}
         self.layout = Layout.of(network)
         self.device = next(iter(network.parameters())).device
         # Convolutions on a CPU are faster this way, and names and values are the same.
@@ -163,11 +170,23 @@ class SiteHost:
             view, model, truth = Exact(LabelSpace(view.answers)), with_own_head(work.model, head), None
         logits = predict_logits(model, test.x).cpu()
         metrics, counts = site_metrics(view, logits, test.target.cpu(), truth)
+        if not head:
+            metrics |= self._treatment(work.site, view, logits)
         if isinstance(view, Candidates) and train.truth is not None:
             metrics |= disambiguation(view, predict_logits(work.model, train.x), train.target, train.truth)
         cut = len(FIGURES) + 1
         told = {name[cut:]: value for name, value in work.memory.numbers.items() if name.startswith(f"{FIGURES}/")}
         return Message({"confusion": counts}, {**finite(metrics), **finite(told), "samples": len(test)})
+
+    def _treatment(self, site: SiteData, view: View, logits: Tensor) -> dict[str, float]:
+        """Return how the site's model treats the target group, where classes and groups of its test part are known."""
+        of, test = self.target, site.test
+        truth = test.target if isinstance(view, Exact) else test.truth
+        if of is None or test.group is None or truth is None:
+            return {}
+        true = None if test.group_truth is None else test.group_truth.cpu()
+        predicted = view.adjusted(logits).argmax(-1)
+        return fairness_figures(predicted, truth.cpu(), test.group.cpu(), true, of.group, of.label)
 
     def _use_prior(self, work: LocalWork) -> Tensor | None:
         """Estimate the site's prior with the model as it is and put it into the view; None for a site without one."""
@@ -264,4 +283,6 @@ def site_tensors(sites: Mapping[SiteId, SiteData]) -> dict[str, Tensor]:
                 tensors[f"{name}/{part}/truth"] = samples.truth
             if samples.group is not None:
                 tensors[f"{name}/{part}/group"] = samples.group
+            if samples.group_truth is not None:
+                tensors[f"{name}/{part}/group_truth"] = samples.group_truth
     return tensors

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from fedaccord.aggregation.replies import Aggregator, Replies
+from fedaccord.federation.attack import Attack
 from fedaccord.federation.sharing import SHARE_ALL, Sharing
 from fedaccord.messages.checks import TensorSpec
 from fedaccord.messages.message import Message
@@ -36,7 +37,8 @@ class Recipe:
     prepare: tuple[ServerStep, ...] = ()
     brief: Callable[[Server, SiteCard], Message] | None = None  # what one site is told beside the shared model
     extras: Callable[[Server, SiteCard], Mapping[str, TensorSpec]] | None = None  # what it must send beside it
-    defence: Callable[[Server, Replies], Replies] | None = None
+    attack: Attack | None = None  # what some sites do to the others, in studies
+    defence: Callable[[Server, Replies], Replies] | None = None  # which replies count
     weigh: Callable[[Server, Replies], Replies] | None = None  # other weights than sample counts, after the defence
     refine: tuple[ServerStep, ...] = ()
     tasks: Mapping[str, SiteTask] = field(default_factory=dict)  # further questions a step may ask the sites

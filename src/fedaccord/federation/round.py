@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from torch import Tensor
 
 from fedaccord.engines.network import SimulatedNetwork
+from fedaccord.evaluation.groups import fairness_figures
 from fedaccord.evaluation.metrics import Metrics, class_metrics, finite, summarise_sites
 from fedaccord.evaluation.predict import predict_logits
 from fedaccord.federation import streaming
@@ -120,7 +121,11 @@ def evaluate(server: Server) -> Evaluation:
     result = Evaluation()
     if server.test is not None and server.is_whole:
         x, truth = server.test
-        metrics, result.confusion = class_metrics(predict_logits(server.load_network(), x), truth)
+        logits = predict_logits(server.load_network(), x)
+        metrics, result.confusion = class_metrics(logits, truth)
+        if server.target is not None and server.test_groups is not None:
+            of = server.target
+            metrics |= fairness_figures(logits.argmax(-1), truth, *server.test_groups, of.group, of.label, of.groups)
         result.global_ = finite(metrics)
     tensors = server.tensors
     briefs = {site: server.brief(site, tensors) for site in server.members() if site != POOL}

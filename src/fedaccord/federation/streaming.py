@@ -28,7 +28,7 @@ _PART = 64  # sites asked at a time, where the engine does not say
 def can_stream(server: Server) -> bool:
     """Say whether the recipe needs no more of a reply than its place in a mean."""
     recipe = server.recipe
-    others = recipe.refine or recipe.defence or recipe.weigh or recipe.extras
+    others = recipe.refine or recipe.attack or recipe.defence or recipe.weigh or recipe.extras
     return recipe.aggregator in (mean, per_label) and not others
 
 

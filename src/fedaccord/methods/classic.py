@@ -10,7 +10,9 @@ from dataclasses import replace
 from fedaccord.aggregation.mean import mean, per_label, with_pooled_batch_norm, with_server_step
 from fedaccord.aggregation.replies import Aggregator
 from fedaccord.aggregation.robust import RobustAggregation, Rule
+from fedaccord.federation.attack import Attack
 from fedaccord.federation.correspondences import equal_weights
+from fedaccord.federation.defence import Defence
 from fedaccord.federation.recipe import Recipe
 from fedaccord.federation.refusing import RefuseViews
 from fedaccord.federation.robustness import RobustnessWatch
@@ -83,10 +85,12 @@ def held_near(mu: float, loss: str = "view") -> Objective:
 def combining(recipe: Recipe, settings: SharedModelSettings, rows_of_owners: bool = False) -> Recipe:
     """Return the recipe with the aggregator that the settings ask for; a robust one is watched over.
 
-    With `rows_of_owners` a head row is combined over the sites that inform its label.
+    With `rows_of_owners` a head row is combined over the sites that inform its label. An attack and a defence that the
+    settings ask for fill the slots of these names.
     """
     if getattr(settings, "weights", "samples") == "equal":
         recipe = replace(recipe, weigh=equal_weights)
+    recipe = contested(recipe, settings)
     if settings.aggregation == "mean":
         return replace(recipe, aggregator=batch_norm(per_label if rows_of_owners else mean, settings))
     rule = Rule(settings.aggregation, settings.hostile)
@@ -94,6 +98,17 @@ def combining(recipe: Recipe, settings: SharedModelSettings, rows_of_owners: boo
     watch = RobustnessWatch(robust)
     refine = (watch.warn_of_thin_rows, *recipe.refine)
     return replace(recipe, aggregator=robust, ready=(*recipe.ready, watch.refuse_too_few), refine=refine)
+
+
+def contested(recipe: Recipe, settings: SharedModelSettings) -> Recipe:
+    """Return the recipe with the attack and the defence that the settings ask for."""
+    if settings.attack is not None:
+        attack = Attack(settings.attack.kind, settings.attack.ratio, settings.attack.strength)
+        recipe = replace(recipe, attack=attack, ready=(*recipe.ready, attack.refuse))
+    if settings.defence is not None:
+        defence = Defence(settings.defence)
+        recipe = replace(recipe, defence=defence, ready=(*recipe.ready, defence.refuse))
+    return recipe
 
 
 def with_controls(recipe: Recipe, rows_of_owners: bool = False) -> Recipe:

@@ -108,6 +108,12 @@ _ENTRIES = (
         "fedaccord.methods.partial_baselines:fed_uniform",
     ),
     MethodEntry(
+        "fed-clpl",
+        "candidate sets: federated averaging with the convex loss CLPL (Cour et al. 2011), as in FairFedPAPL",
+        p.FedClplSettings,
+        "fedaccord.methods.partial_baselines:fed_clpl",
+    ),
+    MethodEntry(
         "fedpll-la-approx",
         "candidate sets: augmentation and gradient alignment; our approximation of FedPLL_LAAR, not a reproduction",
         p.LaApproxSettings,

@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from fedaccord.adversary.settings import AttackSettings, DefenceSettings
 from fedaccord.methods.loss_settings import AnyLossSettings
 from fedaccord.training.settings import Count, TrainingSettings
 
@@ -18,6 +19,10 @@ class SharedModelSettings(TrainingSettings):
     )
     hostile: int | float = Field(
         0.2, description="sites taken to be hostile: a share below 0.5, rounded down to at least one, or a whole number"
+    )
+    attack: AttackSettings | None = Field(None, description="let some sites be hostile, for studies (docs/fairness.md)")
+    defence: DefenceSettings | None = Field(
+        None, description="leave sites out that push a group towards a label (docs/fairness.md)"
     )
 
     @field_validator("hostile")

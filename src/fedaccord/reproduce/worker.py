@@ -31,10 +31,14 @@ def run_cell(table: dict[str, Any]) -> Result:
     start = time.perf_counter()
     data = load_federation(experiment, Path(os.environ.get("FEDACCORD_DATA", ".")))
     best, curve, last, loss, simulated = Best(), [], scopes(None), None, 0.0
+    steps = []  # what the server's own steps measured, without what concerns single sites
     with open_server(experiment, data) as server:
         for record in play(experiment, server):
             loss = record.loss if record.loss is not None else loss
             simulated += record.simulated or 0.0
+            told = {name: value for name, value in record.figures.items() if "/" not in name}
+            if told:
+                steps.append({"round": record.round, **told})
             if record.evaluation is not None:
                 last = scopes(record.evaluation)
                 best.look(record.round, last)
@@ -48,6 +52,7 @@ def run_cell(table: dict[str, Any]) -> Result:
         "best": best.account(),
         "curve": curve,
         "loss": loss,
+        "steps": steps,
         "dropped": dropped,
         "seconds": round(time.perf_counter() - start, 2),
     }

@@ -61,6 +61,8 @@ class Summary(BaseModel):
     workers: int = 0
     settings: dict[str, Any] = {}
     simulated: Simulated | None = None
+    fairness: dict[str, Any] = {}  # the group and the label in question
+    hostile: list[str] = []  # of a study: the sites that attacked
 
 
 class Site(BaseModel):

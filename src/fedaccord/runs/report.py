@@ -9,6 +9,7 @@ from pathlib import Path
 from fedaccord.federation.membership import ALWAYS, Stay
 from fedaccord.federation.traffic import added
 from fedaccord.runs import page as parts
+from fedaccord.runs import report_fairness as fairness
 from fedaccord.runs import report_figures as draw
 from fedaccord.runs import report_mixed as mixed
 from fedaccord.runs.page import Figure, Html, counted, decimal, listed, percent, remark, section, table, text
@@ -26,6 +27,7 @@ def write_report(folder: Path, alone: Path | None = None) -> Path:
     run, figures = read_run(Path(folder)), dict[str, Figure]()
     gains = [] if alone is None else [_gains(run, read_summary(Path(alone)))]
     body = [_headline(run), *gains, _curves(run, figures), _sites(run), _classes(run), _confusion(run, figures),
+            fairness.exclusions(run, figures), fairness.treatment(run, figures),
             _coverage(run), _absent(run), _correspondences(run, figures),
             mixed.found_correspondences(run, figures), mixed.confidence(run, figures), _dropped(run), _time(run),
             _network(run), _bytes(run), _settings(run)]  # fmt: skip
