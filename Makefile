@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 
-.PHONY: demo test lint parity bench clean
+.PHONY: demo test lint parity bench bench-peers clean
 
 demo: $(VENV)/.runs
 	$(BIN)/fedaccord demo
@@ -21,6 +21,20 @@ parity: $(VENV)/.tests
 bench: $(VENV)/.tests
 	$(BIN)/python benchmarks/engine.py --rounds 15
 
+# Other frameworks, each in an environment of its own (about 6 GB in all), and FedAccord on the same work.
+PEERS      ?= .peers
+PEER_NAMES := pfl fedlab fluke flower
+
+bench-peers: $(VENV)/.tests $(PEER_NAMES:%=$(PEERS)/%/.made)
+	$(BIN)/python benchmarks/peers/run.py --environments $(PEERS) --out benchmarks/results/peers.md
+
+# torch goes first, so that nothing pulls in another build of it.
+$(PEERS)/%/.made: benchmarks/peers/requirements/%.txt
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check 'torch>=2.6,<2.14' numpy
+	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check 'torch>=2.6,<2.14' -r $<
+	@touch $@
+
 $(BIN)/python:
 	$(PYTHON) -c 'import sys; sys.exit("FedAccord needs Python 3.11 or newer; this is " + sys.version.split()[0] + ". Try: make PYTHON=python3.11") if sys.version_info < (3, 11) else None'
 	$(PYTHON) -m venv $(VENV)
@@ -34,4 +48,4 @@ $(VENV)/.tests: pyproject.toml | $(BIN)/python
 	@touch $@ $(VENV)/.runs
 
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(PEERS) .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -11,8 +11,10 @@ from fedaccord.data.sites import FederationData
 from fedaccord.engines.network import SimulatedNetwork
 from fedaccord.federation.round import RoundRecord, play_round
 from fedaccord.federation.server import Server
+from fedaccord.federation.state import RunState
 from fedaccord.federation.traffic import Bytes, added
 from fedaccord.messages.message import Message, SiteId
+from fedaccord.runs.background import Background
 from fedaccord.runs.folder import RunFolder
 from fedaccord.runs.records import Best, confusion_lines, correspondence_lines, past_scopes, round_lines, scopes
 from fedaccord.runs.resume import Past
@@ -77,6 +79,23 @@ def comings_and_goings(record: RoundRecord) -> list[str]:
     return joined + [f"site '{site}' has left the federation" for site in record.left]
 
 
+@dataclass(frozen=True)
+class Finished:
+    """A run between two rounds, as a checkpoint keeps it."""
+
+    state: RunState
+    memories: dict[SiteId, Message]
+    words: dict[str, str]
+    seconds: float
+
+    def message(self) -> Message:
+        """Return the state with what else is known of the run."""
+        message = self.state.to_message()
+        message.words |= self.words
+        message.numbers["seconds"] = self.seconds
+        return message
+
+
 class Recorder:
     """Writes down each round of a run; a stop by a signal leaves a checkpoint of the last finished one."""
 
@@ -101,6 +120,8 @@ class Recorder:
         self.played.bytes = added(line.get("bytes", {}) for line in past.lines)
         self._finished = self._snapshot()
         self._kept = past.round  # the round of the last checkpoint
+        self._writer = Background()
+        self._unsettled: dict[SiteId, Message] | None = None  # the memories in a checkpoint that is being written
 
     def play(self, signals: Signals) -> Played:
         """Play the rounds that are left, until the last one or an early stop."""
@@ -111,11 +132,15 @@ class Recorder:
                         is_last = self._write(record)
                     if is_last:
                         break
+            self._settle()
         except Stopped as stopped:
             signals.ignore()
             self._keep()
+            self._settle()
             self.folder.log(f"{stopped} after round {self._round}")
             raise
+        finally:
+            self._writer.rest()
         self.played.seconds = self.clock.seconds()
         return self.played
 
@@ -161,24 +186,29 @@ class Recorder:
         self.played.best.look(number, figures)
         self.stop.look(figures)
 
-    def _snapshot(self) -> tuple[Message, dict[SiteId, Message]]:
-        """Return state and memories between two rounds; a round replaces tensors and never writes into them."""
-        state = self.server.state.to_message()
-        state.words["run"], state.numbers["seconds"] = self.server.run, self.clock.seconds()
-        if self.played.stopped:
-            state.words["stopped"] = self.played.stopped
-        return state, self.server.engine.memories()
+    def _snapshot(self) -> Finished:
+        words = {"run": self.server.run} | ({"stopped": self.played.stopped} if self.played.stopped else {})
+        memories = self.server.engine.memories()
+        return Finished(self.server.state.snapshot(), memories, words, self.clock.seconds())
 
     @property
     def _round(self) -> int:
-        return int(self._finished[0].numbers["round"])
+        return self._finished.state.round
 
     def _keep(self) -> None:
-        """Write a checkpoint of the last finished round, if there is none."""
+        """Begin to write a checkpoint of the last finished round, if there is none; training goes on meanwhile."""
         if self._round > self._kept:
-            self.folder.write_checkpoint(*self._finished)
-            self.server.engine.settle(self._finished[1])
-            self._kept = self._round
+            self._settle()
+            finished = self._finished
+            self._writer.do(lambda: self.folder.write_checkpoint(finished.message(), finished.memories))
+            self._unsettled, self._kept = finished.memories, self._round
+
+    def _settle(self) -> None:
+        """Wait for the checkpoint that is being written, and tell the engine of it."""
+        self._writer.wait()
+        if self._unsettled is not None:
+            self.server.engine.settle(self._unsettled)
+            self._unsettled = None
 
     def _log_events(self, record: RoundRecord) -> None:
         for said in [*comings_and_goings(record), *(f"warning: {warning}" for warning in record.warnings)]:

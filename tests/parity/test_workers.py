@@ -122,6 +122,56 @@ def test_the_runs_that_are_compared_did_something(finished):
     assert {"confidences", "personal/personal.weight", "personal/head.weight"} <= kept.keys()
 
 
+MANY = """
+seed = 2
+
+[data]
+dataset = "digits"
+samples = 600
+partition = { kind = "dirichlet", sites = 14, alpha = 0.5 }
+view = { kind = "candidates", generate = "uniform" }
+
+[model]
+hidden = [16]
+
+[method]
+rounds = 2
+steps = 4
+batch = 16
+participation = 12
+
+[run]
+evaluate_every = 0
+"""
+
+
+class TestCohorts:
+    """Sites that train as one program: who trains with whom does not depend on the workers either."""
+
+    ASKED = {
+        "accord": ["method.name=accord"],
+        "pfedpll": ["method.name=pfedpll", "method.score=samples"],
+        "scaffold": ["method.name=scaffold", "method.softmax=view"],
+    }
+
+    def test_the_model_and_what_sites_keep_are_the_same(self, tmp_path):
+        one, other = (
+            carry_out(tmp_path / str(n), MANY, *self.ASKED["pfedpll"], f"run.workers={n}") for n in (0, 3)
+        )
+        assert one.digest == other.digest
+        assert list(one.memories) == list(other.memories)
+        for site, kept in one.memories.items():
+            assert all(torch.equal(t, other.memories[site].tensors[name]) for name, t in kept.tensors.items())
+
+    @pytest.mark.parametrize("method", ASKED)
+    def test_it_is_that_of_sites_one_by_one_but_for_rounding(self, tmp_path, method):
+        asked = [*self.ASKED[method], "run.workers=0"]
+        together, apart = (carry_out(tmp_path / way, MANY, *asked, f"run.batched={way}") for way in ("auto", "never"))
+        assert together.summary["dropped"] == apart.summary["dropped"] == 0
+        assert together.digest != apart.digest  # so it was not site by site
+        torch.testing.assert_close(together.state.tensors["model"], apart.state.tensors["model"], rtol=1e-4, atol=1e-5)
+
+
 class TestOrderOfSites:
     NAMES = {"b": ["ant", "bee", "cat"], "a": ["cat", "dog", "ant"], "c": ["small", "large"]}
     GROUPS = 'view = { kind = "coarse", correspondence = { small = ["ant", "bee"], large = ["cat", "dog"] } }'

@@ -24,11 +24,12 @@ class RunningMean:
 
     def add(self, row: Tensor, weight: float, informs: Tensor) -> None:
         """Add one reply's flat vector; `informs`, bool (labels,), says which head rows it may teach."""
-        part = row.double() * weight
         if self._rows is not None:
-            part[self._rows[~informs]] = 0.0
             self._row_totals += informs * weight
-        self._sum += part
+            if not bool(informs.all()):
+                row = row.clone()
+                row[self._rows[~informs]] = 0.0
+        self._sum.add_(row, alpha=weight)
         self._total += weight
 
     def result(self) -> Tensor:

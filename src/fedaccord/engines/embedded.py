@@ -89,16 +89,23 @@ class EmbeddedEngine:
         Starting workers does not count against `deadline`. With a deadline no site waits behind another, so that a slow
         one holds up nobody but itself; workers still busy by then are killed and replaced.
         """
+        return dict(self.stream(task, briefs, deadline))
+
+    def stream(
+        self, task: str, briefs: Mapping[SiteId, Message], deadline: float | None = None
+    ) -> Iterator[tuple[SiteId, Message | Failure]]:
+        """Yield what `ask` returns, each reply as soon as it and all before it are there.
+
+        What sites keep is taken over with the last reply; whoever stops listening before ends all that is under way.
+        """
         self._check_sites("brief", briefs)
         with self._no_workers_left_on_error():
             self._make_ready(any)
             ask = _Ask(task, {site: briefs[site] for site in sorted(briefs)}, deadline, self._cohorts)
-            if self._workers == 0:
-                self._ask_here(ask)
-            else:
-                self._ask_workers(ask)
+            for _ in self._do_here(ask) if self._workers == 0 else self._do_in_workers(ask):
+                yield from ask.in_order()
+            yield from ask.in_order()
         self._memories.update(ask.kept)
-        return {site: ask.replies[site] for site in ask.briefs}
 
     def memories(self) -> dict[SiteId, Message]:
         """Return what the sites keep between rounds, not to be altered; a site that keeps nothing is left out."""
@@ -135,7 +142,7 @@ class EmbeddedEngine:
 
     # Sites in this process
 
-    def _ask_here(self, ask: _Ask) -> None:
+    def _do_here(self, ask: _Ask) -> Iterator[None]:
         host = cast(Host, self._host)
         while ask.pending and ask.seconds_left() > 0:
             sites = ask.pending.popleft()
@@ -149,7 +156,8 @@ class EmbeddedEngine:
                 if isinstance(answer, BaseException):
                     raise answer
                 if ask.seconds_left() > 0:
-                    ask.replies[site], ask.kept[site] = map(self._over_the_wire, answer)
+                    ask.answer(site, *map(self._over_the_wire, answer))
+            yield
         ask.give_up()
 
     def _over_the_wire(self, message: Message) -> Message:
@@ -159,7 +167,7 @@ class EmbeddedEngine:
 
     # Sites in worker processes
 
-    def _ask_workers(self, ask: _Ask) -> None:
+    def _do_in_workers(self, ask: _Ask) -> Iterator[None]:
         self._briefs.reset()
         while ask.is_open():
             self._deal(ask)
@@ -170,6 +178,7 @@ class EmbeddedEngine:
                 for worker in [worker for worker in self._crew if worker.jobs]:
                     self._dismiss(worker)
                 self._hire()
+            yield
 
     def _deal(self, ask: _Ask) -> None:
         ready = [worker for worker in self._crew if worker.ready]
@@ -219,8 +228,8 @@ class EmbeddedEngine:
                 ask.fail(site, frame["reason"], frame["trace"])
                 return
             block = worker.replies[frame["block"]]
-            ask.replies[site] = wire.unpack(block, frame["reply"])
-            ask.kept[site] = wire.unpack(block, frame["memory"]) if frame["memory"] else Message()
+            kept = wire.unpack(block, frame["memory"]) if frame["memory"] else Message()
+            ask.answer(site, wire.unpack(block, frame["reply"]), kept)
 
     def _replace(self, worker: WorkerProcess, ask: _Ask) -> None:
         was_busy = bool(worker.jobs) and worker.has_begun(worker.jobs[0].number)
@@ -271,7 +280,9 @@ class _Ask:
         together = None if deadline is not None else cohorts
         self.pending = deque(together(task, list(briefs)) if together else [[site] for site in briefs])
         self.written: wire.Written = {}
-        self.replies: dict[SiteId, Message | Failure] = {}
+        self._order = deque(briefs)  # who has not been told of
+        self._replies: dict[SiteId, Message | Failure] = {}  # of these
+        self._answered: set[SiteId] = set()
         self.kept: dict[SiteId, Message] = {}
         self._began = time.monotonic()
 
@@ -279,13 +290,23 @@ class _Ask:
         return float("inf") if self.deadline is None else self._began + self.deadline - time.monotonic()
 
     def is_open(self) -> bool:
-        return len(self.replies) < len(self.briefs)
+        return len(self._answered) < len(self.briefs)
+
+    def in_order(self) -> Iterator[tuple[SiteId, Message | Failure]]:
+        while self._order and self._order[0] in self._replies:
+            site = self._order.popleft()
+            yield site, self._replies.pop(site)
+
+    def answer(self, site: SiteId, reply: Message, kept: Message) -> None:
+        self._answered.add(site)
+        self._replies[site], self.kept[site] = reply, kept
 
     def fail(self, site: SiteId, reason: str, trace: str = "") -> None:
-        self.replies[site] = Failure(site, self.task, reason, trace)
+        self._answered.add(site)
+        self._replies[site] = Failure(site, self.task, reason, trace)
 
     def give_up(self) -> None:
-        for site in self.briefs.keys() - self.replies.keys():
+        for site in self.briefs.keys() - self._answered:
             self.fail(site, f"no reply within {self.deadline:g} s")
 
 

@@ -60,6 +60,8 @@ class SiteHost:
         self._kept = tuple(name for name in self._tensors if name not in set(self._shared))
         self._tasks: dict[str, SiteTask] = {"train": self._train, "evaluate": self._evaluate, **recipe.tasks}
         self._forward = stacked_forward(network)
+        self._owns: dict[SiteId, Tensor] = {}
+        self._rows: dict[SiteId, Tensor | None] = {}
 
     def handle(self, task: str, site: SiteId, brief: Message, memory: Message) -> tuple[Message, Message]:
         """Run one task; returns the reply and what the site keeps."""
@@ -102,6 +104,8 @@ class SiteHost:
     def _work(self, site: SiteId, brief: Message, memory: Message) -> LocalWork:
         data = self.sites[site]
         self._load(data, brief, memory)
+        if site not in self._rows:
+            self._rows[site] = annotated_rows(data)
         settings = self.recipe.settings
         round_ = int(brief.numbers["round"])
         kept = Message(dict(memory.tensors), dict(memory.numbers), dict(memory.words))
@@ -111,7 +115,7 @@ class SiteHost:
         return LocalWork(
             site=data, view=view, model=self.network, brief=brief, memory=kept, round=round_,
             lr=settings.lr_at(round_), parameters=self._parameters,
-            received=[p.detach().clone() for p in self._parameters], seed=self.seed, rows=annotated_rows(data),
+            received=[p.detach().clone() for p in self._parameters], seed=self.seed, rows=self._rows[site],
         )  # fmt: skip
 
     @torch.no_grad()
@@ -133,6 +137,11 @@ class SiteHost:
 
     def _owned(self, data: SiteData) -> Tensor:
         """Return the labels whose head rows this site sends and is sent, and is averaged into: bool (labels,)."""
+        if data.name not in self._owns:
+            self._owns[data.name] = self._owned_labels(data)
+        return self._owns[data.name]
+
+    def _owned_labels(self, data: SiteData) -> Tensor:
         if self.recipe.owners == "all":
             return torch.ones(len(data.view.space), dtype=torch.bool)
         view = data.view if self.recipe.owners == "view" else trained_view(data, self.recipe.settings)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -86,6 +86,12 @@ class Server:
 
     def __post_init__(self) -> None:
         self.layout = Layout.of(self.network)
+        self._specs: dict[SiteId, dict[str, TensorSpec]] = {}
+        sharing = self.recipe.sharing
+        # The names of a reply's tensors in the order of the flat vector, where a reply holds all of it.
+        self._whole_reply = [f"{sharing.prefix}/{slot.name}" for slot in self.layout.slots]
+        if sharing.own_rows or not {slot.name for slot in self.layout.slots} <= set(sharing.names(self.layout)):
+            self._whole_reply = []
 
     @property
     def is_whole(self) -> bool:
@@ -110,6 +116,8 @@ class Server:
 
     def members(self, round_: int | None = None) -> list[SiteId]:
         """Return the sites that belong to a round, by default the coming one, and have joined."""
+        if not self.stays:
+            return sorted(self.cards)
         at = self.state.round + 1 if round_ is None else round_
         return sorted(site for site in self.cards if self.stays.get(site, ALWAYS).covers(at))
 
@@ -123,6 +131,8 @@ class Server:
     def welcome(self) -> tuple[list[SiteId], list[SiteId]]:
         """Ask those who join with the coming round who they are; returns who joins and who has left."""
         at = self.state.round + 1
+        if at > 1 and not self.stays:
+            return [], []
         if at > 1:
             self._ask_who([site for site in self._newcomers() if site not in self.cards])
         joined = [site for site in self.members() if self.stays.get(site, ALWAYS).joins == at > 1]
@@ -167,7 +177,7 @@ class Server:
 
     def trainers(self, round_: int | None = None) -> list[SiteId]:
         """Return the sites that may train in a round, by default the coming one: asked for, with something to learn."""
-        wanted = self.recipe.settings.sites
+        wanted, cards = self.recipe.settings.sites, self.cards
         names = self.members(round_)
         if self.recipe.trains == "server":
             return []
@@ -179,8 +189,8 @@ class Server:
                     raise ConfigError(f"method.sites: there is no site '{name}'; {did_you_mean(name, self.cards)}")
             names = [n for n in names if n in wanted]
         else:
-            names = [n for n in names if n != POOL and (wanted == "all" or self.cards[n].view == wanted)]
-        able = [n for n in names if self.cards[n].samples > 0 and bool(self.cards[n].informs.any())]
+            names = [n for n in names if n != POOL and (wanted == "all" or cards[n].view == wanted)]
+        able = [n for n in names if cards[n].samples > 0 and cards[n].teaches]
         if not able and not self.stays:
             raise ConfigError("no site that may train has labelled samples")
         return able
@@ -214,20 +224,27 @@ class Server:
 
         With `expected`, an answer must hold these tensors and no others, finite and addressed to this round.
         """
-        answers = {}
+        return dict(self.ask_each(task, briefs, expected))
+
+    def ask_each(
+        self, task: str, briefs: dict[SiteId, Message], expected: Mapping[str, TensorSpec] | None = None
+    ) -> Iterator[tuple[SiteId, Message]]:
+        """Ask as `ask` does, and yield answers in the order of site names, if the engine can, while others work."""
         round_ = self.state.round + 1
         addressed = {s: self.address(b, round_) for s, b in briefs.items()}
-        replies = self.engine.ask(task, addressed, self.deadline)
-        self.traffic.count(addressed, replies)
-        for site in sorted(replies):
-            reply = replies[site]
+        stream = getattr(self.engine, "stream", None)
+        if stream is not None:
+            replies = stream(task, addressed, self.deadline)
+        else:
+            replies = sorted(self.engine.ask(task, addressed, self.deadline).items())
+        for site, reply in replies:
+            self.traffic.count(site, addressed[site], reply)
             if isinstance(reply, Failure):
                 self.drop(site, task, "", reply.reason, reply.trace)
             elif expected is not None and (problem := find_answer_problem(reply, expected, self.run, round_)):
                 self.drop(site, task, problem.tensor, problem.reason)
             else:
-                answers[site] = reply
-        return answers
+                yield site, reply
 
     def brief(self, site: SiteId, tensors: dict[str, Tensor]) -> Message:
         """Return what one site is told: the shared model, and what the recipe adds."""
@@ -241,13 +258,20 @@ class Server:
         """Check one reply; one that is not as it should be is noted, one of a silent site is not."""
         if SILENT in reply.words:
             return False
-        recipe, card = self.recipe, self.cards[site]
-        wanted = recipe.sharing.expected(self.layout, self.tensors, card.informs)
-        wanted |= recipe.extras(self, card) if recipe.extras else {}
-        problem = find_problem(reply, wanted, self.run, self.state.round + 1, card.samples)
+        card = self.cards[site]
+        problem = find_problem(reply, self._wanted(card), self.run, self.state.round + 1, card.samples)
         if problem:
             self.drop(site, "train", problem.tensor, problem.reason)
         return problem is None
+
+    def _wanted(self, card: SiteCard) -> Mapping[str, TensorSpec]:
+        """Return what a site's reply to `train` must hold; the model's part has the same form in every round."""
+        sharing = self.recipe.sharing
+        key = card.name if sharing.own_rows else ""
+        if key not in self._specs:
+            self._specs[key] = sharing.expected(self.layout, self.tensors, card.informs)
+        extras = self.recipe.extras
+        return {**self._specs[key], **extras(self, card)} if extras else self._specs[key]
 
     def admit(self, answers: dict[SiteId, Message]) -> Replies | None:
         """Check every reply and gather the good ones; None when there is none."""
@@ -318,6 +342,8 @@ class Server:
         """Return a reply's flat vector; what the site did not send stands at the server's value."""
         sharing = self.recipe.sharing
         out = torch.empty(self.layout.size) if out is None else out
+        if self._whole_reply:
+            return torch.cat([reply.tensors[name].reshape(-1) for name in self._whole_reply], out=out)
         whole = sharing.incoming(self.layout, reply.tensors, self.tensors, self.cards[site].informs)
         if len(whole) < len(self.layout.slots) + len(self.layout.counters):
             out[:] = self.state.model

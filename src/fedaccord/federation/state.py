@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -20,6 +21,11 @@ class SiteCard:
     view: str
     informs: Tensor  # bool (labels,)
     names: str = ""  # of a coarse site: how many names it uses, and a digest of them, as in "10:0f3a"
+
+    @cached_property
+    def teaches(self) -> bool:
+        """Whether the site's annotations inform any label."""
+        return bool(self.informs.any())
 
     @property
     def answers(self) -> int:
@@ -39,6 +45,11 @@ class RunState:
     round: int = 0
     method: Message = field(default_factory=Message)
     cards: dict[SiteId, SiteCard] = field(default_factory=dict)  # also of sites that have left since
+
+    def snapshot(self) -> RunState:
+        """Return the state as it is now; a round replaces tensors and never writes into them."""
+        method = Message(dict(self.method.tensors), dict(self.method.numbers), dict(self.method.words))
+        return RunState(self.model, dict(self.counters), self.round, method, dict(self.cards))
 
     def to_message(self) -> Message:
         """Return the state as one message, as a checkpoint stores it."""

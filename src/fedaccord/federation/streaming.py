@@ -22,7 +22,8 @@ from fedaccord.messages.message import Message, SiteId
 if TYPE_CHECKING:
     from fedaccord.federation.server import Server
 
-_PART = 64  # sites asked at a time, where the engine does not say
+_PART_BYTES = 2**26  # of replies that are held at a time, where the engine does not say how many
+_FEWEST = 16  # but never fewer sites are asked at a time: workers would wait for each other
 
 
 def can_stream(server: Server) -> bool:
@@ -59,9 +60,9 @@ def train(server: Server, briefs: dict[SiteId, Message]) -> Fold:
     """Have the sites train, and fold their admitted replies in the order of their names."""
     fold = Fold(RunningMean(server.layout, server.state.model, server.recipe.aggregator is per_label))
     for part in _parts(server, briefs):
-        good = {site: reply for site, reply in server.ask("train", part).items() if server.is_admitted(site, reply)}
-        for site in sorted(good):
-            reply = good.pop(site)
+        for site, reply in server.ask_each("train", part):
+            if not server.is_admitted(site, reply):
+                continue
             fold.mean.add(server.flat(site, reply), reply.numbers["samples"], server.cards[site].informs)
             if not fold.numbers:
                 fold.counters = server.counters_of(reply)
@@ -71,7 +72,8 @@ def train(server: Server, briefs: dict[SiteId, Message]) -> Fold:
 
 def _parts(server: Server, briefs: dict[SiteId, Message]) -> Iterator[dict[SiteId, Message]]:
     # Under a deadline all are asked at once: a slow site must not take the time of those after it.
-    size = len(briefs) if server.deadline is not None else getattr(server.engine, "part", _PART)
+    usual = max(_FEWEST, _PART_BYTES // (4 * max(1, server.layout.size)))
+    size = len(briefs) if server.deadline is not None else getattr(server.engine, "part", usual)
     left = iter(sorted(briefs))
     while names := list(islice(left, max(1, size))):
         yield {site: briefs[site] for site in names}

@@ -16,13 +16,11 @@ class Traffic:
     def __init__(self) -> None:
         self._bytes: Bytes = {}
 
-    def count(self, briefs: Mapping[SiteId, Message], replies: Mapping[SiteId, Message | Failure]) -> None:
-        """Count one question to the sites, and their answers."""
-        for site, brief in briefs.items():
-            reply = replies.get(site)
-            back = encoded_size(reply) if isinstance(reply, Message) else 0
-            before = self._bytes.get(site, (0, 0))
-            self._bytes[site] = (before[0] + encoded_size(brief), before[1] + back)
+    def count(self, site: SiteId, brief: Message, reply: Message | Failure) -> None:
+        """Count one question to a site, and its answer."""
+        back = encoded_size(reply) if isinstance(reply, Message) else 0
+        before = self._bytes.get(site, (0, 0))
+        self._bytes[site] = (before[0] + encoded_size(brief), before[1] + back)
 
     def take(self) -> Bytes:
         """Return what was counted since the last time, in the order of site names."""

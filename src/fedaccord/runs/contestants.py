@@ -15,7 +15,7 @@ from fedaccord.runs.reading import Federation, Figures, Run, read_settings
 Settings = dict[str, str]  # "method.lr" -> its value as JSON
 Values = Mapping[int | None, float]  # seed -> a figure of that run
 # They change no figure but by chance.
-NOT_PART_OF_A_METHOD = ("name", "seed", "run.workers", "run.checkpoint_every", "run.track")
+NOT_PART_OF_A_METHOD = ("name", "seed", "run.workers", "run.batched", "run.checkpoint_every", "run.track")
 FEDERATION_PARTS = ("labels.", "data.", "sites.", "server.")
 LONGEST_LABEL = 50  # letters; where settings would need more, folders tell contestants apart
 
