@@ -46,6 +46,8 @@ METHODS = {
     "scaffold": (LENET, "aggregation='median'"),
     "accord": (LENET, "prior='all'"),
     "local": (MLP, "prior='exact-sites'"),
+    "pfedmo": (MLP + "[server]\nlabelled = { per_class = 4 }\n", "rule='reversed'"),
+    "mime": (LENET, "beta=0.5"),
     "pfedpll": (LENET + "[server]\nunlabelled = 40\n", "score='kl'"),
 }
 

@@ -29,8 +29,8 @@ def write_report(folder: Path, alone: Path | None = None) -> Path:
     body = [_headline(run), *gains, _curves(run, figures), _sites(run), _classes(run), _confusion(run, figures),
             fairness.exclusions(run, figures), fairness.treatment(run, figures),
             _coverage(run), _absent(run), _correspondences(run, figures),
-            mixed.found_correspondences(run, figures), mixed.confidence(run, figures), _dropped(run), _time(run),
-            _network(run), _bytes(run), _settings(run)]  # fmt: skip
+            mixed.found_correspondences(run, figures), mixed.confidence(run, figures), mixed.returns(run, figures),
+            _dropped(run), _time(run), _network(run), _bytes(run), _settings(run)]  # fmt: skip
     return parts.write_page(Path(folder) / "report.html", parts.page(run.summary.name, body, figures))
 
 
