@@ -11,10 +11,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+import torch
 from torch import Tensor
 
 from fedaccord.evaluation.metrics import Metrics, class_metrics, finite, summarise_sites
 from fedaccord.evaluation.predict import predict_logits
+from fedaccord.evaluation.tags import global_tag_metrics
 from fedaccord.federation import streaming
 from fedaccord.federation.server import Dropped, Server
 from fedaccord.federation.traffic import Bytes
@@ -117,7 +119,11 @@ def evaluate(server: Server) -> Evaluation:
     result = Evaluation()
     if server.test is not None and server.is_whole:
         x, truth = server.test
-        metrics, result.confusion = class_metrics(predict_logits(server.load_network(), x), truth)
+        logits = predict_logits(server.load_network(), x)
+        if truth.dim() == 2:
+            metrics = global_tag_metrics(torch.sigmoid(logits.cpu()), truth.cpu())
+        else:
+            metrics, result.confusion = class_metrics(logits, truth)
         result.global_ = finite(metrics)
     tensors = server.tensors
     briefs = {site: server.brief(site, tensors) for site in server.members() if site != POOL}
