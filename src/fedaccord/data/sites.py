@@ -16,10 +16,19 @@ from fedaccord.data.annotate import Annotated, Tell, observe, read_annotations
 from fedaccord.data.dataset import BRIGHTEST, Array, Dataset, Rows
 from fedaccord.data.declarations import PerClass
 from fedaccord.data.features import FeaturePlan
-from fedaccord.data.held import read_arrays, read_server_file, set_aside, take_per_class
+from fedaccord.data.held import (
+    pooled_test,
+    published_test,
+    read_arrays,
+    read_server_file,
+    set_aside,
+    set_sites_aside,
+    take_per_class,
+)
 from fedaccord.data.partition import Partition, split
 from fedaccord.data.scaling import Moments, apply_moments, fit_moments, pool_moments
 from fedaccord.data.site_data import Samples, SiteData
+from fedaccord.data.tag_groups import tag_groups
 from fedaccord.errors import ConfigError, DataError, PartitionError, UserError, did_you_mean
 from fedaccord.labels.declarations import AnyView, ExactView
 from fedaccord.labels.pooling import Pooled, pooled_target
@@ -29,7 +38,6 @@ from fedaccord.seeds import derive
 
 SMALLEST_WITH_TEST = 5  # a site of fewer samples keeps them all for training
 CleanPredictions = Callable[[Dataset], Array]
-POOLED_TEST = "the pool of the sites' own test parts, which only a study can see together"
 
 
 @dataclass(frozen=True)
@@ -94,9 +102,9 @@ def split_dataset(
     names: Sequence[str] | None, classes: Sequence[str] | None, seed: int, test: float = 0.2,
     samples: int | None = None, test_samples: int | None = None, standardise: str = "auto",
     clean: CleanPredictions | None = None, test_file: Path | None = None, unlabelled: int | None = None,
-    labelled: PerClass | Path | None = None,
+    labelled: PerClass | Path | None = None, unseen: int | None = None,
 ) -> FederationData:  # fmt: skip
-    """Split one data set into sites and let each observe it through its view."""
+    """Split one data set into sites and let each observe it through its view; so many `unseen` ones are the test."""
     space = _space(dataset, classes)
     dataset = _renamed(dataset, space)
     taught, rest = None, dataset.train
@@ -109,6 +117,7 @@ def split_dataset(
     for name in views:
         if name not in site_names:
             raise ConfigError(f"data.views: there is no site '{name}'; {did_you_mean(name, site_names)}")
+    parts, site_names, outside = set_sites_aside(parts, site_names, unseen, derive(seed, "unseen sites"))
     scaled = standardise in ("site", "federation") or (
         standardise == "auto" and not dataset.images and not dataset.scaled
     )
@@ -156,13 +165,19 @@ def split_dataset(
             result.labelled = read_server_file(
                 labelled, result.input_shape, result.space, moments, "server.labelled"
             )
+    published = f"the published test part of {dataset.name}"
     if test_file is not None:
         with result.noting():
             result.test = read_server_file(test_file, result.input_shape, result.space, moments, "server.test")
             result.test_source = f"the server's own test file, {test_file.name}"
     else:
-        result.test, result.test_source = _server_test(dataset, result.sites, test_samples, seed, scaled, moments)
-    if test_samples is not None and (test_file is not None or dataset.test is None or dataset.test.y is None):
+        part = dataset.test if outside is None else rows.take(outside)
+        drawn = derive(seed, "test samples")
+        result.test = published_test(part, result.sites, test_samples, drawn, moments if scaled else ())
+        result.test_source = published if outside is None else f"{unseen} sites that do not train"
+        if result.test is None:
+            result.test, result.test_source = pooled_test(result.sites)
+    if test_samples is not None and (test_file is not None or result.test_source != published):
         result.notes.append("data.test_samples is not used: the test is not the published part of the data set")
     return result
 
@@ -280,10 +295,14 @@ def _parts(dataset: Dataset, rows: Rows, partition: Mapping[str, Any], seed: int
             hint = did_you_mean(by, rows.columns)
             raise ConfigError(f"data.partition.by: '{dataset.name}' has no column '{by}'; {hint}")
         ids = rows.columns[by]
-    if rows.y is None and partition["kind"] not in ("iid", "quantity", "natural"):
+    classes = _classes(rows, dataset)
+    if rows.y is None and partition["kind"] == "dirichlet" and rows.tags is not None:
+        classes = tag_groups(rows.tags, derive(seed, "tag groups"))
+    elif rows.y is None and partition["kind"] not in ("iid", "quantity", "natural"):
+        dirichlet = ", dirichlet" if rows.tags is not None else ""
         raise ConfigError(
             f"data.partition: '{dataset.name}' has no true classes, so '{partition['kind']}' cannot deal them; "
-            "use iid, quantity or natural"
+            f"use iid, quantity{dirichlet} or natural"
         )
     groups = None
     if "coarse" in dataset.groupings and partition.get("level", "coarse") == "coarse":
@@ -294,7 +313,7 @@ def _parts(dataset: Dataset, rows: Rows, partition: Mapping[str, Any], seed: int
     rng = np.random.default_rng(derive(seed, "partition"))
     given = {key: value for key, value in partition.items() if key != "level"}
     try:
-        return split(_classes(rows, dataset), given, rng, ids, groups)
+        return split(classes, given, rng, ids, groups)
     except PartitionError as error:
         raise PartitionError(f"data.partition: {error}") from None
 
@@ -356,22 +375,6 @@ def _site_names(parts: Partition, names: Sequence[str] | None) -> list[str]:
         return list(parts.names)
     width = len(str(number - 1))
     return [f"site-{i:0{width}d}" for i in range(number)]
-
-
-def _server_test(
-    dataset: Dataset, sites: Mapping[str, SiteData], most: int | None, seed: int, scaled: bool,
-    moments: Sequence[Moments],
-) -> tuple[tuple[Tensor, Tensor] | None, str]:  # fmt: skip
-    if dataset.test is not None and dataset.test.y is not None:
-        rows = _draw(dataset.test, most, derive(seed, "test samples"))
-        x = apply_moments(rows.x, pool_moments(moments) if scaled else None)
-        assert rows.y is not None
-        return (torch.from_numpy(x), torch.from_numpy(rows.y)), f"the published test part of {dataset.name}"
-    known = [site.test for site in sites.values() if site.test.truth is not None and len(site.test)]
-    if not known:
-        return None, "no true classes are known for a test, so there are no global figures"
-    pooled = torch.cat([part.x for part in known]), torch.cat([part.truth for part in known if part.truth is not None])
-    return pooled, POOLED_TEST
 
 
 def _histogram(sites: Mapping[str, SiteData], space: LabelSpace) -> dict[str, dict[str, int]] | None:
