@@ -76,7 +76,9 @@ def test_the_group_of_a_row_is_its_rarest_tag_and_with_many_tags_a_cluster():
 
 def test_unseen_sites_do_not_train_and_are_what_the_server_is_judged_on(tmp_path):
     rng = np.random.default_rng(0)
-    np.savez(tmp_path / "users.npz", X=rng.normal(size=(60, 4)), Y=rng.integers(-1, 2, (60, 3)), user=np.arange(60) // 10)
+    np.savez(
+        tmp_path / "users.npz", X=rng.normal(size=(60, 4)), Y=rng.integers(-1, 2, (60, 3)), user=np.arange(60) // 10
+    )
     table = {
         "data": {"dataset": "users.npz", "partition": {"kind": "natural", "by": "user"}, "view": {"kind": "tags"},
                  "standardise": "none"},

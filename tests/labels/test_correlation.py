@@ -136,7 +136,9 @@ class TestConsensus:
         found, pairs = leave_one_out(matrices, says, dict.fromkeys("abc", 1.0), Consensus(operator))
         assert found[0, 1] == pytest.approx(0.5)
         assert pairs.all()
-        nobody, pairs = leave_one_out(matrices, dict.fromkeys("abc", silent), dict.fromkeys("abc", 1.0), Consensus(operator))
+        nobody, pairs = leave_one_out(
+            matrices, dict.fromkeys("abc", silent), dict.fromkeys("abc", 1.0), Consensus(operator)
+        )
         assert not nobody.any()
         assert not pairs.any()
 

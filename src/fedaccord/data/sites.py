@@ -162,9 +162,7 @@ def split_dataset(
         result.notes.append(f"the server holds {len(taught)} labelled samples, which no site has")
     elif isinstance(labelled, Path):
         with result.noting():
-            result.labelled = read_server_file(
-                labelled, result.input_shape, result.space, moments, "server.labelled"
-            )
+            result.labelled = read_server_file(labelled, result.input_shape, result.space, moments, "server.labelled")
     published = f"the published test part of {dataset.name}"
     if test_file is not None:
         with result.noting():
@@ -183,7 +181,10 @@ def split_dataset(
 
 
 def read_sites(
-    files: Mapping[str, tuple[Path, AnyView, float]], classes: Sequence[str] | None, test_file: Path | None, seed: int,
+    files: Mapping[str, tuple[Path, AnyView, float]],
+    classes: Sequence[str] | None,
+    test_file: Path | None,
+    seed: int,
     labelled: Path | None = None,
 ) -> FederationData:
     """Read sites that bring their own .npz files; each is scaled by its own training part.
@@ -220,9 +221,7 @@ def read_sites(
             result.test_source = f"the server's own test file, {test_file.name}"
     if labelled is not None:
         with result.noting():
-            result.labelled = read_server_file(
-                labelled, result.input_shape, result.space, moments, "server.labelled"
-            )
+            result.labelled = read_server_file(labelled, result.input_shape, result.space, moments, "server.labelled")
     return result
 
 

@@ -14,6 +14,7 @@ from fedaccord.evaluation.metrics import disambiguation, finite, site_metrics
 from fedaccord.evaluation.predict import predict_logits
 from fedaccord.federation.recipe import Recipe, SiteTask
 from fedaccord.labels.estimation import CORRESPONDENCE
+from fedaccord.labels.prior import PRIOR as PRIOR
 from fedaccord.labels.prior import site_offset
 from fedaccord.labels.sets import candidate_sets
 from fedaccord.labels.space import LabelSpace
@@ -30,7 +31,6 @@ from fedaccord.training.settings import TrainingSettings
 from fedaccord.training.work import FIGURES, LocalWork
 
 PERSONAL = "personal"  # prefix of the tensors a site keeps of the model
-PRIOR = "prior"
 
 
 class SiteHost:
