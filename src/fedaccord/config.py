@@ -92,6 +92,9 @@ class ServerSection(Section):
 
     test: str | None = Field(None, description="a file of test data with true classes, of the kind the sites have")
     label: str | None = Field(None, description="its column of true classes; left out: that of the exact sites")
+    unseen: Count | None = Field(
+        None, description="so many sites of [data], drawn by the seed, do not train: the server is judged on them"
+    )
     unlabelled: Count | None = Field(
         None, description="inputs without labels that the server holds, taken out of [data] before it is split"
     )
@@ -207,6 +210,13 @@ class Experiment(Section):
     def _classes_are_taken_out_of_one_data_set(self) -> Experiment:
         if isinstance(self.server.labelled, PerClass) and self.data is None:
             raise ValueError("server.labelled takes samples out of [data]; with [[sites]] it names a file")
+        return self
+
+    @model_validator(mode="after")
+    def _unseen_sites_are_of_one_data_set(self) -> Experiment:
+        if self.server.unseen is not None and (self.data is None or self.server.test is not None):
+            other = "[[sites]]" if self.data is None else "server.test"
+            raise ValueError(f"server.unseen takes sites out of [data] for the test; it does not go with {other}")
         return self
 
     @model_validator(mode="after")

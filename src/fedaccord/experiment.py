@@ -92,6 +92,7 @@ def read_federation(experiment: Experiment, base: Path) -> FederationData:
         test_file=test_file,
         unlabelled=experiment.server.unlabelled,
         labelled=labelled,
+        unseen=experiment.server.unseen,
     )
 
 

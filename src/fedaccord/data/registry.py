@@ -81,7 +81,27 @@ _ENTRIES = (
         ("tabular_fairness/adult.data.gz", "tabular_fairness/adult.test.gz"),
         people=True,
     ),
-)
+    DatasetEntry(
+        "extrasensory",
+        "18,500 minutes of 37 people (`user`), 225 sensor features, 51 tags of which 59 % are not annotated",
+        ("extrasensory/extrasensory_37users.npz",),
+    ),
+    *(
+        DatasetEntry(name, f"{summary}; tags, a published test part", (f"multi_label/{name}.npz",))
+        for name, summary in {
+            "scene": "2,407 pictures as 294 features, 6 kinds of scene",
+            "emotions": "593 pieces of music as 72 features, 6 emotions",
+            "corel5k": "5,000 pictures as 499 features, 374 words",
+            "delicious": "16,105 web pages as 500 words, 983 bookmarks' tags",
+            "birds": "645 recordings as 260 features, 19 birds",
+            "medical": "978 reports as 1,449 words, 45 diagnoses",
+        }.items()
+    ),
+    DatasetEntry(
+        "cal500", "502 pieces of music as 68 features, 174 words; tags, no published test part",
+        ("multi_label/cal500.npz",),
+    ),
+)  # fmt: skip
 DATASETS: dict[str, DatasetEntry] = {entry.name: entry for entry in _ENTRIES}
 
 

@@ -16,10 +16,20 @@ from fedaccord.data.annotate import Annotated, Tell, observe, read_annotations
 from fedaccord.data.dataset import BRIGHTEST, Array, Dataset, Rows
 from fedaccord.data.declarations import PerClass
 from fedaccord.data.features import FeaturePlan
-from fedaccord.data.held import read_arrays, read_server_file, set_aside, take_per_class
+from fedaccord.data.held import (
+    ServerTest,
+    pooled_test,
+    published_test,
+    read_arrays,
+    read_server_file,
+    set_aside,
+    set_sites_aside,
+    take_per_class,
+)
 from fedaccord.data.partition import Partition, split
 from fedaccord.data.scaling import Moments, apply_moments, fit_moments, pool_moments
 from fedaccord.data.site_data import Samples, SiteData
+from fedaccord.data.tag_groups import tag_groups
 from fedaccord.errors import ConfigError, DataError, PartitionError, UserError, did_you_mean
 from fedaccord.labels.declarations import AnyView, ExactView
 from fedaccord.labels.pooling import Pooled, pooled_target
@@ -29,7 +39,6 @@ from fedaccord.seeds import derive
 
 SMALLEST_WITH_TEST = 5  # a site of fewer samples keeps them all for training
 CleanPredictions = Callable[[Dataset], Array]
-POOLED_TEST = "the pool of the sites' own test parts, which only a study can see together"
 
 
 @dataclass(frozen=True)
@@ -84,6 +93,13 @@ class FederationData:
             raise flaw.error
         return self
 
+    def judge_on(self, found: ServerTest | None) -> None:
+        """Judge the global model on this test, or on none."""
+        if found is None:
+            self.test_source = "no true classes are known for a test, so there are no global figures"
+            return
+        self.test, self.test_source, self.test_groups = (found.x, found.truth), found.source, found.groups
+
     def add(self, site: SiteData, test: float) -> None:
         """Add a site, and note when it is too small for the test share asked for."""
         self.sites[site.name] = site
@@ -96,9 +112,9 @@ def split_dataset(
     names: Sequence[str] | None, classes: Sequence[str] | None, seed: int, test: float = 0.2,
     samples: int | None = None, test_samples: int | None = None, standardise: str = "auto",
     clean: CleanPredictions | None = None, test_file: Path | None = None, unlabelled: int | None = None,
-    labelled: PerClass | Path | None = None,
+    labelled: PerClass | Path | None = None, unseen: int | None = None,
 ) -> FederationData:  # fmt: skip
-    """Split one data set into sites and let each observe it through its view."""
+    """Split one data set into sites and let each observe it through its view; so many `unseen` ones are the test."""
     space = _space(dataset, classes)
     dataset = _renamed(dataset, space)
     taught, rest = None, dataset.train
@@ -111,6 +127,7 @@ def split_dataset(
     for name in views:
         if name not in site_names:
             raise ConfigError(f"data.views: there is no site '{name}'; {did_you_mean(name, site_names)}")
+    parts, site_names, outside = set_sites_aside(parts, site_names, unseen, derive(seed, "unseen sites"))
     scaled = standardise in ("site", "federation") or (
         standardise == "auto" and not dataset.images and not dataset.scaled
     )
@@ -161,13 +178,18 @@ def split_dataset(
     elif isinstance(labelled, Path):
         with result.noting():
             result.labelled = read_server_file(labelled, result.input_shape, result.space, moments, "server.labelled")
+    published = f"the published test part of {dataset.name}"
     if test_file is not None:
         with result.noting():
             result.test = read_server_file(test_file, result.input_shape, result.space, moments, "server.test")
             result.test_source = f"the server's own test file, {test_file.name}"
     else:
-        _server_test(result, dataset, test_samples, seed, scaled, moments)
-    if test_samples is not None and (test_file is not None or dataset.test is None or dataset.test.y is None):
+        judged = dataset.test if outside is None else rows.take(outside)
+        source = published if outside is None else f"{unseen} sites that do not train"
+        drawn = derive(seed, "test samples")
+        found = published_test(judged, result.sites, test_samples, drawn, moments if scaled else (), source)
+        result.judge_on(found or pooled_test(result.sites))
+    if test_samples is not None and (test_file is not None or result.test_source != published):
         result.notes.append("data.test_samples is not used: the test is not the published part of the data set")
     return result
 
@@ -286,10 +308,14 @@ def _parts(dataset: Dataset, rows: Rows, partition: Mapping[str, Any], seed: int
             hint = did_you_mean(by, rows.columns)
             raise ConfigError(f"data.partition.by: '{dataset.name}' has no column '{by}'; {hint}")
         ids = rows.columns[by]
-    if rows.y is None and partition["kind"] not in ("iid", "quantity", "natural"):
+    classes = _classes(rows, dataset)
+    if rows.y is None and partition["kind"] == "dirichlet" and rows.tags is not None:
+        classes = tag_groups(rows.tags, derive(seed, "tag groups"))
+    elif rows.y is None and partition["kind"] not in ("iid", "quantity", "natural"):
+        dirichlet = ", dirichlet" if rows.tags is not None else ""
         raise ConfigError(
             f"data.partition: '{dataset.name}' has no true classes, so '{partition['kind']}' cannot deal them; "
-            "use iid, quantity or natural"
+            f"use iid, quantity{dirichlet} or natural"
         )
     groups = None
     if "coarse" in dataset.groupings and partition.get("level", "coarse") == "coarse":
@@ -300,7 +326,7 @@ def _parts(dataset: Dataset, rows: Rows, partition: Mapping[str, Any], seed: int
     rng = np.random.default_rng(derive(seed, "partition"))
     given = {key: value for key, value in partition.items() if key != "level"}
     try:
-        return split(_classes(rows, dataset), given, rng, ids, groups)
+        return split(classes, given, rng, ids, groups)
     except PartitionError as error:
         raise PartitionError(f"data.partition: {error}") from None
 
@@ -362,31 +388,6 @@ def _site_names(parts: Partition, names: Sequence[str] | None) -> list[str]:
         return list(parts.names)
     width = len(str(number - 1))
     return [f"site-{i:0{width}d}" for i in range(number)]
-
-
-def _server_test(
-    result: FederationData, dataset: Dataset, most: int | None, seed: int, scaled: bool, moments: Sequence[Moments]
-) -> None:
-    """Give the server its test: the published part, or else what all sites' own test parts come to."""
-    if dataset.test is not None and dataset.test.y is not None:
-        rows = _draw(dataset.test, most, derive(seed, "test samples"))
-        x = apply_moments(rows.x, pool_moments(moments) if scaled else None)
-        assert rows.y is not None
-        result.test = torch.from_numpy(x), torch.from_numpy(rows.y)
-        result.test_source = f"the published test part of {dataset.name}"
-        if rows.groups is not None and rows.group is not None:
-            result.test_groups = torch.from_numpy(rows.groups), torch.from_numpy(rows.group)
-        return
-    known = [site.test for site in result.sites.values() if site.test.truth is not None and len(site.test)]
-    if not known:
-        result.test_source = "no true classes are known for a test, so there are no global figures"
-        return
-    result.test = torch.cat([p.x for p in known]), torch.cat([p.truth for p in known if p.truth is not None])
-    result.test_source = POOLED_TEST
-    sets = [p.group for p in known if p.group is not None]
-    true = [p.group_truth for p in known if p.group_truth is not None]
-    if len(sets) == len(true) == len(known):
-        result.test_groups = torch.cat(sets), torch.cat(true)
 
 
 def _histogram(sites: Mapping[str, SiteData], space: LabelSpace) -> dict[str, dict[str, int]] | None:

@@ -1,10 +1,10 @@
 """Writes a deployment: the server's folder, one folder for each site, keys and certificates, scripts and a README.
 
-    DIR/
-      README.md            who gets which folder, and the few commands each side types
-      server/              the experiment, what the server knows, the Flower app, certificate, public keys, scripts
-      sites/<name>/        that site's part, its samples as mapped arrays, its private key, its start script
-      authority/           the key that signs certificates; needed at no machine
+DIR/
+  README.md            who gets which folder, and the few commands each side types
+  server/              the experiment, what the server knows, the Flower app, certificate, public keys, scripts
+  sites/<name>/        that site's part, its samples as mapped arrays, its private key, its start script
+  authority/           the key that signs certificates; needed at no machine
 """
 
 from __future__ import annotations

@@ -17,6 +17,7 @@ from fedaccord.evaluation.metrics import disambiguation, finite, site_metrics
 from fedaccord.evaluation.predict import predict_logits
 from fedaccord.federation.recipe import Recipe, SiteTask
 from fedaccord.labels.estimation import CORRESPONDENCE
+from fedaccord.labels.prior import PRIOR as PRIOR
 from fedaccord.labels.prior import site_offset
 from fedaccord.labels.sets import candidate_sets
 from fedaccord.labels.space import LabelSpace
@@ -35,7 +36,6 @@ from fedaccord.training.settings import TrainingSettings
 from fedaccord.training.work import FIGURES, LocalWork
 
 PERSONAL = "personal"  # prefix of the tensors a site keeps of the model
-PRIOR = "prior"
 
 
 class SiteHost:
@@ -93,9 +93,7 @@ class SiteHost:
             else:
                 cohorts.setdefault(compatible(work, terms), []).append(work)
         for alike in cohorts.values():
-            begun = train_together(
-                alike, self.recipe.objective, self.recipe.site_solver, self.recipe.settings, forward
-            )
+            begun = train_together(alike, self.recipe.objective, self.recipe.site_solver, self.recipe.settings, forward)
             for work, reply in zip(alike, begun, strict=True):
                 trained = dict(zip(self._trained, work.parameters, strict=True))
                 replies[work.site.name] = self._complete(work, reply, trained)

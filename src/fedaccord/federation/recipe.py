@@ -12,6 +12,7 @@ from fedaccord.federation.sharing import SHARE_ALL, Sharing
 from fedaccord.messages.checks import TensorSpec
 from fedaccord.messages.message import Message
 from fedaccord.messages.names import SILENT as SILENT
+from fedaccord.training.adam import Adam
 from fedaccord.training.objectives import Objective, ViewLikelihood
 from fedaccord.training.settings import TrainingSettings
 from fedaccord.training.solvers import SGD, Solver
@@ -50,6 +51,12 @@ class Recipe:
 
     @property
     def site_solver(self) -> Solver:
-        """The solver slot, or SGD as the settings describe it."""
-        s = self.settings
-        return self.solver or SGD(s.momentum, s.weight_decay, s.clip)
+        """The solver slot, or the optimiser that the settings describe."""
+        return self.solver or plain_solver(self.settings)
+
+
+def plain_solver(settings: TrainingSettings) -> Solver:
+    """Return the optimiser that the settings describe."""
+    if settings.optimiser == "adam":
+        return Adam(settings.weight_decay, settings.clip)
+    return SGD(settings.momentum, settings.weight_decay, settings.clip)

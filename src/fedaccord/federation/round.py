@@ -1,7 +1,7 @@
 """The one loop: seven beats make a round.
 
-    prepare -> brief -> train -> admit -> combine -> refine -> evaluate
-    server     server   site     server   server     server    both
+prepare -> brief -> train -> admit -> combine -> refine -> evaluate
+server     server   site     server   server     server    both
 """
 
 from __future__ import annotations
@@ -11,12 +11,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+import torch
 from torch import Tensor
 
 from fedaccord.engines.network import SimulatedNetwork
 from fedaccord.evaluation.groups import fairness_figures
 from fedaccord.evaluation.metrics import Metrics, class_metrics, finite, summarise_sites
 from fedaccord.evaluation.predict import predict_logits
+from fedaccord.evaluation.tags import global_tag_metrics
 from fedaccord.federation import streaming
 from fedaccord.federation.server import Dropped, Server
 from fedaccord.federation.traffic import Bytes
@@ -122,7 +124,10 @@ def evaluate(server: Server) -> Evaluation:
     if server.test is not None and server.is_whole:
         x, truth = server.test
         logits = predict_logits(server.load_network(), x)
-        metrics, result.confusion = class_metrics(logits, truth)
+        if truth.dim() == 2:
+            metrics = global_tag_metrics(torch.sigmoid(logits.cpu()), truth.cpu())
+        else:
+            metrics, result.confusion = class_metrics(logits, truth)
         if server.target is not None and server.test_groups is not None:
             of = server.target
             metrics |= fairness_figures(logits.argmax(-1), truth, *server.test_groups, of.group, of.label, of.groups)

@@ -10,6 +10,7 @@ from dataclasses import replace
 from fedaccord.aggregation.mean import mean, per_label, with_pooled_batch_norm, with_server_step
 from fedaccord.aggregation.replies import Aggregator
 from fedaccord.aggregation.robust import RobustAggregation, Rule
+from fedaccord.errors import ConfigError
 from fedaccord.federation.attack import Attack
 from fedaccord.federation.correspondences import equal_weights
 from fedaccord.federation.defence import Defence
@@ -115,6 +116,8 @@ def with_controls(recipe: Recipe, rows_of_owners: bool = False) -> Recipe:
     """Return the recipe with SCAFFOLD's control variates around what it does."""
     s = recipe.settings
     assert recipe.aggregator is not None
+    if s.optimiser != "sgd":
+        raise ConfigError(f"method.optimiser is '{s.optimiser}', but control variates correct steps of SGD")
     controls = ControlVariates(
         recipe.sharing, recipe.aggregator, SGD(s.momentum, s.weight_decay, s.clip), rows_of_owners
     )

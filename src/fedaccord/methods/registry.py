@@ -12,6 +12,7 @@ from fedaccord.methods import mixed_settings as m
 from fedaccord.methods import momentum_settings as o
 from fedaccord.methods import partial_settings as p
 from fedaccord.methods import settings as s
+from fedaccord.methods import tag_settings as t
 from fedaccord.training.settings import TrainingSettings
 
 if TYPE_CHECKING:
@@ -52,6 +53,18 @@ _ENTRIES = (
         "federated averaging with local steps corrected by control variates (Karimireddy et al. 2020)",
         s.ScaffoldSettings,
         "fedaccord.methods.classic:scaffold",
+    ),
+    MethodEntry(
+        "fednova",
+        "federated averaging that takes different numbers of local steps out again (Wang et al. 2020)",
+        s.FedNovaSettings,
+        "fedaccord.methods.fednova:fednova",
+    ),
+    MethodEntry(
+        "fedcurv",
+        "federated averaging with a pull to the other sites' models where these are sure (Shoham et al. 2019)",
+        t.FedCurvSettings,
+        "fedaccord.methods.tag_baselines:fedcurv",
     ),
     MethodEntry(
         "private-labels",
@@ -208,6 +221,24 @@ _ENTRIES = (
         "the server's part of pfedmo alone: what its labelled samples give without any site",
         o.RepresentationSettings,
         "fedaccord.methods.momentum:representation",
+    ),
+    MethodEntry(
+        "fedharmony",
+        "several labels at once: sites drawn to how the others' tags go together, weighed by agreement (FedHarmony)",
+        t.FedHarmonySettings,
+        "fedaccord.methods.fedharmony:fedharmony",
+    ),
+    MethodEntry(
+        "fedharmony+",
+        "several labels at once: correlations from counts of tags, head rows by annotations, site frequencies (ours)",
+        t.FedHarmonyPlusSettings,
+        "fedaccord.methods.fedharmony:fedharmony",
+    ),
+    MethodEntry(
+        "spherefed",
+        "several labels at once: unit features below a frozen head, solved for at the end (Dong et al. 2022)",
+        t.SphereFedSettings,
+        "fedaccord.methods.tag_baselines:spherefed",
     ),
     MethodEntry(
         "local",

@@ -59,6 +59,10 @@ class FedProxSettings(ClassicSettings):
     mu: float = Field(0.01, ge=0, description="weight of the pull towards the received model")
 
 
+class FedNovaSettings(ClassicSettings):
+    """Settings of `fednova`."""
+
+
 class ScaffoldSettings(ClassicSettings):
     """Settings of `scaffold`: as published, its local steps have no momentum."""
 

@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from fedaccord.errors import ConfigError
-from fedaccord.models.network import Network, as_network
+from fedaccord.models.network import Network, UnitLength, as_network
 from fedaccord.models.registry import MODELS, check_model, is_factory
 
 _PROBES = 2
@@ -33,6 +33,13 @@ def mlp(input_shape: Sequence[int], classes: int, hidden: Sequence[int] = (128,)
     for inputs, outputs in pairwise(widths):
         layers += [nn.Linear(inputs, outputs), nn.ReLU()]
     return Network(nn.Sequential(*layers), nn.Linear(widths[-1], classes))
+
+
+def sphere_mlp(input_shape: Sequence[int], classes: int, hidden: Sequence[int] = (128,)) -> Network:
+    """Build dense layers of the widths in `hidden` whose last output has length one, with ReLU between them."""
+    network = mlp(input_shape, classes, hidden)
+    layers = list(network.encoder.children())[:-1]  # without the last ReLU features reach all of the sphere
+    return Network(nn.Sequential(*layers, UnitLength()), network.head)
 
 
 def lenet5(input_shape: Sequence[int], classes: int) -> Network:

@@ -27,6 +27,12 @@ MODELS: dict[str, ModelEntry] = {
     for entry in (
         ModelEntry("linear", f"{_CATALOGUE}:linear", "softmax or logistic regression on the flattened input"),
         ModelEntry("mlp", f"{_CATALOGUE}:mlp", "dense layers of the widths in `hidden`, with ReLU", {"hidden": [128]}),
+        ModelEntry(
+            "sphere-mlp",
+            f"{_CATALOGUE}:sphere_mlp",
+            "dense layers whose features have length one, for `spherefed`",
+            {"hidden": [128]},
+        ),
         ModelEntry("lenet5", f"{_CATALOGUE}:lenet5", "LeNet-5 with ReLU and max-pooling, for small images"),
         ModelEntry("cnn", f"{_CATALOGUE}:cnn", "two 5x5 convolutions (32, 64) and a dense layer of 512, for images"),
         ModelEntry(

@@ -101,9 +101,7 @@ SCALES: dict[Size, Scale] = {
     "quick": Scale(
         {LOGISTIC: 400, HAR: 40}, 2, (OURS, PRINTED, "FedNAG", ALONE), skew=LOGISTIC, test_samples=2000, studies=False
     ),
-    "default": Scale(
-        {LINEAR: 1000, LOGISTIC: 1000, LENET: 1000, CIFAR: 600, HAR: 200}, 3, FEW, test_samples=5000
-    ),
+    "default": Scale({LINEAR: 1000, LOGISTIC: 1000, LENET: 1000, CIFAR: 600, HAR: 200}, 3, FEW, test_samples=5000),
     "full": Scale(
         {LINEAR: 1000, LOGISTIC: 1000, LENET: 1000, CIFAR: 10000, HAR: 4000}, 5, tuple(METHODS_RUN), study=LENET
     ),
@@ -237,7 +235,8 @@ def _what_was_run(scale: Scale, size: Size) -> list[Block]:
     if size != "full":
         blocks.append(
             "Shrunk against the paper (T = 4000 for UCI-HAR and 10000 for CIFAR-10, LeNet-5 throughout, all test data; "
-            "`--full`): T as above, " + (f"{scale.test_samples} test images, " if scale.test_samples else "")
+            "`--full`): T as above, "
+            + (f"{scale.test_samples} test images, " if scale.test_samples else "")
             + "splits other than three classes with some of the methods, and tau, gamma, pi, numbers of sites and the "
             f"edge network with {scale.study}" + ("" if scale.studies else "; most studies are left out") + "."
         )

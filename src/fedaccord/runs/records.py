@@ -101,9 +101,7 @@ def federation_account(
         "joined": sorted(name for name in cards if stays.get(name, ALWAYS).joins == 1),  # when the run began
         "groups": [list(group) for group in connected_groups(views, data.space)],
         "correspondences": {
-            name: _shares(view)
-            for name, view in views.items()
-            if isinstance(view, Coarse) and view.groups is not None
+            name: _shares(view) for name, view in views.items() if isinstance(view, Coarse) and view.groups is not None
         },
         "histogram": data.histogram,
         "partition": data.partition,

@@ -30,9 +30,7 @@ def returns(run: Run, figures: dict[str, Figure]) -> Html:
     return _measured("returns", "Personalised returns", said, RETURNS, run, figures)
 
 
-def _measured(
-    key: str, title: str, said: str, names: dict[str, str], run: Run, figures: dict[str, Figure]
-) -> Html:
+def _measured(key: str, title: str, said: str, names: dict[str, str], run: Run, figures: dict[str, Figure]) -> Html:
     """Draw shares that the server's steps measured, over the rounds; nothing where there are none."""
     curves = {
         words: [(line.round, line.figures[name]) for line in run.of("round") if name in line.figures]

@@ -23,6 +23,9 @@ class TrainingSettings(BaseModel):
     )
     batch: Count = Field(32, description="samples in a mini-batch")
     lr: float = Field(0.05, gt=0, le=1000, description="learning rate of the sites")
+    optimiser: Literal["sgd", "adam"] = Field(
+        "sgd", description="how sites step; adam: without momentum of its own setting, weight decay apart from the loss"
+    )
     momentum: float = Field(0.9, ge=0, lt=1, description="momentum of the sites' SGD, fresh in every round")
     weight_decay: float = Field(0.0, ge=0, description="weight decay of the sites' SGD")
     clip: float = Field(0.0, ge=0, description="largest norm of a step's gradient; 0 means no clipping")
