@@ -1,10 +1,13 @@
 """The page of FedMT's table: which bars hold for which figures, and which runs it is made of."""
 
+import json
+
 import pytest
 
 from fedaccord.reproduce import fedmt, fedmt_cells
 from fedaccord.reproduce.cells import Results
 from fedaccord.reproduce.fedmt_cells import AT, FOUND, GAMMAS, KNOWN, LABELS, METHODS, PLUS, text_row
+from fedaccord.reproduce.worker import run_cell
 
 # Made-up figures in which every bar holds; the baselines lie below.
 MADE_UP = {KNOWN: 0.72, FOUND: 0.70, PLUS: 0.75, "SemiFL": 0.69, "Learnable": 0.66, "Learnable + Average": 0.65}
@@ -94,3 +97,18 @@ def test_all_contestants_are_given_the_same_choices():
     for settings in (fedmt_cells.ON_TEXTS, fedmt_cells.ON_TEXTS_LINEAR, fedmt_cells.ON_IMAGES):
         for name in METHODS:
             assert set(settings.own.get(name, {})) <= alone
+
+
+@pytest.mark.realdata
+@pytest.mark.parametrize("kind", ["clinc150", "cifar100"])
+def test_a_shortened_cell_gives_the_figures_that_the_page_asks_for(kind):
+    cell = next(c for c in fedmt.cells("quick") if c.row[-1] == FOUND and c.experiment["data"]["dataset"] == kind)
+    table = json.loads(json.dumps(cell.table))
+    table["data"] |= {"samples": 300, "test_samples": 100}
+    table["server"] = {"labelled": {"per_class": 1}}
+    table["method"] |= {"rounds": 2, "warmup": 20, "threshold": 0.01, "server_epochs": 1}
+    made = Results()
+    made.add(cell, run_cell(table))
+    for figure in ("global.accuracy", fedmt.OWN_NAMES, fedmt.ERROR, fedmt.CONFIDENT):
+        assert made.values(cell.row, figure), figure
+    assert len(fedmt._curve(made, cell.row)) == 2
