@@ -49,7 +49,7 @@ CLASSES, ALPHAS = (3, 6, 9), (0.05, 0.1, 1.0)
 TAUS, GAMMAS, PIS = (10, 20, 40, 100), (0.1, 0.3, 0.5, 0.7, 0.9), (0.0, 0.25, 0.5, 0.75, 1.0)
 MANY = (4, 8, 12, 16, 50, 100)
 SIZES = [5000, 12500, 17500, 24400]  # published: 25000, of which the server's 600 public images are taken
-EDGE = {"speed": [50, 400], "up": [1, 8], "down": [4, 32], "latency": [0.01, 0.1]}
+EDGE: dict[str, list[float]] = {"speed": [50, 400], "up": [1, 8], "down": [4, 32], "latency": [0.01, 0.1]}
 EDGE_SITES, TARGET = 16, 0.85
 
 
