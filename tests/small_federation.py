@@ -9,6 +9,7 @@ from torch import nn
 
 from fedaccord.data.site_data import Samples, SiteData
 from fedaccord.federation.host import SiteHost
+from fedaccord.federation.round import play_round
 from fedaccord.federation.server import Server
 from fedaccord.federation.state import RunState
 from fedaccord.labels.space import LabelSpace
@@ -78,6 +79,19 @@ def federation(recipe, sites, network=None, seed=0, test=None, run="this-run"):
     )  # fmt: skip
     server.join()
     return server
+
+
+def whole_and_resumed(fresh):
+    """Play three rounds twice, the second time with a cut after two; returns both servers."""
+    whole, first, second = fresh(), fresh(), fresh()
+    for _ in range(3):
+        play_round(whole)
+    for _ in range(2):
+        play_round(first)
+    second.state = RunState.from_message(copied(first.state.to_message()))
+    second.engine.restore(first.engine.memories())
+    play_round(second)
+    return whole, second
 
 
 def small_network(batch_norm=False, personal=False):

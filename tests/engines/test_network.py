@@ -64,6 +64,12 @@ class TestCharges:
         network.ask("train", {"a": brief()})
         assert network.take() == pytest.approx(1 + encoded_size(brief()) * 8 / 2e6)
 
+    @pytest.mark.parametrize("computed", [-5, float("nan"), float("inf"), 10**400])
+    def test_a_reply_that_tells_nonsense_stops_no_clock(self, computed):
+        network = SimulatedNetwork(inner(computed), {"a": SLOW, "b": FAST})
+        network.ask("train", {"b": brief()})
+        assert 0 < network.take() < 0.01
+
     def test_a_place_that_is_no_site_has_no_link(self):
         network = SimulatedNetwork(inner(), {})
         network.ask("train", {"a": brief()})

@@ -10,12 +10,10 @@ import torch
 
 from fedaccord.federation.membership import Stay
 from fedaccord.federation.round import play_round
-from fedaccord.federation.state import RunState
-from fedaccord.messages.message import from_bytes, to_bytes
 from fedaccord.methods.classic import fedavg, fedprox, scaffold
 from fedaccord.methods.private_labels import private_labels
 from fedaccord.methods.settings import ClassicSettings, FedProxSettings, PrivateLabelsSettings, ScaffoldSettings
-from small_federation import Parabolas, exact, federation, site, small_network, zero_network
+from small_federation import Parabolas, exact, federation, site, small_network, whole_and_resumed, zero_network
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -246,13 +244,6 @@ def test_controls_survive_a_resume(make):
     def fresh():
         return federation(make(participation=2), [site("a"), site("b", view=exact(["cat", "dog"])), site("c")])
 
-    whole, first, second = fresh(), fresh(), fresh()
-    for _ in range(3):
-        play_round(whole)
-    for _ in range(2):
-        play_round(first)
-    second.state = RunState.from_message(from_bytes(to_bytes(first.state.to_message())))
-    second.engine.restore(first.engine.memories())
-    play_round(second)
+    whole, second = whole_and_resumed(fresh)
     assert torch.equal(second.state.model, whole.state.model)
     assert torch.equal(control(second), control(whole))

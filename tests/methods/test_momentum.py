@@ -10,9 +10,7 @@ import torch
 
 from fedaccord.errors import ConfigError
 from fedaccord.federation.round import play_round
-from fedaccord.federation.state import RunState
 from fedaccord.labels.views import Candidates
-from fedaccord.messages.message import from_bytes, to_bytes
 from fedaccord.methods.registry import METHODS, make_recipe
 from small_federation import (
     SPACE,
@@ -23,6 +21,7 @@ from small_federation import (
     pets_or_cattle,
     site,
     small_network,
+    whole_and_resumed,
     zero_network,
 )
 
@@ -297,14 +296,7 @@ class TestEveryMethod:
 
     def test_it_goes_on_from_a_checkpoint_bit_for_bit(self, name):
         settings = {"participation": 2, "schedule": "cosine"}
-        whole, first, second = (started(name, **settings) for _ in range(3))
-        for _ in range(3):
-            play_round(whole)
-        for _ in range(2):
-            play_round(first)
-        second.state = RunState.from_message(from_bytes(to_bytes(first.state.to_message())))
-        second.engine.restore(first.engine.memories())
-        play_round(second)
+        whole, second = whole_and_resumed(lambda: started(name, **settings))
         assert torch.equal(second.state.model, whole.state.model)
         for key, kept in whole.state.method.tensors.items():
             assert torch.equal(second.state.method.tensors[key], kept)

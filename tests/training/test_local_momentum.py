@@ -133,6 +133,17 @@ class TestMime:
             torch.testing.assert_close(ours, theirs + 0.1 * p.detach(), atol=1e-6, rtol=1e-4)
 
 
+    def test_it_may_be_taken_on_some_samples_drawn_by_the_round(self):
+        gradients = []
+        for round_ in (1, 1, 2):
+            work = work_for(site("a", samples=20), small_network(), round_=round_)
+            gradient, samples = full_gradient(work, ViewLikelihood(), SGD(), most=5)
+            assert samples == 5
+            gradients.append(gradient[0])
+        assert torch.equal(gradients[0], gradients[1])
+        assert not torch.equal(gradients[0], gradients[2])
+
+
 class _Starts:
     def __init__(self, make):
         self.start = make

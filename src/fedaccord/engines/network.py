@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from fedaccord.engines.engine import Engine
+from fedaccord.messages.checks import is_finite
 from fedaccord.messages.message import Failure, Message, SiteId, encoded_size
 from fedaccord.messages.names import COMPUTED
 
@@ -86,9 +87,10 @@ class SimulatedNetwork:
     def _charge(self, task: str, site: SiteId, brief: Message, reply: Message | Failure) -> None:
         if site not in self.links:
             return  # the pool of a study is no place on the network
-        received, computed = 0, 0.0
-        if not isinstance(reply, Failure):
-            received, computed = encoded_size(reply), float(reply.numbers.get(COMPUTED, 0))
+        answer = Message() if isinstance(reply, Failure) else reply
+        received = 0 if isinstance(reply, Failure) else encoded_size(reply)
         by_site = self._charged.setdefault((brief.numbers.get("round", 0), task), {})
-        spent = self.links[site].seconds(encoded_size(brief), max(0.0, computed), received)
+        told = answer.numbers.get(COMPUTED, 0)
+        computed = max(0.0, float(told)) if is_finite(told) else 0.0  # replies are not checked yet
+        spent = self.links[site].seconds(encoded_size(brief), computed, received)
         by_site[site] = by_site.get(site, 0.0) + spent

@@ -184,6 +184,7 @@ class GradientStatistics:
     sgd: SGD
     beta: float
     corrected: bool = True  # False: MimeLite
+    samples: int | None = None  # that a full gradient is taken on; None: all
 
     # At a site
 
@@ -194,7 +195,7 @@ class GradientStatistics:
 
     def answer(self, work: LocalWork) -> Message:
         """Return a site's full gradient at the model it was sent: the task `gradient`."""
-        gradient, samples = full_gradient(work, self.objective, self.sgd)
+        gradient, samples = full_gradient(work, self.objective, self.sgd, self.samples)
         return Message(self.gradient.write(work, gradient), {"samples": samples, COMPUTED: samples})
 
     # At the server

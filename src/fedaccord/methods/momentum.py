@@ -82,7 +82,7 @@ def mime(settings: MimeSettings) -> Recipe:
     recipe = _plain(settings)
     statistics = GradientStatistics(
         Beside(recipe.sharing, GRADIENT), Beside(recipe.sharing, STATISTICS), recipe.objective, _sgd(settings),
-        settings.beta, corrected=not settings.lite,
+        settings.beta, corrected=not settings.lite, samples=settings.gradient_samples,
     )  # fmt: skip
     return replace(
         recipe, solver=statistics, prepare=(statistics.prepare,), brief=statistics.brief,

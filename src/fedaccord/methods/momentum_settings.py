@@ -46,6 +46,9 @@ class MimeSettings(MomentumSettings):
 
     beta: float = Field(0.9, ge=0, lt=1, description="share of the server's statistics in every local step")
     lite: bool = Field(False, description="MimeLite: local gradients are not corrected by those of all sites")
+    gradient_samples: Count | None = Field(
+        None, description="samples that a site's full gradient is taken on, drawn anew in each round; left out: all"
+    )
 
     @model_validator(mode="after")
     def _one_momentum(self) -> MimeSettings:

@@ -43,6 +43,7 @@ METHODS_RUN: dict[str, dict[str, Any]] = {
     **{name: method for name, method in EXTRAS.items() if method["name"] in METHODS},
 }
 FEW = (OURS, PRINTED, "FastSlowMo", "FedNAG", "FedAvg", ALONE)
+FEWER = (OURS, "FastSlowMo", "FedAvg", ALONE)
 
 CLASSES, ALPHAS = (3, 6, 9), (0.05, 0.1, 1.0)
 TAUS, GAMMAS, PIS = (10, 20, 40, 100), (0.1, 0.3, 0.5, 0.7, 0.9), (0.0, 0.25, 0.5, 0.75, 1.0)
@@ -90,20 +91,25 @@ class Scale:
     iterations: dict[str, int]
     seeds: int
     few: Sequence[str]  # who runs where a whole comparison would take too long
+    fewer: Sequence[str] = FEWER  # and where one cell takes long already
     skew: str = LENET  # the task of the splits
     study: str = LOGISTIC  # the task of tau, gamma, pi, numbers of sites and the edge network
     many: Sequence[int] = MANY
     test_samples: int | None = None
     studies: bool = True
+    gradient_samples: int | None = 2000  # that Mime's full gradient is taken on; None: all
 
 
 SCALES: dict[Size, Scale] = {
     "quick": Scale(
         {LOGISTIC: 400, HAR: 40}, 2, (OURS, PRINTED, "FedNAG", ALONE), skew=LOGISTIC, test_samples=2000, studies=False
     ),
-    "default": Scale({LINEAR: 1000, LOGISTIC: 1000, LENET: 1000, CIFAR: 600, HAR: 200}, 3, FEW, test_samples=5000),
+    "default": Scale(
+        {LINEAR: 1000, LOGISTIC: 1000, LENET: 1000, CIFAR: 600, HAR: 200}, 3, FEW, test_samples=5000
+    ),
     "full": Scale(
-        {LINEAR: 1000, LOGISTIC: 1000, LENET: 1000, CIFAR: 10000, HAR: 4000}, 5, tuple(METHODS_RUN), study=LENET
+        {LINEAR: 1000, LOGISTIC: 1000, LENET: 1000, CIFAR: 10000, HAR: 4000}, 5, tuple(METHODS_RUN),
+        tuple(METHODS_RUN), study=LENET, gradient_samples=None,
     ),
 }
 
@@ -131,17 +137,17 @@ def _skew_cells(scale: Scale, seed: int) -> Iterator[Cell]:
 
 
 def _study_cells(scale: Scale, seed: int) -> Iterator[Cell]:
-    equal = {"weights": "equal"}
     for name in scale.few:
+        for tau in TAUS:
+            method = {**METHODS_RUN[name], "steps": tau}
+            yield _cell(scale, scale.study, _classes(4, 3), ("tau", str(tau), name), method, seed)
+    for name in scale.fewer:
         method = METHODS_RUN[name]
         quantity = {"kind": "quantity", "sizes": SIZES}
-        yield _cell(scale, scale.skew, quantity, ("quantity", name), {**method, **equal}, seed)
+        yield _cell(scale, scale.skew, quantity, ("quantity", name), {**method, "weights": "equal"}, seed)
         for alpha in ALPHAS:
             split = {"kind": "dirichlet", "sites": 4, "alpha": alpha}
             yield _cell(scale, scale.skew, split, ("dirichlet", str(alpha), name), method, seed)
-        for tau in TAUS:
-            row = ("tau", str(tau), name)
-            yield _cell(scale, scale.study, _classes(4, 3), row, {**method, "steps": tau}, seed)
         for sites in scale.many:
             yield _cell(scale, scale.study, _classes(sites, 3), ("sites", str(sites), name), method, seed)
     for gamma in GAMMAS:
@@ -173,6 +179,8 @@ def _cell(
     settings = {"rounds": rounds, "steps": tau, "batch": 64, "lr": 0.01, **method}
     if task.loss != "view":
         settings["loss"] = task.loss
+    if method["name"] == "mime" and scale.gradient_samples:
+        settings["gradient_samples"] = scale.gradient_samples
     large = task.model != "linear"
     experiment = {
         "name": "pfedmo",
@@ -206,7 +214,7 @@ def chapters(results: Results, size: Size) -> list[Chapter]:
     if scale.studies:
         parts += [
             Chapter(f"Quantity skew: {scale.skew}", _quantity(results)),
-            Chapter(f"Dirichlet splits: {scale.skew}", [_over(results, "dirichlet", ALPHAS, scale.few, DIRICHLET)]),
+            Chapter(f"Dirichlet splits: {scale.skew}", [_over(results, "dirichlet", ALPHAS, scale.fewer, DIRICHLET)]),
             Chapter(f"Steps in a round: {scale.study}", [_over(results, "tau", TAUS, scale.few)]),
             Chapter(f"Nesterov momentum: {scale.study}", [_over(results, "gamma", GAMMAS, (OURS, PRINTED, "FedNAG"))]),
             Chapter(f"Temperature: {scale.study}", [_over(results, "pi", PIS, (OURS, PRINTED))]),
@@ -235,9 +243,9 @@ def _what_was_run(scale: Scale, size: Size) -> list[Block]:
     if size != "full":
         blocks.append(
             "Shrunk against the paper (T = 4000 for UCI-HAR and 10000 for CIFAR-10, LeNet-5 throughout, all test data; "
-            "`--full`): T as above, "
-            + (f"{scale.test_samples} test images, " if scale.test_samples else "")
-            + "splits other than three classes with some of the methods, and tau, gamma, pi, numbers of sites and the "
+            "`--full`): T as above, " + (f"{scale.test_samples} test images, " if scale.test_samples else "")
+            + f"Mime's full gradient on {scale.gradient_samples} samples of a site, "
+            "splits other than three classes with some of the methods, and tau, gamma, pi, numbers of sites and the "
             f"edge network with {scale.study}" + ("" if scale.studies else "; most studies are left out") + "."
         )
     return blocks
@@ -291,12 +299,12 @@ def _over(
 
 def _over_sites(results: Results, scale: Scale) -> list[Block]:
     curves = []
-    for name in scale.few:
+    for name in scale.fewer:
         found = [_values(results, "sites", str(n), name) for n in scale.many]
         if all(found):
             curves.append(Curve(name, scale.many, [100 * mean(v) for v in found]))
     chart = Chart("Accuracy over the number of sites, 3 classes each", "sites", "accuracy, %", curves)
-    return [chart, _over(results, "sites", scale.many, scale.few)]
+    return [chart, _over(results, "sites", scale.many, scale.fewer)]
 
 
 def _edge(results: Results, scale: Scale) -> list[Block]:

@@ -128,8 +128,13 @@ class MimeSteps(Stepper):
         torch._foreach_copy_(self.parameters, values)
 
 
-def full_gradient(work: LocalWork, objective: Objective, settings: SGD) -> tuple[list[Tensor], int]:
-    """Return the mean gradient over all samples that train, at the model as it is, and how many these are."""
+def full_gradient(
+    work: LocalWork, objective: Objective, settings: SGD, most: int | None = None
+) -> tuple[list[Tensor], int]:
+    """Return the mean gradient over all samples that train, at the model as it is, and how many these are.
+
+    With `most`, over that many of them, drawn by the round.
+    """
     data, buffers = work.site.train, saved_buffers(work.model)
     work.model.train()
     objective.start(work)
@@ -137,6 +142,9 @@ def full_gradient(work: LocalWork, objective: Objective, settings: SGD) -> tuple
     generator = torch.Generator().manual_seed(derive(work.seed, "full gradient", work.site.name, work.round))
     total, seen = [torch.zeros_like(p) for p in work.parameters], 0
     for order in batches(samples, CHUNK, generator, epochs=1, drop_single=has_batch_norm(work.model)):
+        order = order[: samples if most is None else most - seen]
+        if not len(order):
+            break
         rows = order.to(data.x.device) if work.rows is None else work.rows[order]
         batch = Batch(rows, data.x.index_select(0, rows), data.target.index_select(0, rows))
         _, gradients = measure(work, objective, batch)
