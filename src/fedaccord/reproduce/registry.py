@@ -40,6 +40,11 @@ _ENTRIES = (
         "candidate labels: pFedPLL, its ablations and baselines, training alone, and pfedpll+",
         "fedaccord.reproduce.pfedpll",
     ),
+    TableEntry(
+        "fairfedpapl",
+        "attacks on a group's treatment: robust rules, FairFedPAPL's inversion defence, and three others",
+        "fedaccord.reproduce.fairfedpapl",
+    ),
 )
 TABLES: dict[str, TableEntry] = {entry.name: entry for entry in _ENTRIES}
 
