@@ -41,6 +41,6 @@ def published_grids() -> list[Block]:
         Grid(HEAD, STUDENT),
         "Cells with * are inconsistent in print: from their EOD the delta would be 0.044 (printed 0.124), 0.064 "
         "(0.011) and 0.011 (0.013). The direction of the change differs between the two data sets in print, so only "
-        "deltas can be compared. Of COMPAS's 31 Asian defendants 3 are High: by true groups such small deltas cannot be "
+        "deltas can be compared. Of COMPAS's 31 Asian defendants 3 are High: by true groups such deltas cannot be "
         "measured.",
     ]
