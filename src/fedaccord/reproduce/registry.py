@@ -50,6 +50,11 @@ _ENTRIES = (
         "personalised momentum: pFedMo, nine baselines and the server's public data alone; splits, edge network",
         "fedaccord.reproduce.pfedmo",
     ),
+    TableEntry(
+        "fairfedpapl",
+        "attacks on a group's treatment: robust rules, FairFedPAPL's inversion defence, and three others",
+        "fedaccord.reproduce.fairfedpapl",
+    ),
 )
 TABLES: dict[str, TableEntry] = {entry.name: entry for entry in _ENTRIES}
 
