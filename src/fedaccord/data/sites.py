@@ -162,29 +162,30 @@ def split_dataset(
         result.notes.append(f"the server holds {len(taught)} labelled samples, which no site has")
     elif isinstance(labelled, Path):
         with result.noting():
-            result.labelled = read_server_file(labelled, result.input_shape, result.space, moments, "server.labelled")
-    published = f"the published test part of {dataset.name}"
+            result.labelled = read_server_file(
+                labelled, result.input_shape, result.space, moments, "server.labelled"
+            )
+    drawn = False
     if test_file is not None:
         with result.noting():
             result.test = read_server_file(test_file, result.input_shape, result.space, moments, "server.test")
             result.test_source = f"the server's own test file, {test_file.name}"
     else:
-        part = dataset.test if outside is None else rows.take(outside)
-        drawn = derive(seed, "test samples")
-        result.test = published_test(part, result.sites, test_samples, drawn, moments if scaled else ())
+        judged = dataset.test if outside is None else rows.take(outside)
+        picked = derive(seed, "test samples")
+        result.test = published_test(judged, result.sites, test_samples, picked, moments if scaled else ())
+        published = f"the published test part of {dataset.name}"
         result.test_source = published if outside is None else f"{unseen} sites that do not train"
-        if result.test is None:
+        drawn = result.test is not None
+        if not drawn:
             result.test, result.test_source = pooled_test(result.sites)
-    if test_samples is not None and (test_file is not None or result.test_source != published):
+    if test_samples is not None and not drawn:
         result.notes.append("data.test_samples is not used: the test is not the published part of the data set")
     return result
 
 
 def read_sites(
-    files: Mapping[str, tuple[Path, AnyView, float]],
-    classes: Sequence[str] | None,
-    test_file: Path | None,
-    seed: int,
+    files: Mapping[str, tuple[Path, AnyView, float]], classes: Sequence[str] | None, test_file: Path | None, seed: int,
     labelled: Path | None = None,
 ) -> FederationData:
     """Read sites that bring their own .npz files; each is scaled by its own training part.
@@ -221,7 +222,9 @@ def read_sites(
             result.test_source = f"the server's own test file, {test_file.name}"
     if labelled is not None:
         with result.noting():
-            result.labelled = read_server_file(labelled, result.input_shape, result.space, moments, "server.labelled")
+            result.labelled = read_server_file(
+                labelled, result.input_shape, result.space, moments, "server.labelled"
+            )
     return result
 
 

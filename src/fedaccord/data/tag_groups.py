@@ -1,4 +1,4 @@
-"""Rows of tags in groups, so that a partition by class can deal them: sites then differ in which tags occur together."""
+"""Rows of tags in groups, so that a partition by class can deal them: sites then differ in which tags go together."""
 
 from __future__ import annotations
 

@@ -11,9 +11,10 @@ import torch
 from torch import Tensor
 
 from fedaccord.data.features import FeaturePlan
+from fedaccord.data.held import POOLED_TEST
 from fedaccord.data.scaling import Moments, pool_moments
 from fedaccord.data.site_data import Samples, SiteData
-from fedaccord.data.held import POOLED_TEST, FederationData
+from fedaccord.data.sites import FederationData
 from fedaccord.errors import DataError, MessageError
 from fedaccord.labels.registry import make_view
 from fedaccord.labels.space import LabelSpace

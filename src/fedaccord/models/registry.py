@@ -32,7 +32,7 @@ MODELS: dict[str, ModelEntry] = {
             f"{_CATALOGUE}:sphere_mlp",
             "dense layers whose features have length one, for `spherefed`",
             {"hidden": [128]},
-        ),  # fmt: skip
+        ),
         ModelEntry("lenet5", f"{_CATALOGUE}:lenet5", "LeNet-5 with ReLU and max-pooling, for small images"),
         ModelEntry("cnn", f"{_CATALOGUE}:cnn", "two 5x5 convolutions (32, 64) and a dense layer of 512, for images"),
         ModelEntry("resnet18", f"{_RESNET}:resnet18", "ResNet-18 for 32x32 images: 3x3 stem, no first max-pool"),

@@ -40,6 +40,11 @@ _ENTRIES = (
         "candidate labels: pFedPLL, its ablations and baselines, training alone, and pfedpll+",
         "fedaccord.reproduce.pfedpll",
     ),
+    TableEntry(
+        "fedharmony",
+        "several labels at once: FedHarmony, its ablations and baselines, controls, and fedharmony+",
+        "fedaccord.reproduce.fedharmony",
+    ),
 )
 TABLES: dict[str, TableEntry] = {entry.name: entry for entry in _ENTRIES}
 
