@@ -232,7 +232,7 @@ class Experiment(Section):
         early = "metric" if self.stop.metric is not None else "seconds" if self.stop.seconds is not None else ""
         if early and self.method.get("tuning") == "balance":
             raise ValueError(
-                f'stop.{early} may end the run before its last round, after which alone method.tuning = "balance" '
+                f"stop.{early} may end the run before its last round, after which alone method.tuning = \"balance\" "
                 "works; leave one of them out"
             )
         return self

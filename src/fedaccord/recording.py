@@ -16,7 +16,15 @@ from fedaccord.federation.traffic import Bytes, added
 from fedaccord.messages.message import Message, SiteId
 from fedaccord.runs.background import Background
 from fedaccord.runs.folder import RunFolder
-from fedaccord.runs.records import Best, confusion_lines, correspondence_lines, past_scopes, round_lines, scopes
+from fedaccord.runs.records import (
+    Best,
+    confusion_lines,
+    correspondence_lines,
+    method_lines,
+    past_scopes,
+    round_lines,
+    scopes,
+)
 from fedaccord.runs.resume import Past
 from fedaccord.runs.tracking import Tracking
 from fedaccord.stopping import SMALLER_IS_BETTER, Clock, Signals, Stopped, Stopping, figure
@@ -162,6 +170,7 @@ class Recorder:
             lines += confusion_lines(record.round, record.evaluation, self.data)
         if is_last:
             lines += correspondence_lines(record.round, self.server, self.data)
+            lines += method_lines(record.round, self.server)
         self.folder.append_metrics(lines)
         self._log_events(record)
         self.tracking.put(lines)

@@ -63,15 +63,18 @@ class TestFedCurv:
 
     def test_the_pull_is_towards_the_others_and_zero_strength_is_fedavg(self):
         sites = [site("a"), site("b", samples=20)]
-        servers = [federation(make_recipe(n, WORK | s), sites)
-                   for n, s in (("fedavg", {}), ("fedcurv", {"curvature": 0.0}), ("fedcurv", {"curvature": 5.0}))]  # fmt: skip
+        contestants = (("fedavg", {}), ("fedcurv", {"curvature": 0.0}), ("fedcurv", {"curvature": 5.0}))
+        servers = [federation(make_recipe(name, WORK | more), sites) for name, more in contestants]
         for server in servers:
             for _ in range(3):
                 play_round(server)
         torch.testing.assert_close(servers[0].state.model, servers[1].state.model)
-        apart = [float((s.flat("a", s.engine.replies["train", "a"]) - s.flat("b", s.engine.replies["train", "b"])).norm())
-                 for s in servers[1:]]  # fmt: skip
-        assert apart[1] < apart[0]
+
+        def apart(server):
+            a, b = (server.flat(name, server.engine.replies["train", name]) for name in "ab")
+            return float((a - b).norm())
+
+        assert apart(servers[2]) < apart(servers[1])
 
     def test_a_single_site_is_not_pulled(self):
         work = work_for(site("a"), small_network())

@@ -25,7 +25,7 @@ def per_label_mean(matrix: Tensor, weights: Tensor, informs: Tensor, rows: Tenso
 
 
 def weighted_rows_mean(matrix: Tensor, weights: Tensor, row_weights: Tensor, rows: Tensor, previous: Tensor) -> Tensor:
-    """Average the encoder by `weights`, each label's head row by its own column of `row_weights`, sites x labels."""
+    """Average the encoder by `weights`, and each label's head row by its column of `row_weights`, sites x labels."""
     result = weighted_mean(matrix, weights)
     shares = row_weights.T  # labels x sites
     totals = shares.sum(1, keepdim=True)

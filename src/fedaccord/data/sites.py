@@ -177,28 +177,28 @@ def split_dataset(
         result.notes.append(f"the server holds {len(taught)} labelled samples, which no site has")
     elif isinstance(labelled, Path):
         with result.noting():
-            result.labelled = read_server_file(labelled, result.input_shape, result.space, moments, "server.labelled")
-    published = f"the published test part of {dataset.name}"
+            result.labelled = read_server_file(
+                labelled, result.input_shape, result.space, moments, "server.labelled"
+            )
+    drawn = False
     if test_file is not None:
         with result.noting():
             result.test = read_server_file(test_file, result.input_shape, result.space, moments, "server.test")
             result.test_source = f"the server's own test file, {test_file.name}"
     else:
         judged = dataset.test if outside is None else rows.take(outside)
-        source = published if outside is None else f"{unseen} sites that do not train"
-        drawn = derive(seed, "test samples")
-        found = published_test(judged, result.sites, test_samples, drawn, moments if scaled else (), source)
+        source = f"the published test part of {dataset.name}" if outside is None else f"{unseen} sites that do not train"
+        picked = derive(seed, "test samples")
+        found = published_test(judged, result.sites, test_samples, picked, moments if scaled else (), source)
         result.judge_on(found or pooled_test(result.sites))
-    if test_samples is not None and (test_file is not None or result.test_source != published):
+        drawn = found is not None
+    if test_samples is not None and not drawn:
         result.notes.append("data.test_samples is not used: the test is not the published part of the data set")
     return result
 
 
 def read_sites(
-    files: Mapping[str, tuple[Path, AnyView, float]],
-    classes: Sequence[str] | None,
-    test_file: Path | None,
-    seed: int,
+    files: Mapping[str, tuple[Path, AnyView, float]], classes: Sequence[str] | None, test_file: Path | None, seed: int,
     labelled: Path | None = None,
 ) -> FederationData:
     """Read sites that bring their own .npz files; each is scaled by its own training part.
@@ -235,7 +235,9 @@ def read_sites(
             result.test_source = f"the server's own test file, {test_file.name}"
     if labelled is not None:
         with result.noting():
-            result.labelled = read_server_file(labelled, result.input_shape, result.space, moments, "server.labelled")
+            result.labelled = read_server_file(
+                labelled, result.input_shape, result.space, moments, "server.labelled"
+            )
     return result
 
 

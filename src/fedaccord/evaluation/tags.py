@@ -63,7 +63,7 @@ def average_precision(scores: Tensor, target: Tensor) -> Tensor:
 
 
 def correlation_error(scores: Tensor, target: Tensor) -> dict[str, float]:
-    """Return how far the correlations of scores are from the labels', root mean squared over all known pairs."""
+    """Return how far the correlations of scores are from those of the labels, root mean squared over known pairs."""
     found, _ = phi_of_scores(scores, target != NOT_ANNOTATED)
     true, pairs = phi_of_sums(tag_sums(target))
     return {"correlation_error": discrepancy(found, true, pairs)} if bool(pairs.any()) else {}

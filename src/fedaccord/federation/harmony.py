@@ -1,4 +1,4 @@
-"""The server's side of FedHarmony (methods.md 3.3): what other sites agree on, told to each, and who counts how much.
+"""The server's side of FedHarmony (methods.md 3.3): what the others agree on, told to each site, and who counts for it.
 
 The teacher of a site is made of all others' correlations of model scores, anew in each round (as published), or of
 their counts of tags, asked for once. All matrices that travel are over the tags that the site knows.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 CORRELATE, COUNT, TEACH = "correlate tags", "count tags", "learn correlations"  # tasks
 QUALITY = "quality"  # prefix of the sites' figures
+MOST_SHOWN = 40  # tags in a report
 MANY_TAGS = 100  # from here on blocks are faster than all pairs of tags
 
 
@@ -138,9 +139,23 @@ class Harmoniser:
         samples = {name: float(server.cards[name].samples) for name in matrices}
         return leave_one_out(matrices, pairs, samples, self.consensus, site)
 
-    def common_blocks(self, server: Server) -> Tensor | None:
-        """Return the block of each tag, (C,); None where there are none, or each site has its own."""
-        return server.state.method.tensors.get(BLOCKS)
+    def account(self, server: Server) -> list[dict[str, Any]]:
+        """Return, for the report, what all sites agree on and what each has told, over the tags that matter most."""
+        found = self.agreed(server)
+        if self.teacher == "none" or found is None:
+            return []
+        agreed, kept = found[0], server.state.method.tensors
+        strength = torch.where(found[1], agreed.abs(), 0.0).sum(1)
+        shown = strength.sort(descending=True, stable=True).indices[:MOST_SHOWN].sort().values
+        names = [server.space.names[tag] for tag in shown.tolist()]
+
+        def line(site: SiteId | None, matrix: Tensor) -> dict[str, Any]:
+            rows = [[round(value, 3) for value in row] for row in _cut(matrix, shown).tolist()]
+            blocks = kept.get(BLOCKS if site is None else f"{BLOCKS}/{site}", kept.get(BLOCKS))
+            told = {} if blocks is None else {"blocks": blocks[shown].tolist()}
+            return {"scope": "correlation", "site": site, "names": names, "matrix": rows, **told}
+
+        return [line(None, agreed), *(line(site, matrix) for site, matrix in self.matrices(server)[0].items())]
 
     def _lesson(self, server: Server, card: SiteCard) -> Message:
         """Return what a site is taught, over the tags it knows; nothing where no other site tells anything."""
@@ -275,7 +290,7 @@ def _keep(server: Server, site: SiteId, message: Message) -> None:
 
 
 def _valid_counts(counts: Tensor, card: SiteCard) -> Tensor:
-    """Return counts that can be: of no more rows than the site has, no tag more often than it was looked at."""
+    """Return counts that can be: of no more rows than the site joined with, no tag more often than it was annotated."""
     rows = counts[0].clamp(0, card.samples)
     first = torch.minimum(counts[1].clamp(min=0), rows)
     return torch.stack([rows, first, torch.minimum(counts[2].clamp(min=0), torch.minimum(first, first.T))])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fedaccord.aggregation.replies import Aggregator, Replies
 from fedaccord.federation.attack import Attack
@@ -42,6 +42,7 @@ class Recipe:
     defence: Callable[[Server, Replies], Replies] | None = None  # which replies count
     weigh: Callable[[Server, Replies], Replies] | None = None  # other weights than sample counts, after the defence
     refine: tuple[ServerStep, ...] = ()
+    account: Callable[[Server], list[dict[str, Any]]] | None = None  # lines of its own for the last round, to be drawn
     tasks: Mapping[str, SiteTask] = field(default_factory=dict)  # further questions a step may ask the sites
     personal_layer: bool = False
     owners: str = "softmax"  # who informs a label: whose softmax runs over it in training, "view": who knows it, "all"

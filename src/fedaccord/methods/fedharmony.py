@@ -37,6 +37,7 @@ def fedharmony(settings: FedHarmonySettings) -> Recipe:
         extras=server.extras,
         weigh=server.weigh,
         refine=(server.refine,),
+        account=server.account,
         tasks={
             CORRELATE: Correlating(s.correlation_noise),
             COUNT: CountingTags(s.correlation_noise),

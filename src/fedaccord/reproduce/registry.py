@@ -55,6 +55,11 @@ _ENTRIES = (
         "attacks on a group's treatment: robust rules, FairFedPAPL's inversion defence, and three others",
         "fedaccord.reproduce.fairfedpapl",
     ),
+    TableEntry(
+        "fedharmony",
+        "several labels at once: FedHarmony, its ablations and baselines, controls, and fedharmony+",
+        "fedaccord.reproduce.fedharmony",
+    ),
 )
 TABLES: dict[str, TableEntry] = {entry.name: entry for entry in _ENTRIES}
 

@@ -110,7 +110,8 @@ class Line(BaseModel):
     counts: list[list[int]] = []
     figures: Metrics = {}  # what the server's own steps measured
     simulated: float | None = None  # seconds on a simulated network
-    matrix: list[list[float]] = []  # of a coarse site: P(name | class) as found out, a row for each name
+    matrix: list[list[float]] = []  # of a coarse site: P(name | class) as found out; of tags: their correlations
+    blocks: list[int] = []  # of tags: the block of each
 
 
 @dataclass

@@ -78,6 +78,11 @@ def correspondence_lines(at: int, server: Server, data: FederationData) -> list[
     return lines
 
 
+def method_lines(at: int, server: Server) -> list[dict[str, Any]]:
+    """Return what the method itself has to show of the last round."""
+    return [{"round": at, **line} for line in server.recipe.account(server)] if server.recipe.account else []
+
+
 def federation_account(
     data: FederationData, cards: Mapping[str, SiteCard], stays: Mapping[str, Stay] | None = None
 ) -> dict[str, Any]:

@@ -12,10 +12,12 @@ from fedaccord.runs import page as parts
 from fedaccord.runs import report_fairness as fairness
 from fedaccord.runs import report_figures as draw
 from fedaccord.runs import report_mixed as mixed
+from fedaccord.runs import report_tags as tags
 from fedaccord.runs.page import Figure, Html, counted, decimal, listed, percent, remark, section, table, text
 from fedaccord.runs.reading import Metrics, Run, Summary, read_run, read_summary
 
-SOME_SITES_HAVE = {"accuracy_classes": "Accuracy in all classes", "in_set": "Answers in the candidate set",
+SOME_SITES_HAVE = {"map": "Mean average precision", "of1": "F1 of all tags",
+                   "accuracy_classes": "Accuracy in all classes", "in_set": "Answers in the candidate set",
                    "disambiguation": "True candidate most likely, training samples"}  # fmt: skip
 
 
@@ -30,6 +32,7 @@ def write_report(folder: Path, alone: Path | None = None) -> Path:
             fairness.exclusions(run, figures), fairness.treatment(run, figures),
             _coverage(run), _absent(run), _correspondences(run, figures),
             mixed.found_correspondences(run, figures), mixed.confidence(run, figures), mixed.returns(run, figures),
+            tags.correlations(run, figures), tags.agreement(run, figures),
             _dropped(run), _time(run), _network(run), _bytes(run), _settings(run)]  # fmt: skip
     return parts.write_page(Path(folder) / "report.html", parts.page(run.summary.name, body, figures))
 
