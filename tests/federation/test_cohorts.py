@@ -40,7 +40,7 @@ TOGETHER = {
     "private-labels": {"local": "fedprox", "mu": 0.3},
     "local": {"loss": "rc", "prior": "exact-sites"},
     "pfedpll": {"momentum": 0.5},
-    "pfedpll+": {"alpha_from": "forward", "noise": 0.0, "dropout": 0.0},
+    "pfedpll+": {},
     "fed-cc": {},
     "fed-rc": {"head": "local"},
     "fed-lw": {"form": "cross-entropy", "clip": 1.0},
