@@ -47,6 +47,9 @@ TOGETHER = {
     "fed-cavl": {},
     "fed-abs-gce": {},
     "fed-uniform": {},
+    "fedmt": {"correspondence": "known", "threshold": 0.4},
+    "fedmt+": {"threshold": 0.4, "local": "fedprox"},
+    "semifl": {"threshold": 0.4, "lambda1": 0.5},
 }
 
 
@@ -211,6 +214,9 @@ class TestWhoTrainsTogether:
     @pytest.mark.parametrize("method", sorted(METHODS.keys() - TOGETHER.keys()))
     def test_objectives_of_another_form_do_not(self, method):
         assert cohort_size(make_recipe(method, {}), small_network(), CPU) == 1
+
+    def test_a_matrix_that_is_learned_beside_the_model_keeps_sites_apart(self):
+        assert cohort_size(make_recipe("fedmt", {"correspondence": "learnable"}), small_network(), CPU) == 1
 
     @pytest.mark.parametrize("method", TOGETHER)
     def test_the_others_do(self, method):

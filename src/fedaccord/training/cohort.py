@@ -172,10 +172,10 @@ class _Cohort:
         return Batch(rows, x, target, kept), sizes
 
     def weights(self, sizes: list[int]) -> Tensor:
-        """Return the weights of a batch's rows, (sites, B): each site's own rows have a mean, the others count nothing."""
-        width = max(sizes)
-        own = torch.arange(width) < torch.tensor(sizes)[:, None]
-        return (own / torch.tensor(sizes)[:, None]).to(self.device)
+        """Return the weights of a batch's rows, (sites, B): those of a mean over each site's own, zero for others."""
+        number = torch.tensor(sizes)[:, None]
+        own = torch.arange(max(sizes)) < number
+        return (own if self.terms.rows.sums else own / number).to(self.device)
 
     def renew(self, batch: Batch, new: dict[str, Tensor]) -> None:
         """Put back what a step made of the rows' kept values; rows that fill up a batch are equal to a real one."""

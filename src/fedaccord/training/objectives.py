@@ -39,6 +39,7 @@ class RowObjective(Objective):
     """
 
     draws: ClassVar[bool] = False  # steps are not computed on a batch as it is, but on what `drawn` makes of it
+    sums: ClassVar[bool] = False  # the loss is the sum over these rows, not their mean
 
     def together(self) -> bool:
         """Say whether sites may train as one program, with these settings."""
