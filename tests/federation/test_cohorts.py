@@ -40,7 +40,7 @@ TOGETHER = {
     "private-labels": {"local": "fedprox", "mu": 0.3},
     "local": {"loss": "rc", "prior": "exact-sites"},
     "pfedpll": {"momentum": 0.5},
-    "pfedpll+": {"alpha_from": "forward", "noise": 0.0, "dropout": 0.0},
+    "pfedpll+": {},
     "fed-cc": {},
     "fed-rc": {"head": "local"},
     "fed-lw": {"form": "cross-entropy", "clip": 1.0},
@@ -49,6 +49,9 @@ TOGETHER = {
     "fed-uniform": {},
     "fedmom": {},
     "slowmo": {},
+    "fedmt": {"correspondence": "known", "threshold": 0.4},
+    "fedmt+": {"threshold": 0.4, "local": "fedprox"},
+    "semifl": {"threshold": 0.4, "lambda1": 0.5},
 }
 
 
@@ -213,6 +216,9 @@ class TestWhoTrainsTogether:
     @pytest.mark.parametrize("method", sorted(METHODS.keys() - TOGETHER.keys()))
     def test_objectives_of_another_form_do_not(self, method):
         assert cohort_size(make_recipe(method, {}), small_network(), CPU) == 1
+
+    def test_a_matrix_that_is_learned_beside_the_model_keeps_sites_apart(self):
+        assert cohort_size(make_recipe("fedmt", {"correspondence": "learnable"}), small_network(), CPU) == 1
 
     @pytest.mark.parametrize("method", TOGETHER)
     def test_the_others_do(self, method):

@@ -187,7 +187,8 @@ def split_dataset(
             result.test_source = f"the server's own test file, {test_file.name}"
     else:
         judged = dataset.test if outside is None else rows.take(outside)
-        source = f"the published test part of {dataset.name}" if outside is None else f"{unseen} sites that do not train"
+        published = f"the published test part of {dataset.name}"
+        source = published if outside is None else f"{unseen} sites that do not train"
         picked = derive(seed, "test samples")
         found = published_test(judged, result.sites, test_samples, picked, moments if scaled else (), source)
         result.judge_on(found or pooled_test(result.sites))

@@ -85,9 +85,9 @@ class SiteHost:
         for site, brief, memory in jobs:
             work = self._work(site, brief, memory)
             works.append(work)
-            with seeded(derive(self.seed, "task", task, site, work.round)):
-                self._keep_prior(work)
-                silent = start(work, self.recipe.objective)
+            work.random = torch.Generator().manual_seed(derive(self.seed, "task", task, site, work.round))
+            self._keep_prior(work)
+            silent = start(work, self.recipe.objective)
             if silent is not None:
                 replies[site] = silent
             else:

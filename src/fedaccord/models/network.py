@@ -27,6 +27,11 @@ class Network(nn.Module):
         """Return the encoder's output, of shape (batch, features)."""
         return self.encoder(x)
 
+    @property
+    def features_width(self) -> int:
+        """The number of features that the encoder gives."""
+        return self.personal.in_features if isinstance(self.personal, nn.Linear) else self.head.in_features
+
     def forward(self, x: Tensor) -> Tensor:
         """Return the logits, of shape (batch, classes)."""
         features = self.features(x)

@@ -7,13 +7,20 @@ which is imported when it is first needed, since that takes longer than a short 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import cast
 
 import torch
 from torch import Tensor, nn
 
+from fedaccord.models.network import Network
+
 Stacked = Mapping[str, Tensor]  # parameters by name, each (copies, ...)
-StackedForward = Callable[[Stacked, Tensor], Tensor]
-"""From stacked parameters and inputs (copies, batch, ...) to logits (copies, batch, classes)."""
+StackedForward = Callable[[Stacked, Tensor, Tensor | None], Tensor]
+"""From stacked parameters and inputs (copies, batch, ...) to logits (copies, batch, classes).
+
+The last argument, where there is one, is multiplied with the encoder's output.
+"""
+_Layer = Callable[[Stacked, Tensor], Tensor]
 
 _ELEMENTWISE = (
     nn.Identity, nn.ReLU, nn.LeakyReLU, nn.ELU, nn.GELU, nn.SiLU, nn.Tanh, nn.Sigmoid, nn.Softplus, nn.Hardtanh,
@@ -33,19 +40,26 @@ def stacked_forward(network: nn.Module) -> StackedForward | None:
 
 def dense_forward(network: nn.Module) -> StackedForward | None:
     """Return the function of a network made of linear and elementwise layers alone; None for any other."""
-    layers = _layers("", network)
-    if layers is None:
+    if not isinstance(network, Network):
         return None
+    below = _layers("encoder", network.encoder)
+    personal, head = _layers("personal", network.personal), _layers("head", network.head)
+    if below is None or personal is None or head is None:
+        return None
+    above = personal + head
 
-    def forward(parameters: Stacked, x: Tensor) -> Tensor:
-        for layer in layers:
+    def forward(parameters: Stacked, x: Tensor, scale: Tensor | None = None) -> Tensor:
+        for layer in below:
+            x = layer(parameters, x)
+        x = x if scale is None else x * scale
+        for layer in above:
             x = layer(parameters, x)
         return x
 
     return forward
 
 
-def _layers(name: str, module: nn.Module | None) -> list[StackedForward] | None:
+def _layers(name: str, module: nn.Module | None) -> list[_Layer] | None:
     if module is None or isinstance(module, nn.Identity):
         return []
     if type(module) is nn.Linear:
@@ -54,30 +68,18 @@ def _layers(name: str, module: nn.Module | None) -> list[StackedForward] | None:
         return [lambda _, x: x.flatten(2)]
     if type(module) in _ELEMENTWISE:
         return [lambda _, x: module(x)]
-    parts = _in_a_row(module)
-    if parts is None:
+    if type(module) is not nn.Sequential:
         return None
-    layers: list[StackedForward] = []
-    for key, part in parts.items():
-        inner = _layers(f"{name}.{key}" if name else key, part)
+    layers: list[_Layer] = []
+    for key, part in module.named_children():
+        inner = _layers(f"{name}.{key}", part)
         if inner is None:
             return None
         layers += inner
     return layers
 
 
-def _in_a_row(module: nn.Module) -> dict[str, nn.Module | None] | None:
-    """Return the parts of a module that does nothing but call them one after the other."""
-    from fedaccord.models.network import Network
-
-    if type(module) is nn.Sequential:
-        return dict(module.named_children())
-    if type(module) is Network:
-        return {"encoder": module.encoder, "personal": module.personal, "head": module.head}
-    return None
-
-
-def _linear(name: str, with_bias: bool) -> StackedForward:
+def _linear(name: str, with_bias: bool) -> _Layer:
     weight, bias = f"{name}.weight", f"{name}.bias"
     # W x^T, not x W^T: the gradient then has the layout of W, and the step that adds it is several times faster.
     if with_bias:
@@ -91,9 +93,29 @@ def _is_random(network: nn.Module) -> bool:
 
 
 def _mapped(network: nn.Module) -> StackedForward:
-    def forward(parameters: Stacked, x: Tensor) -> Tensor:
+    whole = _Scaled(network)
+
+    def forward(parameters: Stacked, x: Tensor, scale: Tensor | None = None) -> Tensor:
         from torch.func import functional_call, vmap
 
-        return vmap(lambda own, samples: functional_call(network, own, (samples,)))(dict(parameters), x)
+        own = {f"network.{name}": parameter for name, parameter in parameters.items()}
+        if scale is None:
+            return vmap(lambda p, samples: functional_call(whole, p, (samples, None)))(own, x)
+        return vmap(lambda p, samples, by: functional_call(whole, p, (samples, by)))(own, x, scale)
 
     return forward
+
+
+class _Scaled(nn.Module):
+    """A network whose encoder's output is multiplied by something."""
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, x: Tensor, scale: Tensor | None) -> Tensor:
+        if scale is None:
+            return self.network(x)
+        network = cast(Network, self.network)
+        features = network.features(x) * scale
+        return network.head(features if network.personal is None else network.personal(features))

@@ -2,7 +2,7 @@
 
 Images (B, channels, height, width) in -1..1 get a batched RandAugment (Cubuk et al. 2020): every image its own
 operations, all affine ones in a single resampling, and a blank patch. Other features get noise and gaps; hashed words
-lose some of their words. Randomness comes from torch's own stream, which the caller seeds.
+lose some of their words. Randomness comes from a stream on the CPU: torch's own unless another is given.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ class Augmentation:
     gaps: float = 0.1  # features: share of values set to zero
     words: float = 0.3  # words: share of the words that are left out
 
-    def weak(self, x: Tensor) -> Tensor:
+    def weak(self, x: Tensor, random: torch.Generator | None = None) -> Tensor:
         """Return images shifted by up to an eighth, colour ones also mirrored; other samples as they are."""
-        return shifted(x, _generator(x)) if self._kind(x) == "images" else x
+        return shifted(x, _generator(x, random)) if self._kind(x) == "images" else x
 
-    def strong(self, x: Tensor) -> Tensor:
+    def strong(self, x: Tensor, random: torch.Generator | None = None) -> Tensor:
         """Return strongly changed samples that a model should still give the same label."""
         kind = self._kind(x)
         if kind == "images":
-            return rand_augment(x, _generator(x))
+            return rand_augment(x, _generator(x, random))
         if kind == "words":
-            return without_words(x, self.words, _generator(x))
-        return noisy(x, self.noise, self.gaps, _generator(x)) if kind == "features" else x
+            return without_words(x, self.words, _generator(x, random))
+        return noisy(x, self.noise, self.gaps, _generator(x, random)) if kind == "features" else x
 
     def _kind(self, x: Tensor) -> str:
         return ("images" if x.ndim == 4 else "features") if self.kind == "auto" else self.kind
@@ -149,6 +149,6 @@ def _rand(shape: tuple[int, ...] | torch.Size, generator: torch.Generator) -> Te
     return torch.rand(shape, generator=generator, device=generator.device)
 
 
-def _generator(x: Tensor) -> torch.Generator:
-    """Return a stream on the samples' own device, begun by torch's own: nothing drawn moves between devices."""
-    return torch.Generator(x.device).manual_seed(int(torch.randint(2**62, ())))
+def _generator(x: Tensor, random: torch.Generator | None) -> torch.Generator:
+    """Return a stream on the samples' own device, begun by the given one: nothing drawn moves between devices."""
+    return torch.Generator(x.device).manual_seed(int(torch.randint(2**62, (), generator=random)))

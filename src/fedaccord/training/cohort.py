@@ -23,7 +23,7 @@ from fedaccord.training.local import rows_of_steps
 from fedaccord.training.objectives import Objective, Proximal, RowObjective, Sum
 from fedaccord.training.settings import TrainingSettings
 from fedaccord.training.solvers import SGD, SGDStepper, Solver, Stepper
-from fedaccord.training.work import Batch, LocalWork
+from fedaccord.training.work import FEATURES, Batch, LocalWork
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,9 @@ def terms_of(objective: Objective) -> Terms | None:
     parts = objective.terms if isinstance(objective, Sum) else (objective,)
     rows = [part for part in parts if isinstance(part, RowObjective)]
     pulls = tuple(part for part in parts if isinstance(part, Proximal))
-    return Terms(rows[0], pulls) if len(rows) == 1 and len(rows) + len(pulls) == len(parts) else None
+    if len(rows) != 1 or len(rows) + len(pulls) < len(parts) or not rows[0].together():
+        return None
+    return Terms(rows[0], pulls)
 
 
 def steps_apart(solver: Solver) -> bool:
@@ -147,21 +149,37 @@ class _Cohort:
         """Return the view of the first sites."""
         return stack_views([work.view for work in self.works[:sites]], self.device)
 
-    def batch(self, step: int, sites: int) -> tuple[Batch, Tensor]:
-        """Return a step's batch of the first sites, (sites, B, ...), and the weights of its rows, (sites, B)."""
+    def batch(self, step: int, sites: int) -> tuple[Batch, list[int]]:
+        """Return a step's batch of the first sites, (sites, B, ...), and how many of its rows are each site's own."""
         drawn = [order[step] for order in self.orders[:sites]]
         sizes = [len(rows) for rows in drawn]
-        width = max(sizes)
-        weights = torch.tensor([[1 / size] for size in sizes], device=self.device).expand(-1, width)
-        if min(sizes) < width:
-            real = torch.arange(width) < torch.tensor(sizes)[:, None]
-            weights = weights * real.to(self.device)
-            drawn = [torch.cat([rows, rows[:1].expand(width - len(rows))]) for rows in drawn]
+        if min(sizes) < max(sizes):
+            drawn = [_filled(rows, max(sizes)) for rows in drawn]
         data = [work.site.train for work in self.works[:sites]]
         kept = {name: self._gather(name, [k[name] for k in self.kept[:sites]], drawn) for name in self.kept[0]}
         x = self._gather("x", [part.x for part in data], drawn)
         target = self._gather("target", [part.target for part in data], drawn)
-        return Batch(torch.stack(drawn), x, target, kept), weights
+        return Batch(torch.stack(drawn), x, target, kept), sizes
+
+    def changed(self, batch: Batch, sizes: list[int]) -> tuple[Batch, list[int]]:
+        """Return what the objective makes of each site's part of a batch, and how many rows are each site's own."""
+        parts = []
+        for at, (work, size) in enumerate(zip(self.works, sizes, strict=False)):
+            kept = {name: values[at, :size] for name, values in batch.kept.items()}
+            own = Batch(batch.rows[at, :size], batch.x[at, :size], batch.target[at, :size], kept)
+            parts.append(self.terms.rows.drawn(work, own))
+        sizes = [len(part.x) for part in parts]
+        most = max(sizes)
+        rows = _stacked([part.rows for part in parts], most)
+        x, target = _stacked([part.x for part in parts], most), _stacked([part.target for part in parts], most)
+        kept = {name: _stacked([part.kept[name] for part in parts], most) for name in parts[0].kept}
+        return Batch(rows, x, target, kept), sizes
+
+    def weights(self, sizes: list[int]) -> Tensor:
+        """Return the weights of a batch's rows, (sites, B): those of a mean over each site's own, zero for others."""
+        number = torch.tensor(sizes)[:, None]
+        own = torch.arange(max(sizes)) < number
+        return (own if self.terms.rows.sums else own / number).to(self.device)
 
     def renew(self, batch: Batch, new: dict[str, Tensor]) -> None:
         """Put back what a step made of the rows' kept values; rows that fill up a batch are equal to a real one."""
@@ -193,18 +211,28 @@ def _steps(cohort: _Cohort, whole: Together, forward: StackedForward) -> Tensor:
             parameters = [tensor[:sites].detach().requires_grad_() for tensor in cohort.stack.whole]
             named = dict(zip(names, parameters, strict=True))
             received = [tensor[:sites] for tensor in cohort.received]
-        batch, weights = cohort.batch(step, sites)
-        logits = forward(named, batch.x)
-        each = (terms.rows.row_losses(view, logits, batch) * weights).sum(-1)
+        batch, sizes = cohort.batch(step, sites)
+        seen, sizes = cohort.changed(batch, sizes) if terms.rows.draws else (batch, sizes)
+        logits = forward(named, seen.x, seen.kept.get(FEATURES))
+        each = (terms.rows.row_losses(view, logits, seen) * cohort.weights(sizes)).sum(-1)
         for pull in terms.pulls:
             each = each + pull.of_each(parameters, received)
         whole.step(sites, torch.autograd.grad(each.sum(), parameters, materialize_grads=True))
         losses[:sites] += each.detach()
         if renews_by != "nothing":
             with torch.no_grad():
-                logits = forward(named, batch.x) if renews_by == "step" else logits.detach()
+                logits = forward(named, batch.x, None) if renews_by == "step" else logits.detach()
                 cohort.renew(batch, terms.rows.renewed(view, logits, batch))
     return losses
+
+
+def _filled(rows: Tensor, width: int) -> Tensor:
+    """Fill up rows with the first one; a row of zeros may have no finite loss, and zero times infinity is no number."""
+    return torch.cat([rows, rows[:1].expand(width - len(rows), *rows.shape[1:])])
+
+
+def _stacked(parts: list[Tensor], width: int) -> Tensor:
+    return torch.stack([part if len(part) == width else _filled(part, width) for part in parts])
 
 
 def clip_each(gradients: Sequence[Tensor], largest: float) -> list[Tensor]:

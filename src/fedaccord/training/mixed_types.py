@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import ClassVar, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -26,14 +27,14 @@ from fedaccord.labels.estimation import (
     matrix_of_logits,
     uniform_matrix,
 )
-from fedaccord.labels.views import Coarse
+from fedaccord.labels.views import Coarse, View
 from fedaccord.messages.message import Message
 from fedaccord.models.predicting import predict_logits
 from fedaccord.seeds import derive
 from fedaccord.training.augment import Augmentation
 from fedaccord.training.batches import batches
 from fedaccord.training.local import has_batch_norm
-from fedaccord.training.objectives import Objective
+from fedaccord.training.objectives import RowObjective
 from fedaccord.training.work import FIGURES, Batch, LocalWork
 
 FREE = "correspondence logits"  # in a site's memory: the learnable matrix's free parameters
@@ -53,8 +54,11 @@ def client_loss(projected: Tensor, fixed: Tensor, mixed: Tensor, lambda1: float,
 
 
 @dataclass(frozen=True)
-class MixedTypes(Objective):
+class MixedTypes(RowObjective):
     """FedMT's loss at a site; without `projected` it is SemiFL's, which does not look at the coarse labels."""
+
+    draws: ClassVar[bool] = True
+    sums: ClassVar[bool] = True
 
     source: str = "declared"  # of M: the view, "counts": estimated here, "brief": told by the server, "learnable"
     projected: bool = True
@@ -85,28 +89,74 @@ class MixedTypes(Objective):
         scratch = work.scratch
         scratch["pseudo"], scratch["sure"], scratch["confident"] = pseudo, sure, len(chosen)
         if len(chosen) and self.lambda2:
-            drawn = torch.randint(len(every), (len(chosen),))
+            drawn = torch.randint(len(every), (len(chosen),), generator=work.random)
             scratch["mix"] = self._mix_batches(work, every[drawn.to(every.device)])
         work.rows = every if self.project_on == "all" else chosen
 
     def loss(self, work: LocalWork, batch: Batch) -> Tensor:
         """Return the loss of a batch; samples that are not confident have the projected term alone."""
-        scratch, rows, zero = work.scratch, batch.rows, batch.x.new_zeros(())
+        zero = batch.x.new_zeros(())
         projected = self._projected(work, batch) if self.projected else zero
+        changed = self._changed(work, batch)
+        if changed is None:
+            return projected
+        fixed = F.cross_entropy(self._z(work, changed.strong), changed.pseudo)
+        if not self.lambda1:
+            return client_loss(projected, fixed, zero, self.lambda1, self.lambda2)
+        first, second = changed.pseudo[: len(changed.blend)], changed.partners
+        mixed = mix_loss(self._z(work, changed.blend), first, second, changed.share)
+        return client_loss(projected, fixed, mixed, self.lambda1, self.lambda2)
+
+    def _changed(self, work: LocalWork, batch: Batch) -> _Changed | None:
+        """Draw what the confident samples of a batch are changed to; None where nothing is made of them."""
+        scratch, rows = work.scratch, batch.rows
         sure = scratch["sure"].index_select(0, rows)
         x = batch.x if bool(sure.all()) else batch.x[sure]
         if not self.lambda2 or len(x) <= int(has_batch_norm(work.model)):
-            return projected
+            return None
         pseudo = scratch["pseudo"].index_select(0, rows)[sure]
-        fixed = F.cross_entropy(self._z(work, self.augmentation.strong(x)), pseudo)
+        strong = self.augmentation.strong(x, work.random)
         if not self.lambda1:
-            return client_loss(projected, fixed, zero, self.lambda1, self.lambda2)
+            return _Changed(strong, pseudo, x[:0], pseudo[:0], 1.0)
         partners = next(scratch["mix"])[: len(x)]
-        x, pseudo = x[: len(partners)], pseudo[: len(partners)]
-        share = float(_beta(self.mixup))
-        blend = share * x + (1 - share) * work.site.train.x.index_select(0, partners)
-        mixed = mix_loss(self._z(work, blend), pseudo, scratch["pseudo"].index_select(0, partners), share)
-        return client_loss(projected, fixed, mixed, self.lambda1, self.lambda2)
+        share = float(_beta(self.mixup, work.random))
+        blend = share * x[: len(partners)] + (1 - share) * work.site.train.x.index_select(0, partners)
+        return _Changed(strong, pseudo, blend, scratch["pseudo"].index_select(0, partners), share)
+
+    # The form in which many sites train as one program
+
+    def together(self) -> bool:
+        """Say that they may, unless a matrix is learned beside the model."""
+        return self.source != "learnable"
+
+    def drawn(self, work: LocalWork, batch: Batch) -> Batch:
+        """Return all that a step looks at as rows of one batch, with the share that each term has in each row."""
+        own = work.scratch["pseudo"].index_select(0, batch.rows)
+        parts: list[Batch] = []
+        if self.projected:
+            weak = self.augmentation.weak(batch.x, work.random)
+            parts.append(_rows(batch, weak, own, own, (1 / len(weak), 0.0, 0.0)))
+        changed = self._changed(work, batch)
+        if changed is not None:
+            sure = batch._replace(target=batch.target[work.scratch["sure"].index_select(0, batch.rows)])
+            fixed = (0.0, self.lambda2 / len(changed.strong), 0.0)
+            parts.append(_rows(sure, changed.strong, changed.pseudo, changed.pseudo, fixed))
+            if len(changed.blend):
+                each = self.lambda2 * self.lambda1 / len(changed.blend)
+                mixed = (0.0, each * changed.share, each * (1 - changed.share))
+                parts.append(_rows(sure, changed.blend, changed.pseudo, changed.partners, mixed))
+        names = parts[0].kept
+        kept = {name: torch.cat([part.kept[name] for part in parts]) for name in names}
+        x, target = torch.cat([part.x for part in parts]), torch.cat([part.target for part in parts])
+        return Batch(batch.rows.new_zeros(len(x)), x, target, kept)
+
+    def row_losses(self, view: View, logits: Tensor, batch: Batch) -> Tensor:
+        """Return `share_0 R_p + share_1 CE(first) + share_2 CE(second)` of each row."""
+        z, shares = view.adjusted(logits), batch.kept["shares"]
+        log_p = torch.log_softmax(z, -1)
+        first, second = (-log_p.gather(-1, batch.kept[name][..., None])[..., 0] for name in ("first", "second"))
+        projected = view.nll(logits, batch.target) * shares[..., 0] if self.projected else 0.0
+        return projected + shares[..., 1] * first + shares[..., 2] * second
 
     def finish(self, work: LocalWork, reply: Message) -> None:
         """Tell how many samples were confident; keep the learnable matrix, and send it where it is averaged."""
@@ -121,7 +171,7 @@ class MixedTypes(Objective):
         view = work.view
         if self.source == "learnable" and isinstance(view, Coarse):
             view = view.with_matrix(matrix_of_logits(work.own[0])).with_offset(view.offset)
-        return view.mean_nll(work.model(self.augmentation.weak(batch.x)), batch.target)
+        return view.mean_nll(work.model(self.augmentation.weak(batch.x, work.random)), batch.target)
 
     def _z(self, work: LocalWork, x: Tensor) -> Tensor:
         return work.view.adjusted(work.model(x))
@@ -143,7 +193,7 @@ class MixedTypes(Objective):
             elif FREE in work.memory.tensors:
                 free = work.memory.tensors[FREE]
             else:
-                free = 0.01 * torch.randn(last.shape)
+                free = 0.01 * torch.randn(last.shape, generator=work.random)
             work.own = [free.detach().clone().to(device).requires_grad_()]
             matrix = matrix_of_logits(free)
         elif self.source == "brief":
@@ -176,6 +226,22 @@ class MixedTypes(Objective):
                 yield partners[order.to(partners.device)]
 
 
+class _Changed(NamedTuple):
+    """What a batch's confident samples become."""
+
+    strong: Tensor
+    pseudo: Tensor
+    blend: Tensor  # of the first of them with partners, whose pseudo-labels these are
+    partners: Tensor
+    share: float
+
+
+def _rows(batch: Batch, x: Tensor, first: Tensor, second: Tensor, shares: tuple[float, float, float]) -> Batch:
+    count = len(x)
+    kept = {"first": first[:count], "second": second[:count], "shares": x.new_tensor(shares).expand(count, -1)}
+    return Batch(batch.rows[:count], x, batch.target[:count], kept)
+
+
 @dataclass(frozen=True)
 class Counting:
     """A site's answer to the server's question about its coarse names: one J x K matrix, and no sample.
@@ -201,7 +267,7 @@ class Counting:
         return Message({COUNTS: answer.cpu()})
 
 
-def _beta(a: float) -> Tensor:
+def _beta(a: float, random: torch.Generator) -> Tensor:
     """Draw from Beta(a, a) by two gamma draws; torch.distributions would cost half a second of start-up."""
-    two = torch._standard_gamma(torch.full((2,), a))
+    two = torch._standard_gamma(torch.full((2,), a), generator=random)
     return two[0] / two.sum().clamp(min=1e-12)

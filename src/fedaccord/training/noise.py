@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar, cast
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
+from fedaccord.labels.views import View
 from fedaccord.messages.message import Message
-from fedaccord.training.objectives import Objective
-from fedaccord.training.work import Batch, LocalWork
+from fedaccord.models.network import Network
+from fedaccord.training.objectives import Objective, Renewal, RowObjective
+from fedaccord.training.work import FEATURES, Batch, LocalWork
 
 
 @dataclass(frozen=True)
-class Noisy(Objective):
+class Noisy(RowObjective):
     """Another objective whose loss sees each sample with fresh noise; what follows a step sees it as it is."""
+
+    draws: ClassVar[bool] = True
 
     inner: Objective
     noise: float = 0.0  # standard deviation on the inputs; features are standardised, so 1 is as large as they are
@@ -27,13 +31,14 @@ class Noisy(Objective):
 
     def loss(self, work: LocalWork, batch: Batch) -> Tensor:
         """Return the other objective's loss of the noisy batch."""
-        x = batch.x
-        if self.noise:
-            # Drawn on the CPU, whose stream is the task's own, so that it is the same wherever the site runs.
-            x = x + self.noise * torch.randn(x.shape, dtype=x.dtype).to(x.device)
+        x = self._noisy(work, batch.x)
         encoder = work.model.encoder
         assert isinstance(encoder, nn.Module)
-        hook = encoder.register_forward_hook(self._leave_out) if self.dropout else None
+
+        def leave_out(encoder: nn.Module, given: tuple[Tensor, ...], features: Tensor) -> Tensor:
+            return features * left_in(features, self.dropout, work.random)
+
+        hook = encoder.register_forward_hook(leave_out) if self.dropout else None
         try:
             return self.inner.loss(work, batch._replace(x=x))
         finally:
@@ -48,5 +53,48 @@ class Noisy(Objective):
         """Let the other objective add to the reply."""
         self.inner.finish(work, reply)
 
-    def _leave_out(self, encoder: nn.Module, given: tuple[Tensor, ...], features: Tensor) -> Tensor:
-        return F.dropout(features, self.dropout)
+    # The form in which many sites train as one program
+
+    def together(self) -> bool:
+        """Say that they may where the other objective draws nothing of its own."""
+        return isinstance(self.inner, RowObjective) and self.inner.together() and not self.inner.draws
+
+    def drawn(self, work: LocalWork, batch: Batch) -> Batch:
+        """Return the batch with noise, and with what is left of the encoder's output."""
+        x, kept = self._noisy(work, batch.x), dict(batch.kept)
+        if self.dropout:
+            features = x.new_empty(len(x), cast(Network, work.model).features_width)
+            kept[FEATURES] = left_in(features, self.dropout, work.random)
+        return batch._replace(x=x, kept=kept)
+
+    def row_losses(self, view: View, logits: Tensor, batch: Batch) -> Tensor:
+        """Return the other objective's."""
+        return self._rows.row_losses(view, logits, batch)
+
+    def kept(self, work: LocalWork) -> dict[str, Tensor]:
+        """Return what the other objective keeps."""
+        return self._rows.kept(work)
+
+    def renews_by(self) -> Renewal:
+        """Renew as the other objective does."""
+        return self._rows.renews_by()
+
+    def renewed(self, view: View, logits: Tensor, batch: Batch) -> dict[str, Tensor]:
+        """Return the other objective's."""
+        return self._rows.renewed(view, logits, batch)
+
+    @property
+    def _rows(self) -> RowObjective:
+        return cast(RowObjective, self.inner)
+
+    def _noisy(self, work: LocalWork, x: Tensor) -> Tensor:
+        if not self.noise:
+            return x
+        # Drawn on the CPU, whose stream is the task's own, so that it is the same wherever the site runs.
+        return x + self.noise * torch.randn(x.shape, dtype=x.dtype, generator=work.random).to(x.device)
+
+
+def left_in(features: Tensor, share_out: float, random: torch.Generator) -> Tensor:
+    """Draw what features are multiplied by so that a share of them is left out and their mean stays."""
+    kept = torch.empty(features.shape, dtype=features.dtype).bernoulli_(1 - share_out, generator=random)
+    return kept.div_(1 - share_out).to(features.device)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -37,6 +37,17 @@ class RowObjective(Objective):
 
     Then every tensor has a first axis of sites, the view's too: `row_losses` and `renewed` look at the last axes only.
     """
+
+    draws: ClassVar[bool] = False  # steps are not computed on a batch as it is, but on what `drawn` makes of it
+    sums: ClassVar[bool] = False  # the loss is the sum over these rows, not their mean
+
+    def together(self) -> bool:
+        """Say whether sites may train as one program, with these settings."""
+        return True
+
+    def drawn(self, work: LocalWork, batch: Batch) -> Batch:
+        """Return the rows that one site's step is computed on, changed by draws from `work.random`."""
+        return batch
 
     def row_losses(self, view: View, logits: Tensor, batch: Batch) -> Tensor:
         """Return the loss of each row: logits (..., B, C) -> (..., B)."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor, nn
 
 from fedaccord.data.site_data import SiteData
@@ -15,6 +16,10 @@ from fedaccord.messages.message import Message
 
 FIGURES = "figures"
 """Numbers of this prefix in a site's memory join its figures whenever it is evaluated."""
+
+
+FEATURES = "features"
+"""What a batch keeps under this name is multiplied with the encoder's output."""
 
 
 class Batch(NamedTuple):
@@ -42,4 +47,5 @@ class LocalWork:
     seed: int
     own: list[Tensor] = field(default_factory=list)  # an objective's own parameters, trained beside the model's
     rows: Tensor | None = None  # the rows of the training part that train; None: all
+    random: torch.Generator = field(default_factory=lambda: torch.default_generator)  # what an objective draws from
     scratch: dict[str, Any] = field(default_factory=dict)  # an objective's own, for this round only
