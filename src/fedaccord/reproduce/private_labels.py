@@ -28,6 +28,7 @@ from fedaccord.reproduce.private_labels_cells import (
     cause_row,
     cells,
     everyone,
+    longer_row,
     row,
 )
 from fedaccord.reproduce.statistics import Paired, deviation, in_words, mean, paired, rank_correlation, spread
@@ -61,7 +62,7 @@ def chapters(results: Results, size: Size) -> list[Chapter]:
     return [
         Chapter("What was run", _what_was_run(scale, size)),
         Chapter("The paper's findings", [findings_grid(_findings(figures))]),
-        Chapter("Our bars", [findings_grid(_bars(figures))]),
+        Chapter("Our bars", [findings_grid(_bars(figures, _longer(results, scale)))]),
         *(Chapter(f"{NAMES[d]}, {AT} labels per site", [_everyone_grid(figures, d)]) for d in (FASHION, CIFAR)),
         *(Chapter(f"{NAMES[d]} over labels per site", _over_labels(figures, d)) for d in (FASHION, CIFAR)),
         *([Chapter("The larger network", [_larger(figures)])] if scale.confirming else []),
@@ -196,7 +197,20 @@ def _findings(figures: _Figures) -> list[Finding]:
     ]
 
 
-def _bars(figures: _Figures) -> list[Finding]:
+def _longer(results: Results, scale: Scale) -> Finding | None:
+    """Judge the two regimes after three times the rounds: with few rounds the public one is still behind."""
+    if not scale.longer:
+        return None
+    private, public = (results.values(longer_row(scale, regime)) for regime in REGIMES)
+    gap = paired(private, public)
+    return Finding(
+        f"The same after {3 * scale.on[FASHION].rounds} rounds",
+        abs(gap.mean) <= 3 if gap and gap.seeds >= ENOUGH else None,
+        f"{in_words(gap)}; private {spread(private)}, public {spread(public)}",
+    )
+
+
+def _bars(figures: _Figures, longer: Finding | None) -> list[Finding]:
     regimes = figures.gap(("private", "FedAvg"), ("public", "FedAvg"))
     ranks = {NAMES[d]: _rise(figures, d, "private", "FedAvg") for d in (FASHION, CIFAR)}
     tuned = figures.gap(("private", "FedAvg + MSE"), ("private", "FedAvg"))
@@ -207,6 +221,7 @@ def _bars(figures: _Figures) -> list[Finding]:
             f"|private FedAvg - public FedAvg| is at most 3 points ({ENOUGH} seeds or more)",
             abs(regimes.mean) <= 3 if regimes and regimes.seeds >= ENOUGH else None, in_words(regimes),
         ),
+        *([longer] if longer else []),
         Finding(
             "Accuracy rises with labels per site (Spearman above 0.9, private FedAvg)",
             _all(rank > 0.9 for rank in ranks.values() if rank is not None),

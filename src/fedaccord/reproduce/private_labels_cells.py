@@ -62,6 +62,7 @@ class Scale:
     seeds: dict[str, Seeds]
     model: str
     confirming: bool = False  # one row with the larger network
+    longer: int = 0  # seeds of FedAvg with three times the rounds, in both regimes
     causes: int = 0  # seeds of the small runs that change one setting at a time
     test: int | None = None  # test images used; None: all
 
@@ -73,7 +74,7 @@ SCALES: dict[Size, Scale] = {
     ),
     "default": Scale(
         {FASHION: Training(2000, 1000, 64, 0.01), CIFAR: Training(350, 500, 32, 0.02, 3)},
-        {FASHION: Seeds(16, 8, 2), CIFAR: Seeds(1, 1, 1)}, "lenet5", confirming=True, causes=8,
+        {FASHION: Seeds(16, 8, 2), CIFAR: Seeds(1, 1, 1)}, "lenet5", confirming=True, longer=8, causes=8,
     ),
     "full": Scale(
         {FASHION: Training(2000, 1000, 64, 0.01, 1, 100), CIFAR: Training(350, 500, 32, 0.02, 3, 100)},
@@ -98,7 +99,7 @@ def cells(size: Size) -> list[Cell]:
     scale = SCALES[size]
     by_data = [part for data in (FASHION, CIFAR) for part in (_at_three(scale, data), _over(scale, data))]
     larger = [_cell(scale, FASHION, AT, regime, "FedAvg", 0, "cnn") for regime in REGIMES]
-    return in_order(*by_data, larger if scale.confirming else (), _causes(scale))
+    return in_order(*by_data, larger if scale.confirming else (), _causes(scale), _longer(scale))
 
 
 def everyone(dataset: str) -> Sequence[str]:
@@ -109,6 +110,11 @@ def everyone(dataset: str) -> Sequence[str]:
 def row(dataset: str, model: str, labels: int, regime: str, name: str) -> Row:
     """Return the row that a run of the table counts for."""
     return dataset, model, f"{labels} labels", regime, name
+
+
+def longer_row(scale: Scale, regime: str) -> Row:
+    """Return the row of FedAvg with three times the rounds, Fashion-MNIST, three labels per site."""
+    return row(FASHION, f"{scale.model}, {3 * scale.on[FASHION].rounds} rounds", AT, regime, "FedAvg")
 
 
 def cause_row(cause: str, regime: str, name: str) -> Row:
@@ -135,6 +141,13 @@ def _over(scale: Scale, dataset: str) -> Iterator[Cell]:
         for regime, name in OVER_LABELS:
             for seed in range(scale.seeds[dataset].over):
                 yield _cell(scale, dataset, labels, regime, name, seed)
+
+
+def _longer(scale: Scale) -> Iterator[Cell]:
+    training = replace(scale.on[FASHION], rounds=3 * scale.on[FASHION].rounds)
+    for regime in REGIMES:
+        experiment = _experiment(FASHION, AT, training, scale.model, regime, "FedAvg", scale.test)
+        yield from (Cell(longer_row(scale, regime), seed, experiment) for seed in range(scale.longer))
 
 
 def _causes(scale: Scale) -> Iterator[Cell]:
