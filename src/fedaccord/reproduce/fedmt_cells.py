@@ -87,8 +87,8 @@ ON_TEXTS = Settings(
     pseudo={"threshold": USUAL_THRESHOLD, "warmup": 450, "epochs": 2, "server_epochs": 3},
     coarse={"lambda2": USUAL_WEIGHT, "project_on": "all"},
     own={
-        "Single": {"warmup": 450, "server_epochs": 6, "weight_decay": 5e-4},
-        "FedTrans": {"epochs": 5, "server_epochs": 60, "weight_decay": 5e-4},
+        "Single": {"warmup": 450, "server_epochs": 6, "server_lr": 0.2, "weight_decay": 5e-4},
+        "FedTrans": {"epochs": 5, "server_epochs": 60, "server_lr": 0.2, "weight_decay": 5e-4},
         "FedRep": {"epochs": 1, "server_epochs": 6, "server_weight": 0.5, "weight_decay": 5e-4},
         PLUS: {"threshold": 0.5, "weight_decay": 1e-4},
         POSTERIOR: {"threshold": 0.5, "weight_decay": 1e-4},
