@@ -93,7 +93,8 @@ def test_the_texts_come_before_the_images():
 
 def test_all_contestants_are_given_the_same_choices():
     """Only passes, warm-up and what makes a method differ; learning rate and regularisation are for all alike."""
-    alone = {"epochs", "server_epochs", "warmup", "server_weight", "threshold", "server_lr", "weight_decay", "lr"}
+    alone = {"epochs", "server_epochs", "warmup", "server_weight", "threshold", "server_lr", "weight_decay", "lr",
+             "lambda2", "project_on"}  # fmt: skip
     for settings in (fedmt_cells.ON_TEXTS, fedmt_cells.ON_TEXTS_LINEAR, fedmt_cells.ON_IMAGES):
         for name in METHODS:
             assert set(settings.own.get(name, {})) <= alone

@@ -105,9 +105,8 @@ def _what_was_run(scale: Scale, size: Size) -> list[Block]:
         "the last round, in percent: mean ± standard deviation over seeds. Differences are paired by seed. `E` stands "
         "for a matrix that every site counts for itself, `T` for the true one; `fedmt+` is ours: EM on counts of all "
         "sites, and pseudo-labels given the coarse label.",
-        "Learning rate, network, weight decay and augmentation were chosen from the same lists for every method, "
-        "`single` included, on CLINC150's validation part and on training images held out, on a seed that is not in "
-        "the table.",
+        "Settings of the texts were chosen on CLINC150's validation part, on a seed that is not in the table; "
+        "docs/mixed-types.md lists what was tried for which method. Those of the images were not searched for.",
         shrunk,
     ]
 
