@@ -85,12 +85,12 @@ def chain_gradients(
         z = layer.apply(values[-1])
         if number < len(layers) - 1:
             slopes.append((z > 0).to(z.dtype))
-            values.append(z.clamp(min=0))
+            values.append(z.clamp_(min=0))
     p, q = torch.softmax(z, -1), torch.softmax(logits, -1)
     samples = x.shape[-2]
     errors = [(p - q) / samples]
     for layer, slope in zip(reversed(layers[1:]), reversed(slopes), strict=True):
-        errors.append((errors[-1] @ layer.weight) * slope)
+        errors.append((errors[-1] @ layer.weight).mul_(slope))
     errors.reverse()
     found = [
         Layer(e.mT @ v, None if w.bias is None else e.sum(-2)) for e, v, w in zip(errors, values, wanted, strict=True)
@@ -104,12 +104,12 @@ def chain_gradients(
 
     tangent = towards[0].apply(x)
     for layer, toward, value, slope in zip(layers[1:], towards[1:], values[1:], slopes, strict=True):
-        tangent = (tangent * slope) @ layer.weight.mT + toward.apply(value)
+        tangent = toward.apply(value).add_(tangent.mul_(slope) @ layer.weight.mT)
     back = p * (tangent - (p * tangent).sum(-1, keepdim=True)) / samples
     for number in range(len(layers) - 1, -1, -1):
-        back = back @ layers[number].weight + errors[number] @ towards[number].weight
+        back = (back @ layers[number].weight).add_(errors[number] @ towards[number].weight)
         if number:
-            back = back * slopes[number - 1]
+            back.mul_(slopes[number - 1])
     along_logits = -q * (tangent - (q * tangent).sum(-1, keepdim=True)) / samples
     return 1 - agreement / scale, back, along_logits
 

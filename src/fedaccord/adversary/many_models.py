@@ -23,7 +23,7 @@ class Layer:
         z = x @ self.weight.mT
         if self.bias is None:
             return z
-        return z + (self.bias if self.bias.dim() == 1 else self.bias[:, None])
+        return z.add_(self.bias if self.bias.dim() == 1 else self.bias[:, None])
 
     def __mul__(self, other: Layer) -> Tensor:
         """Return the inner product of each site's values: (sites,)."""

@@ -27,9 +27,9 @@ class Rows:
     y: Array | None = None  # int64 (n,)
     tags: Array | None = None  # int8 (n, labels): 1, 0, -1 = not annotated
     candidates: Array | None = None  # bool (n, labels)
+    columns: dict[str, Array] = field(default_factory=dict)
     groups: Array | None = None  # bool (n, groups): candidates for the value of a sensitive attribute
     group: Array | None = None  # int64 (n,): its true value, -1 = not known
-    columns: dict[str, Array] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.x)
@@ -43,7 +43,7 @@ class Rows:
         columns = {name: values[index] for name, values in self.columns.items()}
         whole = (self.y, self.tags, self.candidates, self.groups, self.group)
         y, tags, candidates, groups, group = map(part, whole)
-        return Rows(self.x[index], y, tags, candidates, groups, group, columns)
+        return Rows(self.x[index], y, tags, candidates, columns, groups, group)
 
 
 @dataclass(frozen=True)
