@@ -200,7 +200,7 @@ def _blocks(results: Results, scale: Scale) -> list[Block]:
         if shared:
             seconds = [sum(cells[seed]["seconds"] for seed in shared) / len(shared) for cells in (inside, outside)]
             figures = [results.values((data, name), TEST) for name in (blocks, whole)]
-            lines.append([data, f"{seconds[0]:.1f}", f"{seconds[1]:.1f}", in_words(paired(*figures))])
+            lines.append([data, f"{seconds[0]:.1f}", f"{seconds[1]:.1f}", in_words(paired(figures[0], figures[1]))])
     said = "Seconds of a whole run, and by how much blocks change the test figure, on the seeds that both have."
     return [said, Grid(("data", "with blocks, s", "all pairs, s", "blocks against all pairs"), lines)]
 
