@@ -188,6 +188,16 @@ class TestBlocks:
         assert [len(set(part)) for part in (blocks[:3], blocks[3:7], blocks[7:])] == [1, 1, 1]
         assert len(set(blocks)) == 3
 
+    def test_blocks_of_tags_that_hardly_correlate_are_not_thrown_together(self):
+        generator = torch.Generator().manual_seed(0)
+        block = torch.arange(60) // 10
+        same = block[:, None] == block
+        noise = 0.01 * torch.rand(60, 60, generator=generator)
+        strength = torch.logspace(0, -1, 60)  # some blocks are strong, some weak
+        affinity = torch.where(same, (strength[:, None] * strength).sqrt(), (noise + noise.T) * strength.mean())
+        found = spectral_blocks(affinity, everywhere(60), 6, 0)
+        assert torch.bincount(found).tolist() == [10] * 6
+
     def test_nothing_to_cluster(self):
         assert spectral_blocks(torch.zeros(3, 3), everywhere(3), None, 0).tolist() == [0, 1, 2]
         assert spectral_blocks(torch.zeros(1, 1), everywhere(1), None, 0).tolist() == [0]

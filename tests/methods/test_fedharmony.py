@@ -35,6 +35,14 @@ def briefs(server, task, at=None):
     ]
 
 
+def test_steps_stand_in_for_the_methods_own_number_of_epochs():
+    assert make_recipe("fedharmony", {}).settings.epochs == 5
+    settings = make_recipe("fedharmony", {"steps": 3}).settings
+    assert (settings.steps, settings.epochs) == (3, None)
+    with pytest.raises(ValueError, match="steps or epochs, not both"):
+        make_recipe("fedharmony", {"steps": 3, "epochs": 2})
+
+
 class TestPublished:
     def test_one_exchange_in_a_round_and_no_teacher_in_the_first(self):
         server, _ = played()

@@ -226,11 +226,10 @@ class Harmoniser:
     def _teach(self, server: Server) -> None:
         """Tell every site once what the others' counts say, and again when others have come or gone."""
         words, version = server.state.method.words, self._version(server)
-        frequencies = self._frequencies(server)
+        pupils = [site for site in server.trainers() if words.get(f"{TAUGHT}/{site}") != version]
+        frequencies = self._frequencies(server) if pupils else None
         briefs = {}
-        for site in server.trainers():
-            if words.get(f"{TAUGHT}/{site}") == version:
-                continue
+        for site in pupils:
             card = server.cards[site]
             told = self._lesson(server, card) if self.teacher == "counts" else Message()
             if self.prior and frequencies is not None:
@@ -241,7 +240,7 @@ class Harmoniser:
 
     def _version(self, server: Server) -> str:
         """Return a short name of those whose counts are known and who are still there."""
-        names = sorted(self._sums(server, server.members()))
+        names = [site for site in server.members() if f"{COUNTS}/{site}" in server.state.method.tensors]
         return hashlib.blake2b("\x1f".join(names).encode(), digest_size=8).hexdigest()
 
     def _sums(self, server: Server, sites: Iterable[SiteId]) -> dict[SiteId, PairSums]:
@@ -264,9 +263,11 @@ class Harmoniser:
 
     def _annotated_share(self, server: Server, site: SiteId) -> Tensor:
         """Return the share of a site's rows that annotate each tag, (C,); without its counts, all of those it knows."""
-        card = server.cards[site]
-        sums = self._sums(server, [site]).get(site)
-        return card.informs.double() if sums is None else sums.rows.diagonal() / max(1, card.samples)
+        card, counts = server.cards[site], server.state.method.tensors.get(f"{COUNTS}/{site}")
+        share = card.informs.double()
+        if counts is not None:
+            share[card.informs] = counts[0].diagonal().double() / max(1, card.samples)
+        return share
 
 
 def _total(parts: list[PairSums]) -> PairSums:

@@ -161,6 +161,8 @@ def spectral_blocks(correlation: Tensor, pairs: Tensor, blocks: int | None, seed
     root = degree[active].rsqrt()
     laplacian = torch.eye(len(active), dtype=torch.float64) - root[:, None] * affinity[active][:, active] * root
     coordinates = torch.linalg.eigh(laplacian).eigenvectors[:, :wanted]
+    # Rows of length one (Ng, Jordan and Weiss 2001): otherwise rare tags, all near zero, make one large block.
+    coordinates = torch.nn.functional.normalize(coordinates, dim=1)
     result[active] = len(correlation) + k_means(coordinates, wanted, seed)
     return torch.unique(result, return_inverse=True)[1]
 

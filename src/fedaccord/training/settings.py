@@ -50,8 +50,10 @@ class TrainingSettings(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _one_epoch_unless_told(cls, given: Any) -> Any:
-        if not isinstance(given, dict) or given.get("steps") is not None:
+        if not isinstance(given, dict):
             return given
+        if given.get("steps") is not None:
+            return {"epochs": None, **given}  # instead of a method's own number of epochs
         if given.get("epochs") is not None:
             return {**given, "steps": None}  # instead of a method's own number of steps
         steps = cls.model_fields["steps"].default
