@@ -76,7 +76,7 @@ class SiteHost:
         replies: dict[SiteId, Message] = {}
         cohorts: dict[tuple[object, ...], list[LocalWork]] = {}
         for site, brief, memory in jobs:
-            work = self._work(site, brief, memory)
+            work = self._work(site, brief, memory, works[-1] if works else None)
             works.append(work)
             work.random = torch.Generator().manual_seed(derive(self.seed, "task", task, site, work.round))
             self._keep_prior(work)
@@ -94,9 +94,14 @@ class SiteHost:
                 replies[work.site.name] = self._complete(work, reply, trained)
         return [(self._addressed(replies[work.site.name], work.brief), work.memory) for work in works]
 
-    def _work(self, site: SiteId, brief: Message, memory: Message) -> LocalWork:
+    def _work(self, site: SiteId, brief: Message, memory: Message, before: LocalWork | None = None) -> LocalWork:
+        """Put together a site's work; `before` is the last one, if the model is still as it was loaded for that."""
         data = self.sites[site]
-        self._load(data, brief, memory)
+        if before is not None and self._starts_alike(brief, memory, before):
+            received = before.received
+        else:
+            self._load(data, brief, memory)
+            received = [p.detach().clone() for p in self._parameters]
         if site not in self._rows:
             self._rows[site] = annotated_rows(data)
         settings = self.recipe.settings
@@ -108,8 +113,14 @@ class SiteHost:
         return LocalWork(
             site=data, view=view, model=self.network, brief=brief, memory=kept, round=round_,
             lr=settings.lr_at(round_), parameters=self._parameters,
-            received=[p.detach().clone() for p in self._parameters], seed=self.seed, rows=self._rows[site],
+            received=received, seed=self.seed, rows=self._rows[site],
         )  # fmt: skip
+
+    def _starts_alike(self, brief: Message, memory: Message, before: LocalWork) -> bool:
+        """Say whether a site's model begins with the very tensors that the last site's did."""
+        own = self.recipe.sharing.own_rows or self._kept
+        told = before.brief.tensors
+        return not own and all(told.get(name) is tensor for name, tensor in brief.tensors.items())
 
     @torch.no_grad()
     def _load(self, data: SiteData, brief: Message, memory: Message) -> None:
