@@ -25,6 +25,7 @@ from fedaccord.engines.embedded import EmbeddedEngine
 from fedaccord.engines.engine import Engine, HostSpec
 from fedaccord.errors import ConfigError, FedAccordError, RunFolderError, did_you_mean
 from fedaccord.federation.cohorts import Cohorts, cohort_size
+from fedaccord.federation.host import with_tensors
 from fedaccord.federation.membership import Stay, planned
 from fedaccord.federation.server import Server
 from fedaccord.federation.state import RunState, model_digest
@@ -300,7 +301,10 @@ def _engine(experiment: Experiment, data: FederationData) -> Engine:
     spec = describe_host(experiment, data, sites)
     workers = worker_count(experiment, data)
     if experiment.run.engine == "embedded":
-        return EmbeddedEngine(spec, list(sites), workers, _cohorts(experiment, data, sites))
+        engine = EmbeddedEngine(spec, list(sites), workers, _cohorts(experiment, data, sites))
+        for name in data.sites:  # one copy of all samples is enough
+            data.sites[name] = with_tensors(data.sites[name], engine.tensors)
+        return engine
     flower = _flower_simulation()
     code = [os.path.abspath(entry) for entry in sys.path]
     return flower.simulated_engine({name: site_spec(spec, site) for name, site in sites.items()}, workers, code)

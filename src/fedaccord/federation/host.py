@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
 
-from fedaccord.data.site_data import SiteData
+from fedaccord.data.site_data import Samples, SiteData
 from fedaccord.engines.engine import Answer, Job
 from fedaccord.errors import FedAccordError
 from fedaccord.evaluation.metrics import disambiguation, finite, site_metrics
@@ -285,3 +286,16 @@ def site_tensors(sites: Mapping[SiteId, SiteData]) -> dict[str, Tensor]:
             if samples.group is not None:
                 tensors[f"{name}/{part}/group"] = samples.group
     return tensors
+
+
+def with_tensors(site: SiteData, tensors: Mapping[str, Tensor]) -> SiteData:
+    """Return a site whose samples are those that `site_tensors` named, wherever they stand now."""
+
+    def samples(part: str) -> Samples:
+        keys = ("x", "target", "truth", "group")
+        x, target, truth, group = (tensors.get(f"{site.name}/{part}/{key}") for key in keys)
+        assert x is not None
+        assert target is not None
+        return Samples(x, target, truth, group)
+
+    return replace(site, train=samples("train"), test=samples("test"))
