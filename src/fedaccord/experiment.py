@@ -28,6 +28,7 @@ from fedaccord.engines.engine import Engine, HostSpec
 from fedaccord.engines.network import SimulatedNetwork
 from fedaccord.errors import ConfigError, FedAccordError, RunFolderError, did_you_mean
 from fedaccord.federation.cohorts import FEWEST_SITES, MANY_SITES, Cohorts, cohort_size
+from fedaccord.federation.host import with_tensors
 from fedaccord.federation.membership import Stay, planned
 from fedaccord.federation.network import draw_links
 from fedaccord.federation.server import Server
@@ -327,7 +328,9 @@ def _engine(experiment: Experiment, data: FederationData) -> Engine:
     links = None if experiment.network is None else draw_links(experiment.network, data.sites, experiment.seed)
     engine: Engine
     if experiment.run.engine == "embedded":
-        engine = EmbeddedEngine(spec, list(sites), workers, _cohorts(experiment, data, sites))
+        engine = here = EmbeddedEngine(spec, list(sites), workers, _cohorts(experiment, data, sites))
+        for name in data.sites:  # one copy of all samples is enough
+            data.sites[name] = with_tensors(data.sites[name], here.tensors)
     else:
         code = [os.path.abspath(entry) for entry in sys.path]
         own = {name: site_spec(spec, site) for name, site in sites.items()}

@@ -19,17 +19,18 @@ class RunningMean:
         self._previous = previous
         self._rows = layout.head_rows() if per_label else None
         self._sum = torch.zeros(previous.shape, dtype=torch.float64)
+        self._row = torch.empty_like(self._sum)  # kept, since getting so much memory anew costs more than the sum
         self._total = 0.0
         self._row_totals = torch.zeros(0 if self._rows is None else len(self._rows), dtype=torch.float64)
 
     def add(self, row: Tensor, weight: float, informs: Tensor) -> None:
         """Add one reply's flat vector; `informs`, bool (labels,), says which head rows it may teach."""
+        part = self._row.copy_(row)
         if self._rows is not None:
             self._row_totals += informs * weight
             if not bool(informs.all()):
-                row = row.clone()
-                row[self._rows[~informs]] = 0.0
-        self._sum.add_(row, alpha=weight)
+                part[self._rows[~informs]] = 0.0
+        self._sum.add_(part, alpha=weight)
         self._total += weight
 
     def result(self) -> Tensor:

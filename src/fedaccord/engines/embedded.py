@@ -19,7 +19,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -90,19 +90,20 @@ class EmbeddedEngine:
         return dict(self.stream(task, briefs, deadline))
 
     def stream(
-        self, task: str, briefs: Mapping[SiteId, Message], deadline: float | None = None
+        self, task: str, briefs: Mapping[SiteId, Message], deadline: float | None = None, lent: bool = False
     ) -> Iterator[tuple[SiteId, Message | Failure]]:
         """Yield what `ask` returns, each reply as soon as it and all before it are there.
 
         What sites keep is taken over with the last reply; whoever stops listening before ends all that is under way.
+        The tensors of a `lent` reply are there only until the next one is asked for, which saves copying them.
         """
         self._check_sites("brief", briefs)
         with self._no_workers_left_on_error():
             self._make_ready(any)
             ask = _Ask(task, {site: briefs[site] for site in sorted(briefs)}, deadline, self._cohorts)
             for _ in self._do_here(ask) if self._workers == 0 else self._do_in_workers(ask):
-                yield from ask.in_order()
-            yield from ask.in_order()
+                yield from ask.in_order(lent)
+            yield from ask.in_order(lent)
         self._memories.update(ask.kept)
 
     def memories(self) -> dict[SiteId, Message]:
@@ -174,6 +175,7 @@ class EmbeddedEngine:
                 self._listen(ask, 0.0)  # replies that were there in time
                 ask.give_up()
                 for worker in [worker for worker in self._crew if worker.jobs]:
+                    ask.take_out_of(worker.replies)
                     self._dismiss(worker)
                 self._hire()
             yield
@@ -191,6 +193,7 @@ class EmbeddedEngine:
                 worker.jobs.append(Dealt(self._jobs, deque(sites), len(sites) == 1))
                 chunk.append([self._jobs, [self._packed(site, ask) for site in sites]])
             if chunk:
+                ask.take_out_of(worker.replies)  # the worker may now fill them again
                 worker.send(self._briefs.write_bytes(wire.to_json({"task": ask.task, "jobs": chunk})))
 
     def _packed(self, site: SiteId, ask: _Ask) -> list[Any]:
@@ -227,9 +230,10 @@ class EmbeddedEngine:
                 return
             block = worker.replies[frame["block"]]
             kept = wire.unpack(block, frame["memory"]) if frame["memory"] else Message()
-            ask.answer(site, wire.unpack(block, frame["reply"]), kept)
+            ask.answer(site, _InBlock(block, frame["reply"]), kept)
 
     def _replace(self, worker: WorkerProcess, ask: _Ask) -> None:
+        ask.take_out_of(worker.replies)
         was_busy = bool(worker.jobs) and worker.has_begun(worker.jobs[0].number)
         end = self._dismiss(worker, _GRACE)
         if was_busy:
@@ -267,6 +271,16 @@ class EmbeddedEngine:
             raise
 
 
+class _InBlock(NamedTuple):
+    """A reply that still stands in the block of the worker that gave it."""
+
+    block: wire.SharedBlock
+    packed: list[Any]
+
+    def message(self, lent: bool = False) -> Message:
+        return (wire.look if lent else wire.unpack)(self.block, self.packed)
+
+
 class _Ask:
     """One ask on its way: what is still to be dealt, what has come back."""
 
@@ -279,7 +293,7 @@ class _Ask:
         self.pending = deque(together(task, list(briefs)) if together else [[site] for site in briefs])
         self.written: wire.Written = {}
         self._order = deque(briefs)  # who has not been told of
-        self._replies: dict[SiteId, Message | Failure] = {}  # of these
+        self._replies: dict[SiteId, Message | Failure | _InBlock] = {}  # of these
         self._answered: set[SiteId] = set()
         self.kept: dict[SiteId, Message] = {}
         self._began = time.monotonic()
@@ -290,12 +304,18 @@ class _Ask:
     def is_open(self) -> bool:
         return len(self._answered) < len(self.briefs)
 
-    def in_order(self) -> Iterator[tuple[SiteId, Message | Failure]]:
+    def in_order(self, lent: bool) -> Iterator[tuple[SiteId, Message | Failure]]:
         while self._order and self._order[0] in self._replies:
             site = self._order.popleft()
-            yield site, self._replies.pop(site)
+            reply = self._replies.pop(site)
+            yield site, reply.message(lent) if isinstance(reply, _InBlock) else reply
 
-    def answer(self, site: SiteId, reply: Message, kept: Message) -> None:
+    def take_out_of(self, blocks: Sequence[wire.SharedBlock]) -> None:
+        for site, reply in self._replies.items():
+            if isinstance(reply, _InBlock) and reply.block in blocks:
+                self._replies[site] = reply.message()
+
+    def answer(self, site: SiteId, reply: Message | _InBlock, kept: Message) -> None:
         self._answered.add(site)
         self._replies[site], self.kept[site] = reply, kept
 

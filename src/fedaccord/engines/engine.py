@@ -68,7 +68,8 @@ class Host(Protocol):
 
     Its answer may depend on its arguments and on the site data only, because any copy of the host may be given any
     site at any time. What a site has to keep goes through `memory`. A host that does several sites' tasks faster than
-    one after the other also has `handle_together(task, jobs)`, which returns what `handle` would for each, in order.
+    one after the other also has `handle_together(task, jobs)`, which returns what `handle` would for each, in order;
+    there the briefs of several sites may hold the same tensors, which nobody writes to.
     """
 
     def handle(self, task: str, site: SiteId, brief: Message, memory: Message) -> Answer:

@@ -169,6 +169,12 @@ def unpack(block: SharedBlock, packed: list[Any]) -> Message:
     return Message(block.copy(header), numbers, words)
 
 
+def look(block: SharedBlock, packed: list[Any]) -> Message:
+    """Return the message that `pack` described, whose tensors are views of the block."""
+    header, numbers, words = packed
+    return Message(block.read(header), numbers, words)
+
+
 def to_json(document: Any) -> bytes:
     """Encode plain values; anything else in them is a `MessageError`."""
     try:

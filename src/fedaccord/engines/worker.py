@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from fedaccord.engines.engine import Host, build_host, handle_jobs
 from fedaccord.engines.shared_block import SharedBlock, pack, take_frames, to_frame, unpack
@@ -153,7 +154,13 @@ def _do(
 ) -> Iterator[bytes]:
     """Do one job, of one site or of several, and yield a frame for each site."""
     block.reset()
-    jobs = [(site, unpack(briefs, brief), unpack(briefs, kept) if kept else Message()) for site, brief, kept in packed]
+    told: dict[str, dict[str, Tensor]] = {}  # what several sites are told is read once
+    jobs = []
+    for site, (header, numbers, words), kept in packed:
+        places = str(header)
+        if places not in told:
+            told[places] = briefs.copy(header)
+        jobs.append((site, Message(dict(told[places]), numbers, words), unpack(briefs, kept) if kept else Message()))
     for answer in handle_jobs(host, task, jobs):
         try:
             if isinstance(answer, BaseException):

@@ -227,14 +227,18 @@ class Server:
         return dict(self.ask_each(task, briefs, expected))
 
     def ask_each(
-        self, task: str, briefs: dict[SiteId, Message], expected: Mapping[str, TensorSpec] | None = None
-    ) -> Iterator[tuple[SiteId, Message]]:
-        """Ask as `ask` does, and yield answers in the order of site names, if the engine can, while others work."""
+        self, task: str, briefs: dict[SiteId, Message], expected: Mapping[str, TensorSpec] | None = None,
+        lent: bool = False,
+    ) -> Iterator[tuple[SiteId, Message]]:  # fmt: skip
+        """Ask as `ask` does, and yield answers in the order of site names, if the engine can, while others work.
+
+        The tensors of a `lent` answer are there only until the next one is asked for.
+        """
         round_ = self.state.round + 1
         addressed = {s: self.address(b, round_) for s, b in briefs.items()}
         stream = getattr(self.engine, "stream", None)
         if stream is not None:
-            replies = stream(task, addressed, self.deadline)
+            replies = stream(task, addressed, self.deadline, lent)
         else:
             replies = sorted(self.engine.ask(task, addressed, self.deadline).items())
         for site, reply in replies:

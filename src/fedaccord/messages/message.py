@@ -81,10 +81,11 @@ def to_bytes(message: Message) -> bytes:
 
 def encoded_size(message: Message) -> int:
     """Return how many bytes `to_bytes` makes of a message, without making them."""
-    form = tuple((name, tensor.dtype, tuple(tensor.shape)) for name, tensor in message.tensors.items())
-    if any(dtype not in _RANK for _, dtype, _ in form):
+    form = tuple([(name, tensor.dtype, tensor.shape) for name, tensor in message.tensors.items()])
+    try:
+        table, data = _form_size(form)
+    except KeyError:  # of a dtype whose place in a document we do not know
         return len(to_bytes(message))
-    table, data = _form_size(form)
     inner = json.dumps({"numbers": message.numbers, "words": message.words})
     header = table + len(inner) + inner.count('"') + inner.count("\\") + len('""')  # as JSON writes it once more
     return 8 + -(-header // 8) * 8 + data  # the header's length, the header filled up to a multiple of 8, the tensors

@@ -82,7 +82,8 @@ def train_together(
     cohort = _Cohort([works[at] for at in ranked], terms, [orders[at] for at in ranked])
     steppers = [solver.start(work) for work in cohort.works]
     each = _Plain(cohort.stack, solver, works[0].lr) if type(solver) is SGD else _Each(steppers)
-    losses = (_steps(cohort, each, forward) / torch.tensor([max(1, len(orders[at])) for at in ranked])).tolist()
+    sums = _steps(cohort, each, forward).tolist()  # the only values that are read back
+    losses = [total / max(1, len(orders[at])) for total, at in zip(sums, ranked, strict=True)]
     replies: dict[int, Message] = {}
     for at, work, stepper, loss in zip(ranked, cohort.works, steppers, losses, strict=True):
         computed = stepper.looks * sum(map(len, orders[at]))
