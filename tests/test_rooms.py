@@ -11,7 +11,7 @@ SOURCE = Path(fedaccord.__file__).parent
 ROOMS = [
     "errors", "seeds", "messages", "engines", "labels", "data", "models", "training", "evaluation", "aggregation",
     "adversary", "federation", "methods", "runs", "config_errors", "config", "config_reference", "stopping",
-    "recording", "experiment", "deployment", "api", "checks", "init", "display", "reproduce", "cli_prepare",
+    "recording", "opening", "experiment", "deployment", "api", "checks", "init", "display", "reproduce", "cli_prepare",
     "cli_deploy", "cli", "__main__",
 ]  # fmt: skip
 MODULES = sorted(path.relative_to(SOURCE).as_posix() for path in SOURCE.rglob("*.py") if path.name != "__init__.py")
