@@ -223,10 +223,10 @@ class TestWhoTrainsTogether:
         assert cohort_size(make_recipe(method, TOGETHER[method]), small_network(), CPU) == MOST_SITES
 
     def test_sites_of_one_kind_and_like_size(self):
-        sites = federation([5, 40, 6, 41, 7, 42, 8], ["exact", "exact", "sets", "exact", "exact", "exact", "exact"])
-        cohorts = Cohorts({one.name: one for one in sites}, 3)
+        sites = federation([5, 40, 6, 41, 7, 42, 8, 43, 9], ["exact"] * 2 + ["sets"] + ["exact"] * 6)
+        cohorts = Cohorts({one.name: one for one in sites}, 4)
         asked = sorted(one.name for one in sites)
-        large, small = ["exact-5", "exact-3", "exact-1"], ["exact-6", "exact-4", "exact-0"]
+        large, small = [[f"exact-{number}" for number in numbers] for numbers in ((7, 5, 3, 1), (8, 6, 4, 0))]
         assert cohorts("train", asked) == [["sets-2"], large, small]
         assert cohorts("evaluate", asked) == [[name] for name in asked]
 
@@ -239,3 +239,4 @@ class TestWhoTrainsTogether:
         assert max(sizes) - min(sizes) <= 1
         assert max(sizes) <= most
         assert len(parts) >= min(PIECES, number // FEWEST_SITES)
+        assert (min(sizes) >= min(FEWEST_SITES, most) - 1) == (number >= 2 * FEWEST_SITES)

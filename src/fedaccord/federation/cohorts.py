@@ -23,8 +23,8 @@ from fedaccord.training.cohort import steps_apart, terms_of
 # its sites one after the other (docs/speed.md).
 MOST_VALUES = 1_000_000
 MOST_SITES = 16
-FEWEST_SITES = 3  # below, a stack gains too little for what it costs
-PIECES = 8  # sites are dealt to at least so many jobs where that leaves cohorts worth their name
+FEWEST_SITES = 4  # below, a stack gains too little for what it costs
+PIECES = 8  # sites are dealt to so many jobs at least, where that leaves cohorts worth their name
 
 
 class Cohorts:
@@ -46,7 +46,12 @@ class Cohorts:
 
 
 def dealt(sites: list[SiteId], most: int) -> list[list[SiteId]]:
-    """Cut a list into parts of even length, none longer than `most`, and not needlessly few."""
+    """Cut a list into parts of even length, none longer than `most`, and not needlessly few.
+
+    Of few sites each is its own part: a single cohort would keep one worker busy and leave the others idle.
+    """
+    if len(sites) < 2 * FEWEST_SITES:
+        return [[site] for site in sites]
     parts = max(math.ceil(len(sites) / most), min(PIECES, len(sites) // FEWEST_SITES), 1)
     bounds = [len(sites) * part // parts for part in range(parts + 1)]
     return [sites[start:stop] for start, stop in pairwise(bounds)]

@@ -168,9 +168,10 @@ class _Cohort:
             own = Batch(batch.rows[at, :size], batch.x[at, :size], batch.target[at, :size], kept)
             parts.append(self.terms.rows.drawn(work, own))
         sizes = [len(part.x) for part in parts]
-        rows, x, target = (_stacked([part[field] for part in parts], max(sizes)) for field in range(3))
-        kept = {name: _stacked([part.kept[name] for part in parts], max(sizes)) for name in parts[0].kept}
-        return Batch(rows, x, target, kept), sizes
+        width = max(sizes)
+        rows, x = _stacked([part.rows for part in parts], width), _stacked([part.x for part in parts], width)
+        kept = {name: _stacked([part.kept[name] for part in parts], width) for name in parts[0].kept}
+        return Batch(rows, x, _stacked([part.target for part in parts], width), kept), sizes
 
     def weights(self, sizes: list[int]) -> Tensor:
         """Return the weights of a batch's rows, (sites, B): those of a mean over each site's own, zero for others."""
