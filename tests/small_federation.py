@@ -9,6 +9,7 @@ from torch import nn
 
 from fedaccord.data.site_data import Samples, SiteData
 from fedaccord.federation.host import SiteHost
+from fedaccord.federation.round import play_round
 from fedaccord.federation.server import Server
 from fedaccord.federation.state import RunState
 from fedaccord.labels.space import LabelSpace
@@ -16,6 +17,7 @@ from fedaccord.labels.views import Candidates, Coarse, Exact, Tags, Unlabelled
 from fedaccord.messages.message import Message, from_bytes, to_bytes
 from fedaccord.models.layout import Layout
 from fedaccord.models.network import Network
+from fedaccord.training.objectives import Objective
 from fedaccord.training.work import LocalWork
 
 SPACE = LabelSpace(["cat", "dog", "cow"])
@@ -79,6 +81,19 @@ def federation(recipe, sites, network=None, seed=0, test=None, run="this-run"):
     return server
 
 
+def whole_and_resumed(fresh):
+    """Play three rounds twice, the second time with a cut after two; returns both servers."""
+    whole, first, second = fresh(), fresh(), fresh()
+    for _ in range(3):
+        play_round(whole)
+    for _ in range(2):
+        play_round(first)
+    second.state = RunState.from_message(copied(first.state.to_message()))
+    second.engine.restore(first.engine.memories())
+    play_round(second)
+    return whole, second
+
+
 def small_network(batch_norm=False, personal=False):
     """4 inputs, 5 features, 3 classes; always the same values."""
     with torch.random.fork_rng():
@@ -134,3 +149,20 @@ def work_for(data, network, round_=1, lr=0.1, seed=0, brief=None, memory=None):
         site=data, view=data.view, model=network, brief=brief or Message(), memory=memory or Message(), round=round_,
         lr=lr, parameters=parameters, received=[p.detach().clone() for p in parameters], seed=seed,
     )  # fmt: skip
+
+
+class Parabolas(Objective):
+    """Methods.md 4.E in every parameter: F_a = 0.5 (w - 1)^2, F_b = 2 (w + 1)^2."""
+
+    CURVES = {"a": (0.5, 1.0), "b": (2.0, -1.0)}
+
+    def loss(self, work, batch):
+        scale, centre = self.CURVES[work.site.name]
+        return sum(scale * (p - centre).square().sum() for p in work.parameters)
+
+
+def zero_network(batch_norm=False):
+    network = small_network(batch_norm)
+    for parameter in network.parameters():
+        torch.nn.init.zeros_(parameter)
+    return network

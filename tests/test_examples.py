@@ -4,6 +4,8 @@ import json
 import os
 import re
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -101,3 +103,48 @@ def test_four_hospitals_with_files_beside_the_experiment(tmp_path, monkeypatch):
     done = command("check", "federation.toml", cwd=copy)
     assert (done.code, done.err) == (WARNINGS, "")
     assert "warning: column 'chol' never varies at site 'zurich-basel'" in done.out
+
+
+def skin_table(folder, images):
+    """A table like Fitzpatrick17k's, with two of its classes in each group, and an image for all rows but the last."""
+    from PIL import Image
+
+    kinds = [("benign dermal", "benign"), ("benign epidermal", "benign"),
+             ("inflammatory", "non-neoplastic"), ("genodermatoses", "non-neoplastic")]  # fmt: skip
+    colours = ["red", "lime", "blue", "yellow"]
+    lines = ["md5hash,nine_partition_label,three_partition_label"]
+    images.mkdir()
+    for number in range(4 * 25):
+        fine, coarse = kinds[number % 4]
+        lines.append(f"h{number},{fine},{coarse}")
+        Image.new("RGB", (20, 16), colours[number % 4]).save(images / f"h{number}.png")
+    (images / "h99.png").unlink()
+    table = folder / "skin.csv"
+    table.write_text("\n".join(lines) + "\n")
+    return table
+
+
+def test_skin_images_become_the_data_set_that_the_full_size_example_names(tmp_path):
+    copy = shutil.copytree(EXAMPLES / "full_size", tmp_path / "full_size")
+    table = skin_table(copy, copy / "images")
+    asked = [sys.executable, "prepare_fitzpatrick17k.py", table.name, "images", "--size", "8"]
+    path = os.pathsep.join(os.path.abspath(entry) for entry in sys.path)
+    made = subprocess.run(asked, cwd=copy, env=os.environ | {"PYTHONPATH": path}, capture_output=True, text=True)
+    assert (made.returncode, made.stderr) == (0, "")
+    assert made.stdout == "fitzpatrick17k.npz: 99 images, 1 rows of the table have none\n"
+    smaller = ["model.name=resnet8", "run.device=cpu", "method.rounds=3", "method.threshold=0.3", "method.lr=0.05",
+               "server.labelled.per_class=5", "data.partition.sites=2", "method.warmup=30"]  # fmt: skip
+    changes = [part for change in smaller for part in ("--set", change)]
+    done = command("run", "fitzpatrick17k.toml", *changes, cwd=copy)
+    assert (done.code, done.err) == (0, "")
+    summary = json.loads((copy / "runs" / "fedmt-fitzpatrick17k" / "summary.json").read_text())
+    assert summary["final"]["global"]["accuracy"] > 0.5  # of 4 classes
+
+
+@pytest.mark.parametrize("name", ["cifar100", "fitzpatrick17k"])
+def test_the_full_size_examples_are_of_the_papers_size(name):
+    experiment, _ = load_experiment(EXAMPLES / "full_size" / f"{name}.toml")
+    rounds, epochs = {"cifar100": (200, 5), "fitzpatrick17k": (100, 2)}[name]
+    assert (experiment.model.name, experiment.method["rounds"], experiment.method["epochs"]) == (
+        "resnet18", rounds, epochs,
+    )  # fmt: skip

@@ -19,9 +19,11 @@ from torch import Tensor, nn
 from fedaccord.config import check_experiment
 from fedaccord.data.site_data import Samples, SiteData
 from fedaccord.data.sites import FederationData
+from fedaccord.data.tables import natural
 from fedaccord.errors import ConfigError, DataError, RunFolderError
 from fedaccord.experiment import run_experiment
-from fedaccord.labels.views import NOT_ANNOTATED, Exact, View
+from fedaccord.labels.space import LabelSpace
+from fedaccord.labels.views import NOT_ANNOTATED, Candidates, Exact, View
 from fedaccord.runs.folder import RunFolder
 from fedaccord.runs.model_folder import TrainedModel
 from fedaccord.runs.page import write_page
@@ -44,6 +46,7 @@ class Site:
     view: View
     test: float = 0.2
     truth: Iterable[str] | None = None  # true class names, for evaluation only
+    groups: Iterable[Any] | None = None  # of a sensitive attribute: names, or `a|b` where several may be true
     joins: int | None = None  # the round from which it takes part
     leaves: int | None = None  # the round from which it is gone for good
 
@@ -72,11 +75,12 @@ class Federation:
     def train(
         self, method: str = "accord", model: str | nn.Module | Mapping[str, Any] = "mlp", seed: int = 0,
         out: Path | str | None = None, workers: int = 0, run: Mapping[str, Any] | None = None,
-        stop: Mapping[str, Any] | None = None, **settings: Any,
+        stop: Mapping[str, Any] | None = None, fairness: Mapping[str, Any] | None = None, **settings: Any,
     ) -> Result:  # fmt: skip
         """Train and return the result; `settings` are the method's own, such as `rounds`, `lr` or `steps`.
 
-        `run` and `stop` are further keys of the sections of these names in an experiment file.
+        `run`, `stop` and `fairness` are the sections of these names in an experiment file. With `fairness`, groups join
+        the features at their end unless its `input` is false.
 
         `model` is a catalogue name, a table with a name and settings, or any module with an `encoder` and a `head`.
         The run folder is written to `out`, or to a temporary one that lives as long as the result.
@@ -93,9 +97,11 @@ class Federation:
             "method": {"name": method, **settings},
             "run": {"workers": workers, **(run or {})},
             "stop": dict(stop or {}),
+            **({} if fairness is None else {"fairness": dict(fairness)}),
         }
         experiment = check_experiment(_plain(table), "Federation.train")
-        data = self._data(experiment.seed)
+        asked = experiment.fairness
+        data = self._data(experiment.seed, as_input=asked is not None and asked.input)
         folder = RunFolder(Path(tempfile.mkdtemp(prefix="fedaccord-")) if out is None else Path(out))
         try:
             summary = run_experiment(experiment, Path(), folder, data=data)
@@ -107,22 +113,29 @@ class Federation:
             folder.close()
         return Result(folder.path, summary, temporary=out is None)
 
-    def _data(self, seed: int) -> FederationData:
-        data = FederationData(self.space, {}, ())
+    def _data(self, seed: int, as_input: bool = False) -> FederationData:
+        data = FederationData(self.space, {}, (), groups=self._groups())
         for site in self.sites:
             if site.name in data.sites:
                 raise ConfigError(f"two sites are named '{site.name}'")
-            data.add(_site_data(site, seed), site.test)
+            data.add(_site_data(site, seed, data.groups, as_input), site.test)
         shapes = {site.name: tuple(site.train.x.shape[1:]) for site in data.sites.values()}
         if len(set(shapes.values())) > 1:
             raise DataError("the sites' samples differ in shape: " + ", ".join(f"{n}: {s}" for n, s in shapes.items()))
         data.input_shape = next(iter(shapes.values()))
+        if as_input and data.groups:
+            data.block = data.input_shape[0] - len(data.groups)
         if self.test is not None:
             data.test = self._of_server(self.test, "test", data.input_shape)
             data.test_source = "the test data given to the federation"
         if self.labelled is not None:
             data.labelled = self._of_server(self.labelled, "labelled", data.input_shape)
         return data
+
+    def _groups(self) -> list[str]:
+        """Return the groups that any site names, in order."""
+        values = [str(v) for s in self.sites for v in s.groups or () if v is not None]
+        return sorted({name.strip() for value in values for name in value.split("|")} - {""}, key=natural)
 
     def _of_server(self, given: Any, name: str, shape: tuple[int, ...]) -> tuple[Tensor, Tensor]:
         if not isinstance(given, Sequence) or len(given) != 2:
@@ -214,7 +227,7 @@ def _plain(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
-def _site_data(site: Site, seed: int) -> SiteData:
+def _site_data(site: Site, seed: int, groups: Sequence[str] = (), as_input: bool = False) -> SiteData:
     x = _samples(site.x, f"site '{site.name}'")
     target = site.view.encode(site.labels, f"site '{site.name}'")
     if len(target) != len(x):
@@ -222,12 +235,21 @@ def _site_data(site: Site, seed: int) -> SiteData:
     truth = target if isinstance(site.view, Exact) else None
     if site.truth is not None:
         truth = Exact(site.view.space).encode(site.truth, f"site '{site.name}', truth")
+    listed = None if site.groups is None else Candidates(LabelSpace(groups)).encode(site.groups, f"site '{site.name}'")
+    if listed is not None and len(listed) != len(x):
+        raise DataError(f"site '{site.name}' has {len(x)} samples but {len(listed)} groups")
+    if as_input:
+        if listed is None or x.ndim != 2:
+            what = "has no groups" if listed is None else "has samples that are no rows of numbers"
+            raise ConfigError(f"fairness: site '{site.name}' {what}; set input to False to keep groups out of it")
+        x = torch.cat([x, listed.to(x.dtype)], 1)
     order = torch.from_numpy(np.random.default_rng(derive(seed, "test", site.name)).permutation(len(x)))
     held = int(site.test * len(x))
 
     def part(rows: Tensor) -> Samples:
         rows = rows.sort().values
-        return Samples(x[rows], target[rows], None if truth is None else truth[rows])
+        known = (None if values is None else values[rows] for values in (truth, listed))
+        return Samples(x[rows], target[rows], *known)
 
     return SiteData(site.name, site.view, part(order[held:]), part(order[:held]))
 

@@ -14,9 +14,20 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from fedaccord.config_errors import sentence
-from fedaccord.data.declarations import Count, Features, Partition, PerClass, Section, SiteSection, check_stay
+from fedaccord.data.declarations import (
+    Count,
+    Fairness,
+    Features,
+    Partition,
+    PerClass,
+    Section,
+    Sensitive,
+    SiteSection,
+    check_stay,
+)
 from fedaccord.data.registry import check_dataset, locate
 from fedaccord.errors import ConfigError, UserError, did_you_mean
+from fedaccord.federation.declarations import NetworkSection
 from fedaccord.federation.membership import Stay
 from fedaccord.labels.declarations import CoarseView, ViewConfig, exact_view
 from fedaccord.messages.names import POOL
@@ -25,6 +36,15 @@ from fedaccord.models.registry import MODELS, check_model, is_factory
 from fedaccord.training.settings import TrainingSettings
 
 SiteName = Annotated[str, Field(min_length=1)]
+
+
+def check_figure(metric: str) -> str:
+    """Return the dotted name of a figure, if it says whose it is."""
+    if not re.fullmatch(r"(global|sites\.mean|sites\.each\..+)\.\w+", metric):
+        figure = metric.rsplit(".", 1)[-1] or "accuracy"
+        forms = [f"global.{figure}", f"sites.mean.{figure}", f"sites.each.SITE.{figure}"]
+        raise ValueError(f"'{metric}' does not say whose figure it is; {did_you_mean(metric, forms)}")
+    return metric
 
 
 class Labels(Section):
@@ -56,6 +76,7 @@ class Data(Section):
         "auto",
         description="scale features by each site's training part, or by all sites' moments; auto: site, images none",
     )
+    sensitive: Sensitive | None = Field(None, description="the sensitive attribute, for `check` and [fairness]")
     joins: dict[str, Count] = Field(default_factory=dict, description="the round from which a site takes part, by name")
     leaves: dict[str, Count] = Field(default_factory=dict, description="the round from which a site is gone, by name")
 
@@ -71,6 +92,9 @@ class ServerSection(Section):
 
     test: str | None = Field(None, description="a file of test data with true classes, of the kind the sites have")
     label: str | None = Field(None, description="its column of true classes; left out: that of the exact sites")
+    unseen: Count | None = Field(
+        None, description="so many sites of [data], drawn by the seed, do not train: the server is judged on them"
+    )
     unlabelled: Count | None = Field(
         None, description="inputs without labels that the server holds, taken out of [data] before it is split"
     )
@@ -90,11 +114,7 @@ class Stop(Section):
     @field_validator("metric")
     @classmethod
     def _scope_and_figure(cls, metric: str | None) -> str | None:
-        if metric is not None and not re.fullmatch(r"(global|sites\.mean|sites\.each\..+)\.\w+", metric):
-            figure = metric.rsplit(".", 1)[-1] or "accuracy"
-            forms = [f"global.{figure}", f"sites.mean.{figure}", f"sites.each.SITE.{figure}"]
-            raise ValueError(f"'{metric}' does not say whose figure it is; {did_you_mean(metric, forms)}")
-        return metric
+        return metric if metric is None else check_figure(metric)
 
 
 class Model(BaseModel):
@@ -118,8 +138,8 @@ class Run(Section):
     )
     workers: int | None = Field(None, ge=0, description="worker processes; 0: in this process; left out: all cores")
     device: str = Field("cpu", description='"cpu", or "cuda" (then workers = 0)')
-    batched: Literal["auto", "never"] = Field(
-        "auto", description="train sites with small models many at a time where that is faster, or always one by one"
+    batched: Literal["auto", "always", "never"] = Field(
+        "auto", description="train sites with small models many at a time: from 20 sites on, from 3 on, or never"
     )
     deadline: float | None = Field(None, gt=0, description="seconds a round waits for its sites")
     evaluate_every: int = Field(1, ge=0, description="rounds between evaluations; 0: never")
@@ -152,10 +172,19 @@ class Experiment(Section):
     sites: list[SiteSection] | None = Field(None, min_length=1)
     features: Features = Field(default_factory=Features)
     server: ServerSection = Field(default_factory=ServerSection)
+    fairness: Fairness | None = None
     model: Model = Field(default_factory=Model)
     method: dict[str, Any] = Field(default_factory=dict)
     stop: Stop = Field(default_factory=Stop)
     run: Run = Field(default_factory=Run)
+    network: NetworkSection | None = None
+
+    @field_validator("network")
+    @classmethod
+    def _a_timed_figure_says_whose_it_is(cls, network: NetworkSection | None) -> NetworkSection | None:
+        if network is not None:
+            check_figure(network.metric)
+        return network
 
     @field_validator("name")
     @classmethod
@@ -181,6 +210,13 @@ class Experiment(Section):
     def _classes_are_taken_out_of_one_data_set(self) -> Experiment:
         if isinstance(self.server.labelled, PerClass) and self.data is None:
             raise ValueError("server.labelled takes samples out of [data]; with [[sites]] it names a file")
+        return self
+
+    @model_validator(mode="after")
+    def _unseen_sites_are_of_one_data_set(self) -> Experiment:
+        if self.server.unseen is not None and (self.data is None or self.server.test is not None):
+            other = "[[sites]]" if self.data is None else "server.test"
+            raise ValueError(f"server.unseen takes sites out of [data] for the test; it does not go with {other}")
         return self
 
     @model_validator(mode="after")

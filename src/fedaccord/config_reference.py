@@ -13,6 +13,7 @@ from annotated_types import Ge, Gt, Le, Lt, MaxLen, MinLen
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from fedaccord.adversary.settings import AttackSettings, DefenceSettings
 from fedaccord.config import Experiment
 from fedaccord.data.declarations import Partition
 from fedaccord.data.registry import DATASETS
@@ -39,6 +40,8 @@ _PLURALS = {
     "table": "tables",
     "[view](#views)": "[views](#views)",
 }
+# Tables within a method's settings that are too long for a line, and what they are called.
+_APART: dict[Any, str] = {AttackSettings: "attack", DefenceSettings: "defence"}
 _LIMITS = (
     (Ge, "ge", "at least {:g}"),
     (Gt, "gt", "above {:g}"),
@@ -63,6 +66,8 @@ def reference() -> str:
     parts += _kinds(ViewConfig)
     parts += ["## Partitions", "A partition says how one data set is dealt to sites."]
     parts += _kinds(Partition)
+    for model, name in _APART.items():
+        parts += [f"## {name.capitalize()}s", _sentence(model), *_table(model.model_fields)]
     return "\n\n".join(part.strip("\n") for part in parts) + "\n"
 
 
@@ -76,6 +81,7 @@ def undescribed() -> list[str]:
     models = {f"[{name}]": model for name, field in sections().items() if (model := _model_of(field))}
     models |= {f"{kind} view": model for kind, model in by_kind(ViewConfig).items()}
     models |= {f"{kind} partition": model for kind, model in by_kind(Partition).items()}
+    models |= {f"method.{name}": model for model, name in _APART.items()}
     models |= {f"method {entry.name}": entry.settings for entry in METHODS.values()}
     top = [name for name in Experiment.model_fields if name not in sections()]
     missing = [name for name in top if not Experiment.model_fields[name].description]
@@ -118,6 +124,8 @@ def _plain_words(annotation: Any) -> str:
         return f"table of {_plural(arguments[1])}"
     if origin is tuple:
         return f"list of {len(arguments)} {_plural(arguments[0])}"
+    if annotation in _APART:
+        return f"[{_APART[annotation]}](#{_APART[annotation]}s)"
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):  # a table within a section's line
         keys = [f"{key} = {in_words(f.annotation, tuple(f.metadata))}" for key, f in annotation.model_fields.items()]
         return "`{ " + ", ".join(keys) + " }`"

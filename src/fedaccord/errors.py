@@ -1,17 +1,17 @@
 """What can go wrong, and how it is said.
 
-    FedAccordError
-    ├── UserError (ValueError)       a mistake in what we were given; one sentence, exit code 2
-    │   ├── ConfigError              the experiment file: unknown key, wrong value, parts that do not fit
-    │   │   └── CorrespondenceError  a coarse site's table of classes: not a distribution, or about no class
-    │   ├── DataError                a file or data set: missing, unreadable, empty, of the wrong form
-    │   │   └── AnnotationError      single annotations that mean nothing in the label space
-    │   ├── PartitionError           a split into sites that cannot be made
-    │   └── TooFewSitesError         a robust rule was given fewer sites than it can work with
-    ├── MessageError (ValueError)    a message that is not one: undecodable, or of a forbidden content
-    ├── EngineError (RuntimeError)   the place where sites run broke down
-    └── RunFolderError (OSError)     a run folder that cannot be written or read; exit code 3
-        └── FolderTakenError         the folder asked for is not empty; also a UserError, exit code 2
+FedAccordError
+├── UserError (ValueError)       a mistake in what we were given; one sentence, exit code 2
+│   ├── ConfigError              the experiment file: unknown key, wrong value, parts that do not fit
+│   │   └── CorrespondenceError  a coarse site's table of classes: not a distribution, or about no class
+│   ├── DataError                a file or data set: missing, unreadable, empty, of the wrong form
+│   │   └── AnnotationError      single annotations that mean nothing in the label space
+│   ├── PartitionError           a split into sites that cannot be made
+│   └── TooFewSitesError         a robust rule was given fewer sites than it can work with
+├── MessageError (ValueError)    a message that is not one: undecodable, or of a forbidden content
+├── EngineError (RuntimeError)   the place where sites run broke down
+└── RunFolderError (OSError)     a run folder that cannot be written or read; exit code 3
+    └── FolderTakenError         the folder asked for is not empty; also a UserError, exit code 2
 """
 
 from __future__ import annotations

@@ -2,41 +2,29 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import uuid
-from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
-from dataclasses import dataclass
-from importlib import import_module
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
-
-import torch
 
 from fedaccord import __version__
 from fedaccord.config import Experiment, load_experiment, to_toml, with_paths_from
 from fedaccord.data.dataset import load_dataset
 from fedaccord.data.own_files import read_own_files
 from fedaccord.data.registry import locate
-from fedaccord.data.site_data import SiteData
-from fedaccord.data.sites import FederationData, pool_sites, split_dataset
-from fedaccord.engines.embedded import EmbeddedEngine
-from fedaccord.engines.engine import Engine, HostSpec
-from fedaccord.errors import ConfigError, FedAccordError, RunFolderError, did_you_mean
-from fedaccord.federation.cohorts import Cohorts, cohort_size
-from fedaccord.federation.host import with_tensors
-from fedaccord.federation.membership import Stay, planned
+from fedaccord.data.sensitive import with_groups
+from fedaccord.data.sites import FederationData, split_dataset
+from fedaccord.engines.engine import Engine
+from fedaccord.engines.network import SimulatedNetwork
+from fedaccord.errors import FedAccordError, RunFolderError
+from fedaccord.federation.membership import planned
 from fedaccord.federation.server import Server
-from fedaccord.federation.state import RunState, model_digest
-from fedaccord.messages.message import Message
-from fedaccord.messages.names import POOL
+from fedaccord.federation.state import model_digest
 from fedaccord.methods.clean import clean_predictions
-from fedaccord.methods.hosting import build_network, host_spec, site_spec
-from fedaccord.methods.registry import make_recipe
-from fedaccord.methods.settings import PooledSettings
-from fedaccord.models.layout import Layout
-from fedaccord.models.network import Network
+from fedaccord.opening import describe_model, one_thread, open_server, worker_count
 from fedaccord.recording import Played, Recorder, Watcher, play
 from fedaccord.runs.folder import RunFolder
 from fedaccord.runs.model_folder import write_model_folder
@@ -62,15 +50,19 @@ def read_federation(experiment: Experiment, base: Path) -> FederationData:
     test_file = None if experiment.server.test is None else locate(experiment.server.test, base)
     asked = experiment.server.labelled
     labelled = locate(asked, base) if isinstance(asked, str) else asked
+    as_input = experiment.fairness is not None and experiment.fairness.input
     if experiment.sites is not None:
         return read_own_files(
             experiment.sites, experiment.features, base, experiment.labels.classes, test_file,
-            experiment.server.label, experiment.seed, labelled if isinstance(labelled, Path) else None,
+            experiment.server.label, experiment.seed, labelled if isinstance(labelled, Path) else None, as_input,
         )  # fmt: skip
     data = experiment.data
     assert data is not None
+    dataset = load_dataset(data.dataset, base)
+    if data.sensitive is not None:
+        dataset = with_groups(dataset, data.sensitive, experiment.seed, as_input)
     return split_dataset(
-        load_dataset(data.dataset, base),
+        dataset,
         data.partition.model_dump(exclude_none=True),
         data.view,
         data.views,
@@ -85,6 +77,7 @@ def read_federation(experiment: Experiment, base: Path) -> FederationData:
         test_file=test_file,
         unlabelled=experiment.server.unlabelled,
         labelled=labelled,
+        unseen=experiment.server.unseen,
     )
 
 
@@ -179,6 +172,8 @@ def _carry_on(
         data = elsewhere.data if elsewhere is not None else data or load_data(experiment, base)
         for note in data.notes:
             folder.log(f"note: {note}")
+        if experiment.network is not None and elsewhere is not None:
+            tell("sites on other machines have a network of their own, so [network] is not used")
         with open_server(experiment, data, run["run"], engine, past.state) as server:
             account = federation_account(data, server.cards, server.stays)
             for said in planned(server.stays, server.recipe.settings.rounds):
@@ -191,7 +186,7 @@ def _carry_on(
             played = Recorder(experiment, data, server, folder, past, watcher, tracked).play(signals)
             if not played.replies and not server.recipe.needs_labelled:
                 tell(UNTRAINED)
-            model, header = _model(experiment, data), experiment.features.header
+            model, header = describe_model(experiment, data), experiment.features.header
             # What sites elsewhere have of their own stays with them.
             here = set(data.sites) if elsewhere is None else set()
             write_model_folder(folder, server, data, model, experiment.method_name, header, here)
@@ -236,118 +231,8 @@ def _importable(folder: Path) -> Iterator[None]:
 
 def load_data(experiment: Experiment, base: Path) -> FederationData:
     """Load the data of a run, as every machine does: on one thread."""
-    with _one_thread():  # a study's clean classifier is trained here, and its sums too must not depend on the machine
+    with one_thread():  # a study's clean classifier is trained here, and its sums too must not depend on the machine
         return load_federation(experiment, base)
-
-
-@contextmanager
-def open_server(
-    experiment: Experiment, data: FederationData, run: str = "", engine: Engine | None = None,
-    state: Message | None = None,
-) -> Iterator[Server]:  # fmt: skip
-    """Start the sites and the server of an experiment, or the server for an engine that is there; both end with it.
-
-    `state` is that of a checkpoint from which a run goes on.
-    """
-    with _one_thread(), closing(engine or _engine(experiment, data)) as engine:
-        server = _server(experiment, data, engine, run or uuid.uuid4().hex)
-        if state is not None:
-            server.state = RunState.from_message(state)
-        server.join()
-        server.ready()
-        yield server
-
-
-def _server(experiment: Experiment, data: FederationData, engine: Engine, run: str) -> Server:
-    network = _network(experiment, data)
-    counters = {n: b.clone() for n, b in network.named_buffers() if not b.is_floating_point()}
-    return Server(
-        run=run,
-        seed=experiment.seed,
-        space=data.space,
-        recipe=make_recipe(experiment.method_name, experiment.settings),
-        network=network,
-        state=RunState(Layout.of(network).read(network), counters),
-        engine=engine,
-        test=data.test,
-        unlabelled=data.unlabelled,
-        labelled=data.labelled,
-        deadline=experiment.run.deadline,
-        stays=_stays(experiment, data),
-    )
-
-
-def _network(experiment: Experiment, data: FederationData) -> Network:
-    model, settings = _model(experiment, data), experiment.settings.model_dump()
-    return build_network(model, len(data.space), experiment.method_name, settings, experiment.seed)
-
-
-def _stays(experiment: Experiment, data: FederationData) -> dict[str, Stay]:
-    for name in experiment.stays:
-        if name not in data.sites:
-            key = "joins" if experiment.data is not None and name in experiment.data.joins else "leaves"
-            raise ConfigError(f"data.{key}: there is no site '{name}'; {did_you_mean(name, data.sites)}")
-    return experiment.stays
-
-
-def _engine(experiment: Experiment, data: FederationData) -> Engine:
-    sites = dict(data.sites)
-    settings = experiment.settings
-    if isinstance(settings, PooledSettings):
-        sites[POOL] = pool_sites(POOL, data.sites, data.space, settings.labels)
-    device = experiment.run.device
-    if device.startswith("cuda") and not torch.cuda.is_available():
-        raise ConfigError(f"run.device is '{device}', but torch finds no GPU here; use device = \"cpu\"")
-    spec = describe_host(experiment, data, sites)
-    workers = worker_count(experiment, data)
-    if experiment.run.engine == "embedded":
-        engine = EmbeddedEngine(spec, list(sites), workers, _cohorts(experiment, data, sites))
-        for name in data.sites:  # one copy of all samples is enough
-            data.sites[name] = with_tensors(data.sites[name], engine.tensors)
-        return engine
-    flower = _flower_simulation()
-    code = [os.path.abspath(entry) for entry in sys.path]
-    return flower.simulated_engine({name: site_spec(spec, site) for name, site in sites.items()}, workers, code)
-
-
-def _cohorts(experiment: Experiment, data: FederationData, sites: Mapping[str, SiteData]) -> Cohorts | None:
-    if experiment.run.batched == "never":
-        return None
-    recipe = make_recipe(experiment.method_name, experiment.settings)
-    network = _network(experiment, data)
-    return Cohorts(sites, cohort_size(recipe, network, torch.device(experiment.run.device)))
-
-
-def describe_host(
-    experiment: Experiment, data: FederationData, sites: Mapping[str, SiteData] | None = None
-) -> HostSpec:
-    """Describe the sites' side of an experiment, for all its sites or for these."""
-    return host_spec(
-        data.sites if sites is None else sites, data.space, _model(experiment, data), experiment.method_name,
-        experiment.settings, experiment.seed, experiment.run.device,
-    )  # fmt: skip
-
-
-def _flower_simulation() -> Any:
-    try:
-        return import_module("fedaccord.engines.flower.simulation")
-    except ImportError as error:
-        extra = 'pip install "fedaccord[flower-simulation]"'
-        raise ConfigError(f'run.engine is "flower", but {error.name} is not installed: {extra}') from None
-
-
-def worker_count(experiment: Experiment, data: FederationData) -> int:
-    """Return how many worker processes a run uses; more than there are sites would idle."""
-    if experiment.run.workers is not None:
-        return min(experiment.run.workers, len(data.sites))
-    if experiment.run.device != "cpu":
-        return 0  # a GPU is shared by all sites of one process
-    return min(os.cpu_count() or 1, len(data.sites))
-
-
-def _model(experiment: Experiment, data: FederationData) -> dict[str, Any]:
-    model = experiment.model
-    return {"name": model.name, "settings": model.settings, "input_shape": list(data.input_shape)}
 
 
 def _summary(
@@ -369,21 +254,21 @@ def _summary(
             "received": sum(received for _, received in played.bytes.values()),
             "sites": {site: list(both) for site, both in sorted(played.bytes.items())},
         },
+        **_simulated(server, played),
         "dropped": len(server.dropped),
         "dropped_replies": [drop.account() for drop in server.dropped],
         "warnings": [*server.warnings, *([] if played.replies or server.recipe.needs_labelled else [UNTRAINED])],
+        **({"fairness": experiment.fairness.model_dump()} if experiment.fairness is not None else {}),
+        **({"hostile": list(server.hostile)} if server.hostile else {}),
         "set_sizes": {name: site["set_size"] for name, site in account["sites"].items() if "set_size" in site},
         "model_sha256": model_digest(server.state.model),
         "settings": experiment.method,
     }
 
 
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """Run torch on one thread here: sums split over threads would make results depend on the machine."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
+def _simulated(server: Server, played: Played) -> dict[str, Any]:
+    """Return the summary's account of a simulated network; nothing where there was none."""
+    if played.simulated is None or not isinstance(server.engine, SimulatedNetwork):
+        return {}
+    told = asdict(played.simulated) | {"seconds": round(played.simulated.seconds, 3)}
+    return {"simulated": told | {"sites": {site: asdict(link) for site, link in server.engine.links.items()}}}

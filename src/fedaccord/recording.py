@@ -8,6 +8,7 @@ from typing import Any
 
 from fedaccord.config import Experiment
 from fedaccord.data.sites import FederationData
+from fedaccord.engines.network import SimulatedNetwork
 from fedaccord.federation.round import RoundRecord, play_round
 from fedaccord.federation.server import Server
 from fedaccord.federation.state import RunState
@@ -15,10 +16,18 @@ from fedaccord.federation.traffic import Bytes, added
 from fedaccord.messages.message import Message, SiteId
 from fedaccord.runs.background import Background
 from fedaccord.runs.folder import RunFolder
-from fedaccord.runs.records import Best, confusion_lines, correspondence_lines, past_scopes, round_lines, scopes
+from fedaccord.runs.records import (
+    Best,
+    confusion_lines,
+    correspondence_lines,
+    method_lines,
+    past_scopes,
+    round_lines,
+    scopes,
+)
 from fedaccord.runs.resume import Past
 from fedaccord.runs.tracking import Tracking
-from fedaccord.stopping import Clock, Signals, Stopped, Stopping
+from fedaccord.stopping import SMALLER_IS_BETTER, Clock, Signals, Stopped, Stopping, figure
 
 
 @dataclass
@@ -40,6 +49,26 @@ class Played:
     seconds: float = 0.0
     replies: int = 0  # admitted, over all rounds
     bytes: Bytes = field(default_factory=dict)  # over all rounds
+    simulated: SimulatedTime | None = None
+
+
+@dataclass
+class SimulatedTime:
+    """The seconds of a run on its simulated network, and when a figure first reached its target."""
+
+    metric: str
+    target: float | None
+    seconds: float = 0.0
+    reached: dict[str, float] | None = None
+
+    def look(self, number: int, figures: dict[str, Any]) -> None:
+        """Take the figures of an evaluation into account."""
+        value = figure(figures, self.metric)
+        if self.target is None or self.reached is not None or value is None:
+            return
+        smaller = self.metric.rpartition(".")[2] in SMALLER_IS_BETTER
+        if value <= self.target if smaller else value >= self.target:
+            self.reached = {"round": number, "seconds": round(self.seconds, 3)}
 
 
 def play(
@@ -87,8 +116,14 @@ class Recorder:
         self.clock = Clock(past.seconds)
         self.stop = Stopping(experiment.stop, self.clock)
         self.played = Played(stopped=past.stopped)
-        for number, figures in sorted(past_scopes(past.lines).items()):
-            self._look(number, figures)
+        network, before = experiment.network, past_scopes(past.lines)
+        if network is not None and isinstance(server.engine, SimulatedNetwork):
+            self.played.simulated = SimulatedTime(network.metric, network.target)
+        for line in past.lines:
+            if line["scope"] == "round":
+                self._pass(line.get("simulated"))
+                if line["round"] in before:
+                    self._look(line["round"], before[line["round"]])
         self.played.replies = sum(line["replied"] for line in past.lines if line["scope"] == "round")
         self.played.bytes = added(line.get("bytes", {}) for line in past.lines)
         self._finished = self._snapshot()
@@ -123,6 +158,7 @@ class Recorder:
         played = self.played
         played.replies += record.replied
         played.bytes = added([played.bytes, record.bytes])
+        self._pass(record.simulated)
         if record.evaluation is not None:
             self._look(record.round, scopes(record.evaluation))
         # Without an evaluation the clock alone ends no run: the last model is to be judged.
@@ -134,8 +170,9 @@ class Recorder:
             lines += confusion_lines(record.round, record.evaluation, self.data)
         if is_last:
             lines += correspondence_lines(record.round, self.server, self.data)
+            lines += method_lines(record.round, self.server)
         self.folder.append_metrics(lines)
-        self._log_drops(record)
+        self._log_events(record)
         self.tracking.put(lines)
         self._finished = self._snapshot()
         if is_last or (every and record.round % every == 0):
@@ -147,7 +184,13 @@ class Recorder:
             self.watcher.note(said)
         return is_last
 
+    def _pass(self, seconds: float | None) -> None:
+        if self.played.simulated is not None:
+            self.played.simulated.seconds += seconds or 0.0
+
     def _look(self, number: int, figures: dict[str, Any]) -> None:
+        if self.played.simulated is not None:
+            self.played.simulated.look(number, figures)
         self.played.figures = figures
         self.played.best.look(number, figures)
         self.stop.look(figures)
@@ -176,9 +219,12 @@ class Recorder:
             self.server.engine.settle(self._unsettled)
             self._unsettled = None
 
-    def _log_drops(self, record: RoundRecord) -> None:
+    def _log_events(self, record: RoundRecord) -> None:
         for said in [*comings_and_goings(record), *(f"warning: {warning}" for warning in record.warnings)]:
             self.folder.log(f"round {record.round}: {said}")
+        if record.figures:
+            told = ", ".join(f"{name} {value:.4g}" for name, value in record.figures.items())
+            self.folder.log(f"round {record.round}: {told}")
         if record.absent:
             self.folder.log(f"round {record.round}: no site that took part knows {', '.join(record.absent)}")
         for drop in record.dropped:

@@ -13,7 +13,7 @@ from typing import Any
 from fedaccord.config import Stop
 from fedaccord.errors import ConfigError, FedAccordError, did_you_mean
 
-SMALLER_IS_BETTER = {"nll"}  # likelihoods are told as losses
+SMALLER_IS_BETTER = {"nll", "hamming", "correlation_error"}  # likelihoods are told as losses
 
 
 class Stopped(FedAccordError):

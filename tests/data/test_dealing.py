@@ -6,8 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from fedaccord.config import check_experiment
+from fedaccord.data.tag_groups import tag_groups
 from fedaccord.errors import ConfigError
 from fedaccord.experiment import load_federation
 
@@ -42,11 +44,60 @@ class TestTags:
         found = federation({"kind": "iid", "sites": 3}, tagged, "tags.npz", view={"kind": "tags"})
         assert found.partition["used"]["histogram"] is None
 
-    @pytest.mark.parametrize("partition", [{"kind": "label-sets", "sites": 2, "labels": 1},
-                                           {"kind": "dirichlet", "sites": 2, "alpha": 1.0}])  # fmt: skip
-    def test_no_classes_no_partition_by_class(self, tagged, partition):
-        with pytest.raises(ConfigError, match="has no true classes"):
-            federation(partition, tagged, "tags.npz", view={"kind": "tags"})
+    def test_no_classes_no_partition_by_class(self, tagged):
+        with pytest.raises(ConfigError, match=r"has no true classes.* use iid, quantity, dirichlet or natural"):
+            federation({"kind": "label-sets", "sites": 2, "labels": 1}, tagged, "tags.npz", view={"kind": "tags"})
+
+    def test_a_skewed_split_deals_rows_by_their_rarest_tag(self, tagged):
+        even, skewed = (
+            federation({"kind": "dirichlet", "sites": 3, "alpha": alpha, "min_size": 5}, tagged, "tags.npz",
+                       view={"kind": "tags"}, test=0.0)
+            for alpha in (1e6, 0.05)
+        )  # fmt: skip
+
+        def spread(found):
+            shares = torch.stack([(s.train.target == 1).float().mean(0) for s in found.sites.values()])
+            return float(shares.std(0).mean())
+
+        assert spread(skewed) > 3 * spread(even)
+        assert sum(len(site.train) for site in skewed.sites.values()) == 60
+
+
+def test_the_group_of_a_row_is_its_rarest_tag_and_with_many_tags_a_cluster():
+    tags = np.array([[1, 1, 0], [0, 1, 0], [0, 0, 0], [1, 0, -1], [0, 1, 1]], dtype=np.int8)
+    assert tag_groups(tags, 0).tolist() == [0, 1, 3, 0, 2]
+    many = np.zeros((40, 30), dtype=np.int8)
+    many[:20, :5] = 1
+    many[20:39, 20:] = 1
+    found = tag_groups(many, 0)
+    assert len(set(found[:20])) == len(set(found[20:39])) == 1
+    assert len({found[0], found[20], found[39]}) == 3
+
+
+def test_unseen_sites_do_not_train_and_are_what_the_server_is_judged_on(tmp_path):
+    rng = np.random.default_rng(0)
+    np.savez(
+        tmp_path / "users.npz", X=rng.normal(size=(60, 4)), Y=rng.integers(-1, 2, (60, 3)), user=np.arange(60) // 10
+    )
+    table = {
+        "data": {"dataset": "users.npz", "partition": {"kind": "natural", "by": "user"}, "view": {"kind": "tags"},
+                 "standardise": "none"},
+        "server": {"unseen": 2},
+    }  # fmt: skip
+    found = load_federation(check_experiment(table), tmp_path)
+    assert len(found.sites) == 4
+    assert len(found.test[0]) == 20
+    assert found.test_source == "2 sites that do not train"
+    held = {tuple(row) for row in found.test[0].tolist()}
+    ours = {tuple(row) for s in found.sites.values() for part in (s.train, s.test) for row in part.x.tolist()}
+    assert not held & ours
+    assert len(held | ours) == 60
+    again = load_federation(check_experiment(table | {"seed": 1}), tmp_path)
+    assert set(again.sites) != set(found.sites)
+    with pytest.raises(ConfigError, match="6 of 6 sites"):
+        load_federation(check_experiment(table | {"server": {"unseen": 6}}), tmp_path)
+    with pytest.raises(ConfigError, match="does not go with server"):
+        check_experiment(table | {"server": {"unseen": 2, "test": "t.npz"}})
 
 
 def test_gamma_skews_the_coarse_classes_or_the_fine_ones(tmp_path):

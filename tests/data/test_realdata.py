@@ -34,7 +34,7 @@ def federation(text):
 
 
 def test_every_named_data_set_is_checked_here():
-    assert {*PUBLISHED, "clinc150"} == set(DATASETS)
+    assert {*PUBLISHED, "clinc150", "clinc150-validation", "uci_har"} == set(DATASETS)
 
 
 def test_clinc150(tmp_path):
@@ -46,6 +46,24 @@ def test_clinc150(tmp_path):
     assert np.allclose(np.linalg.norm(read.train.x, axis=1), 1, atol=1e-5)
     made = federation('[data]\ndataset = "clinc150"\nsamples = 900\npartition = { kind = "iid", sites = 2 }\n')
     assert made.moments == {}  # hashed texts stay as they are
+
+
+def test_clinc150_has_a_part_to_choose_settings_on(tmp_path):
+    read, judged = load_dataset("clinc150-validation", tmp_path), load_dataset("clinc150", tmp_path)
+    assert (len(read.train), len(read.test)) == (15000, 3000)
+    assert np.array_equal(read.train.x, judged.train.x)
+
+
+def test_uci_har(tmp_path):
+    read = load_dataset("uci_har", tmp_path)
+    assert (len(read.train), read.test, read.shape, read.images) == (10299, None, (9, 64), False)
+    counts = dict(zip(read.labels, np.bincount(read.train.y).tolist(), strict=True))
+    assert counts["walking"] == 1722  # the official counts, which tell the order of the classes
+    assert counts["lying"] == 1944
+    still = [read.train.x[read.train.y == read.labels.index(name)][:, :3].std(-1).mean() for name in counts]
+    assert max(still[3:]) < 0.1 * min(still[:3])  # who sits, stands or lies hardly moves
+    made = federation('[data]\ndataset = "uci_har"\npartition = { kind = "natural", by = "subject" }\n')
+    assert len(made.sites) == 30
 
 
 @pytest.mark.parametrize("name", PUBLISHED)

@@ -48,6 +48,14 @@ def test_a_file_of_intents_names_its_domains_and_leaves_out_what_is_of_no_intent
     assert read.scaled
 
 
+def test_settings_are_chosen_on_the_validation_part(tmp_path):
+    """Texts of the test part are in neither part of it."""
+    read = load_intents(written(tmp_path), "clinc150-validation", "val")
+    assert (read.train.y.tolist(), read.test.y.tolist()) == ([0, 1, 2], [2])
+    _, cold = hashed(["what is my balance", "send ten dollars to ann", "will it rain today"], ["is it cold"])
+    assert np.array_equal(read.test.x, cold)
+
+
 def test_a_file_that_changed_is_read_again(tmp_path):
     path = written(tmp_path)
     first = load_intents(path, "clinc150")

@@ -12,7 +12,7 @@ from torch import nn
 
 from fedaccord.data.site_data import Samples, SiteData
 from fedaccord.engines.engine import handle_jobs
-from fedaccord.federation.cohorts import FEWEST_SITES, MOST_SITES, PIECES, Cohorts, cohort_size, dealt
+from fedaccord.federation.cohorts import FEWEST_SITES, MANY_SITES, MOST_SITES, PIECES, Cohorts, cohort_size, dealt
 from fedaccord.federation.host import SiteHost
 from fedaccord.labels.views import Candidates, Tags
 from fedaccord.messages.message import Message
@@ -47,6 +47,8 @@ TOGETHER = {
     "fed-cavl": {},
     "fed-abs-gce": {},
     "fed-uniform": {},
+    "fedmom": {},
+    "slowmo": {},
     "fedmt": {"correspondence": "known", "threshold": 0.4},
     "fedmt+": {"threshold": 0.4, "local": "fedprox"},
     "semifl": {"threshold": 0.4, "lambda1": 0.5},
@@ -223,10 +225,10 @@ class TestWhoTrainsTogether:
         assert cohort_size(make_recipe(method, TOGETHER[method]), small_network(), CPU) == MOST_SITES
 
     def test_sites_of_one_kind_and_like_size(self):
-        sites = federation([5, 40, 6, 41, 7, 42, 8, 43, 9], ["exact"] * 2 + ["sets"] + ["exact"] * 6)
-        cohorts = Cohorts({one.name: one for one in sites}, 4)
+        sites = federation([5, 40, 6, 41, 7, 42, 8], ["exact", "exact", "sets", "exact", "exact", "exact", "exact"])
+        cohorts = Cohorts({one.name: one for one in sites}, 3)
         asked = sorted(one.name for one in sites)
-        large, small = [[f"exact-{number}" for number in numbers] for numbers in ((7, 5, 3, 1), (8, 6, 4, 0))]
+        large, small = ["exact-5", "exact-3", "exact-1"], ["exact-6", "exact-4", "exact-0"]
         assert cohorts("train", asked) == [["sets-2"], large, small]
         assert cohorts("evaluate", asked) == [[name] for name in asked]
 
@@ -239,4 +241,11 @@ class TestWhoTrainsTogether:
         assert max(sizes) - min(sizes) <= 1
         assert max(sizes) <= most
         assert len(parts) >= min(PIECES, number // FEWEST_SITES)
-        assert (min(sizes) >= min(FEWEST_SITES, most) - 1) == (number >= 2 * FEWEST_SITES)
+
+
+def test_few_sites_train_one_by_one_unless_told_otherwise():
+    sites = {name: site(name) for name in map(str, range(30))}
+    careful = Cohorts(sites, 16, MANY_SITES)
+    assert careful("train", sorted(sites)[: MANY_SITES - 1]) == [[name] for name in sorted(sites)[: MANY_SITES - 1]]
+    assert max(map(len, careful("train", sorted(sites)[:MANY_SITES]))) > 1
+    assert max(map(len, Cohorts(sites, 16)("train", sorted(sites)[:3]))) == 3

@@ -118,10 +118,10 @@ def test_the_full_softmax_trains_rows_the_site_does_not_know():
         assert rows.any(1).tolist() == moved
 
 
-def test_a_training_reply_holds_the_model_the_weight_and_the_loss_and_nothing_else():
+def test_a_training_reply_holds_the_model_its_weight_loss_and_work_and_nothing_else():
     reply, kept = ask(host(site("a", samples=9)), "train", "a")
     assert reply.tensors.keys() == {f"model/{name}" for name, _ in small_network().named_parameters()}
-    assert reply.numbers.keys() == {"samples", "loss", "round"}
+    assert reply.numbers.keys() == {"samples", "loss", "round", "computed"}
     assert reply.numbers["samples"] == 9
     assert reply.words == {"run": "r"}
     assert kept.is_empty()

@@ -10,32 +10,12 @@ import torch
 
 from fedaccord.federation.membership import Stay
 from fedaccord.federation.round import play_round
-from fedaccord.federation.state import RunState
-from fedaccord.messages.message import from_bytes, to_bytes
 from fedaccord.methods.classic import fedavg, fedprox, scaffold
 from fedaccord.methods.private_labels import private_labels
 from fedaccord.methods.settings import ClassicSettings, FedProxSettings, PrivateLabelsSettings, ScaffoldSettings
-from fedaccord.training.objectives import Objective
-from small_federation import exact, federation, site, small_network
+from small_federation import Parabolas, exact, federation, site, small_network, whole_and_resumed, zero_network
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-
-
-class Parabolas(Objective):
-    """Methods.md 4.E in every parameter: F_a = 0.5 (w - 1)^2, F_b = 2 (w + 1)^2."""
-
-    CURVES = {"a": (0.5, 1.0), "b": (2.0, -1.0)}
-
-    def loss(self, work, batch):
-        scale, centre = self.CURVES[work.site.name]
-        return sum(scale * (p - centre).square().sum() for p in work.parameters)
-
-
-def zero_network(batch_norm=False):
-    network = small_network(batch_norm)
-    for parameter in network.parameters():
-        torch.nn.init.zeros_(parameter)
-    return network
 
 
 def parabolas(recipe, views=(None, None)):
@@ -264,13 +244,6 @@ def test_controls_survive_a_resume(make):
     def fresh():
         return federation(make(participation=2), [site("a"), site("b", view=exact(["cat", "dog"])), site("c")])
 
-    whole, first, second = fresh(), fresh(), fresh()
-    for _ in range(3):
-        play_round(whole)
-    for _ in range(2):
-        play_round(first)
-    second.state = RunState.from_message(from_bytes(to_bytes(first.state.to_message())))
-    second.engine.restore(first.engine.memories())
-    play_round(second)
+    whole, second = whole_and_resumed(fresh)
     assert torch.equal(second.state.model, whole.state.model)
     assert torch.equal(control(second), control(whole))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import shutil
 
 import numpy as np
@@ -104,6 +105,7 @@ class TestTheRunFolder:
         assert any(said in warning for warning in json.loads((out / "summary.json").read_text())["warnings"])
         assert f"warning: {said}" in (out / "log.txt").read_text()
         assert f"Warning: {said}" in (out / "report.html").read_text()
+        assert re.search(r"round 2: server_accuracy 0\.\d+, confident 0\n", (out / "log.txt").read_text())
         assert "the model is as it began" not in (out / "log.txt").read_text()
 
 

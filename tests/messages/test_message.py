@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from safetensors.torch import save
 
 from fedaccord.errors import MessageError
-from fedaccord.messages.message import Message, encoded_size, from_bytes, to_bytes
+from fedaccord.messages.message import Failure, Message, encoded_size, from_bytes, to_bytes
 
 DTYPES = [
     torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.bool,
@@ -236,3 +236,15 @@ class TestSize:
     def test_a_dtype_that_is_seldom_seen(self):
         message = Message({"x": torch.zeros(3, dtype=torch.float8_e5m2fnuz)})
         assert encoded_size(message) == len(to_bytes(message))
+
+
+class TestFailure:
+    def test_a_reason_cannot_pass_for_another_line_of_the_log(self):
+        failure = Failure("a", "train", "broken\n12:00 round 3: all is well\x1b[2J")
+        assert failure.reason == "broken 12:00 round 3: all is well [2J"
+
+    def test_a_reason_without_end_is_cut(self):
+        reason = Failure("a", "train", "x" * 100_000).reason
+        assert len(reason) == 500
+        assert reason.endswith("x…")
+        assert Failure("a", "train", "y" * 500).reason == "y" * 500

@@ -81,6 +81,13 @@ class TestTheServersStep:
         play_round(cold)
         assert torch.equal(cold.state.model, before)
 
+    def test_its_samples_may_be_changed_as_strongly_as_the_sites(self):
+        """Without noise and gaps a strongly changed sample is the sample itself."""
+        weak, strong = (played("single", server_augment=how)[0].state.model for how in ("weak", "strong"))
+        unchanged = played("single", server_augment="strong", noise=0.0, gaps=0.0)[0].state.model
+        assert not torch.allclose(strong, weak)
+        assert torch.allclose(unchanged, weak)
+
     def test_the_same_seed_gives_the_same_model(self):
         assert torch.equal(played("fedmt+")[0].state.model, played("fedmt+")[0].state.model)
 
@@ -110,6 +117,16 @@ class TestSilence:
         assert not server.dropped
         alone, _ = played("single", lr=0.001, clip=1.0)
         assert torch.equal(server.state.model, alone.state.model)  # f <- f^s
+
+    def test_where_all_coarse_labels_are_learned_from_only_pseudo_labels_are_missed(self):
+        _, records = played("fedmt", lr=0.001, project_on="all")
+        assert [r.replied for r in records] == [3, 3, 3]
+        assert records[-1].warnings[0].startswith(
+            "in every one of the 3 rounds no sample of any site was above the threshold 0.95, "
+            "so pseudo-labels were never used"
+        )
+        _, records = played("fedmt", lr=0.001, project_on="all", lambda2=0.0)
+        assert [r.warnings for r in records] == [[], [], []]
 
     def test_with_a_warm_up_there_is_none(self):
         server, records = played("fedmt", **READY)

@@ -22,7 +22,9 @@ class TestCatalogue:
         ("name", "shape"),
         [(name, shape) for name in ("linear", "mlp") for shape in VECTORS + IMAGES]
         + [(name, shape) for name in ("lenet5", "cnn") for shape in [*IMAGES, (1, 30, 20), (9, 1, 128), (1, 3, 3)]]
-        + [("resnet18", (3, 32, 32)), ("resnet18", (1, 8, 8)), ("resnet34", (3, 32, 32))],
+        + [("cnn1d", shape) for shape in [(9, 64), (1, 1), (3, 7)]]
+        + [(name, shape) for name in ("resnet8", "resnet18") for shape in [(3, 32, 32), (1, 8, 8)]]
+        + [("resnet34", (3, 32, 32))],
     )
     def test_every_model_runs_forward_and_backward_on_its_shapes(self, name, shape):
         network = build(name, {}, shape, classes=7, seed=0)
@@ -45,6 +47,9 @@ class TestCatalogue:
             ("lenet5", {}, (1, 28, 28), 61_706),  # the textbook's count
             ("lenet5", {}, (3, 32, 32), 62_006),
             ("cnn", {}, (1, 28, 28), 1_663_370),  # the count given by McMahan et al. (2017)
+            ("cnn1d", {}, (9, 64), 9 * 16 * 5 + 16 + 16 * 32 * 5 + 32 + 32 * 16 * 64 + 64 + 650),
+            # stem 864 + 64; blocks 18,560, 57,728 and 230,144 with their shortcuts; head 1,290
+            ("resnet8", {}, (3, 32, 32), 928 + 18_560 + 57_728 + 230_144 + 1_290),
             ("resnet18", {}, (3, 32, 32), 11_173_962),
             ("resnet34", {}, (3, 32, 32), 21_282_122),
         ],
@@ -104,12 +109,19 @@ class TestCatalogue:
         stages = [(64, 32, 32), (128, 16, 16), (256, 8, 8), (512, 4, 4)]
         assert shapes == [stage for stage, depth in zip(stages, depths, strict=True) for _ in range(depth)]
 
+    def test_resnet8_halves_the_image_at_once_and_knows_no_other_images_of_a_batch(self):
+        network = build("resnet8", {"widths": [8, 12]}, (3, 32, 32), classes=10, seed=0).train()
+        assert network.encoder[0](torch.zeros(1, 3, 32, 32)).shape == (1, 8, 16, 16)
+        x = torch.rand(4, 3, 32, 32)
+        torch.testing.assert_close(network(x)[:1], network(x[:1]))
+        assert not list(network.buffers())  # so nothing but its parameters is averaged
+
     def test_resnet_convolutions_start_with_the_spread_of_he_et_al(self):
         last = build("resnet18", {}, (3, 32, 32), classes=10, seed=0).encoder[10].residual[3].weight
         assert last.shape == (512, 512, 3, 3)
         assert last.std().item() == pytest.approx((2 / (512 * 9)) ** 0.5, rel=0.01)
 
-    @pytest.mark.parametrize("name", ["lenet5", "cnn", "resnet18", "resnet34"])
+    @pytest.mark.parametrize("name", ["lenet5", "cnn", "resnet8", "resnet18", "resnet34"])
     def test_image_models_refuse_samples_that_are_no_images(self, name):
         with pytest.raises(ConfigError) as caught:
             build(name, {}, (30,), classes=3, seed=0)
@@ -117,6 +129,10 @@ class TestCatalogue:
             f"the model '{name}' needs images of shape (channels, height, width), but the samples have shape (30,): "
             "use 'mlp' or 'linear', or reshape the samples"
         )
+
+    def test_a_model_for_signals_refuses_other_samples(self):
+        with pytest.raises(ConfigError, match=r"signals of shape \(channels, moments\), but .* shape \(1, 28, 28\)"):
+            build("cnn1d", {}, (1, 28, 28), classes=3, seed=0)
 
     def test_channels_last_gives_the_same_logits(self):
         network = build("lenet5", {}, (3, 32, 32), classes=10, seed=0)

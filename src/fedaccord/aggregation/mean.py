@@ -21,8 +21,13 @@ def per_label_mean(matrix: Tensor, weights: Tensor, informs: Tensor, rows: Tenso
     `rows` (labels x k) says where each label's row stands in the flat vector. A label that no site informs keeps its
     previous row.
     """
+    return weighted_rows_mean(matrix, weights, informs.to(weights.dtype) * weights[:, None], rows, previous)
+
+
+def weighted_rows_mean(matrix: Tensor, weights: Tensor, row_weights: Tensor, rows: Tensor, previous: Tensor) -> Tensor:
+    """Average the encoder by `weights`, and each label's head row by its column of `row_weights`, sites x labels."""
     result = weighted_mean(matrix, weights)
-    shares = informs.T.to(weights.dtype) * weights  # labels x sites
+    shares = row_weights.T  # labels x sites
     totals = shares.sum(1, keepdim=True)
     shares = (shares / totals.clamp(min=torch.finfo(weights.dtype).tiny)).to(matrix.dtype)
     head = torch.einsum("ls,slk->lk", shares, matrix[:, rows])
@@ -45,7 +50,10 @@ def mean(replies: Replies) -> Tensor:
 
 
 def per_label(replies: Replies) -> Tensor:
-    """Average the encoder over all sites, head rows over the sites that inform them."""
+    """Average the encoder over all sites, head rows over the sites that inform them, or as their own weights say."""
+    if replies.row_weights is not None:
+        rows = replies.layout.head_rows()
+        return weighted_rows_mean(replies.matrix, replies.weights, replies.row_weights, rows, replies.previous)
     return _in_one_pass(replies, per_label=True)
 
 

@@ -23,6 +23,7 @@ class Replies:
     informs: Tensor  # bool, sites x labels
     previous: Tensor  # the model that was sent out, (parameters,)
     layout: Layout
+    row_weights: Tensor | None = None  # float64, sites x labels: how much a site counts for each label's head row
 
     def __len__(self) -> int:
         return len(self.sites)
@@ -38,6 +39,7 @@ class Replies:
             matrix=self.matrix[rows],
             weights=self.weights[rows],
             informs=self.informs[rows],
+            row_weights=None if self.row_weights is None else self.row_weights[rows],
         )
 
 

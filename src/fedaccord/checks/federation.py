@@ -14,6 +14,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from fedaccord.checks.fairness import fairness_findings
 from fedaccord.checks.features import feature_findings, word_findings
 from fedaccord.checks.findings import Finding, listed, warning
 from fedaccord.checks.membership import membership_findings
@@ -85,6 +86,7 @@ def check_experiment_data(experiment: Experiment, base: Path) -> Report:
     stays, rounds = experiment.stays, experiment.settings.rounds
     found = [*_taken_for_words(experiment, data), *membership_findings(report.coverage, stays, rounds)]
     found += unused_findings(data, experiment.method_name, str(experiment.method.get("tuning", "none")))
+    found += fairness_findings(experiment, data)
     notes = [*report.notes, *planned(stays, rounds), *mixed_type_notes(data)]
     report = replace(report, findings=[*report.findings, *found], notes=notes)
     if any(finding.level == "error" for finding in report.findings):

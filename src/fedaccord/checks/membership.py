@@ -9,9 +9,7 @@ from fedaccord.federation.membership import Stay, absences
 from fedaccord.runs.page import spans
 
 
-def membership_findings(
-    coverage: Mapping[str, Iterable[str]], stays: Mapping[str, Stay], rounds: int
-) -> list[Finding]:
+def membership_findings(coverage: Mapping[str, Iterable[str]], stays: Mapping[str, Stay], rounds: int) -> list[Finding]:
     """Look for rounds in which a label has no site, and for sites that join too late; `coverage` names its sites."""
     alike: dict[str, list[str]] = {}
     for label, without in absences(coverage, stays, rounds).items():

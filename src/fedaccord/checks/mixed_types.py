@@ -48,7 +48,7 @@ def unused_findings(data: FederationData, method: str, tuning: str = "none") -> 
         found.append(warning(f"the method '{method}' does not use the server's labelled samples"))
     if tuning != "none" and data.unlabelled is None:
         found.append(
-            warning(f"method.tuning = \"{tuning}\" has no effect: the server has no inputs; give [server] unlabelled")
+            warning(f'method.tuning = "{tuning}" has no effect: the server has no inputs; give [server] unlabelled')
         )
     return found
 

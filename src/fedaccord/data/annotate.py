@@ -30,6 +30,8 @@ class Annotated:
     target: Tensor
     truth: Tensor | None  # the true class where it is known; for evaluation only
     left_out: int = 0  # samples of classes the site does not know
+    groups: Tensor | None = None  # candidates for the sensitive attribute, bool (n, groups)
+    group: Tensor | None = None  # its true value
 
 
 def refuse(error: UserError) -> None:
@@ -37,9 +39,7 @@ def refuse(error: UserError) -> None:
     raise error
 
 
-def declared_view(
-    declared: AnyView, space: LabelSpace, groupings: Groupings, where: str, tell: Tell = refuse
-) -> View:
+def declared_view(declared: AnyView, space: LabelSpace, groupings: Groupings, where: str, tell: Tell = refuse) -> View:
     """Build the view that a declaration asks for.
 
     `tell` takes the error of a wrong correspondence; if it returns, the view is one that comes close to it.
@@ -79,17 +79,24 @@ def observe(
         if rows.tags is None:
             raise DataError(f"{where}: a view of tags needs data with an array 'Y' of tags")
         known = torch.from_numpy(rows.tags).masked_fill(~view.informs(), NOT_ANNOTATED)
-        return Annotated(view, rows.x, known, None)
+        return Annotated(view, rows.x, known, None, 0, *_groups(rows))
     if rows.y is None:
         if isinstance(view, Unlabelled):
-            return Annotated(view, rows.x, torch.full((len(rows),), NOT_ANNOTATED), None)
+            return Annotated(view, rows.x, torch.full((len(rows),), NOT_ANNOTATED), None, 0, *_groups(rows))
         if not (isinstance(view, Candidates) and rows.candidates is not None):
             raise DataError(f"{where}: a view of kind '{view.kind}' needs data with true classes, an array 'y'")
     keep = np.flatnonzero(_known_rows(view, rows, generated=getattr(declared, "generate", None) is not None))
     left_out = len(rows) - len(keep)
     rows, chances = rows.take(keep), None if chances is None else chances[keep]
     truth = None if rows.y is None else torch.from_numpy(rows.y)
-    return Annotated(view, rows.x, _target(view, declared, rows, chances, rng, where), truth, left_out)
+    target = _target(view, declared, rows, chances, rng, where)
+    return Annotated(view, rows.x, target, truth, left_out, *_groups(rows))
+
+
+def _groups(rows: Rows) -> tuple[Tensor | None, Tensor | None]:
+    """Return candidate and true groups of rows, where they have some."""
+    sets, true = (None if values is None else torch.from_numpy(values) for values in (rows.groups, rows.group))
+    return sets, true
 
 
 def _known_rows(view: View, rows: Rows, generated: bool) -> Array:
@@ -181,9 +188,7 @@ def _read_classes(y: Array, names: Sequence[str], allowed: Sequence[str], where:
     return found
 
 
-def _check_labels(
-    used: Sequence[Sequence[str]], names: Sequence[str], allowed: Sequence[str], where: str
-) -> None:
+def _check_labels(used: Sequence[Sequence[str]], names: Sequence[str], allowed: Sequence[str], where: str) -> None:
     """Refuse a label that is not allowed in a row, `used` being the labels of each; rows are counted from 1."""
     for name in names:
         if name not in allowed and (rows := [n for n, row in enumerate(used, start=1) if name in row]):

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedaccord.data.registry import dataset_files
+from fedaccord.data.registry import DATASETS, dataset_files
 from fedaccord.data.tables import natural
 from fedaccord.errors import DataError, did_you_mean
 
@@ -28,6 +28,8 @@ class Rows:
     tags: Array | None = None  # int8 (n, labels): 1, 0, -1 = not annotated
     candidates: Array | None = None  # bool (n, labels)
     columns: dict[str, Array] = field(default_factory=dict)
+    groups: Array | None = None  # bool (n, groups): candidates for the value of a sensitive attribute
+    group: Array | None = None  # int64 (n,): its true value, -1 = not known
 
     def __len__(self) -> int:
         return len(self.x)
@@ -39,7 +41,9 @@ class Rows:
             return None if values is None else values[index]
 
         columns = {name: values[index] for name, values in self.columns.items()}
-        return Rows(self.x[index], part(self.y), part(self.tags), part(self.candidates), columns)
+        whole = (self.y, self.tags, self.candidates, self.groups, self.group)
+        y, tags, candidates, groups, group = map(part, whole)
+        return Rows(self.x[index], y, tags, candidates, columns, groups, group)
 
 
 @dataclass(frozen=True)
@@ -54,6 +58,9 @@ class Dataset:
     groupings: dict[str, dict[str, list[str]]] = field(default_factory=dict)  # named coarse labels and their classes
     brightest: int = BRIGHTEST
     scaled: bool = False  # its features are fit for a model as they are
+    sources: tuple[str, ...] = ()  # the column that each feature was made of, where that is known
+    groups: tuple[str, ...] = ()  # values of the sensitive attribute
+    block: int | None = None  # the first of the features, at the end, that are its candidates; None: there are none
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -66,11 +73,17 @@ def load_dataset(name: str, folder: Path) -> Dataset:
     files = dataset_files(name, folder)
     if not files:
         return _digits()
-    if name == "clinc150":
+    if name.startswith("clinc150"):
         from fedaccord.data.texts import load_intents
 
-        return load_intents(files[0], name)
+        return load_intents(files[0], name, "val" if name.endswith("validation") else "test")
+    if DATASETS.get(name, DATASETS["digits"]).people:
+        from fedaccord.data.people import load_people
+
+        return load_people(name, files)
     arrays = read_npz(files[0], "data.dataset")
+    if name in DATASETS and DATASETS[name].labels:
+        arrays["label_names"] = np.array(DATASETS[name].labels)
     if len(files) == 2:  # a training and a test file of the same form
         test = read_npz(files[1], "data.dataset")
         arrays = {f"{k}_train": v for k, v in arrays.items()} | {f"{k}_test": v for k, v in test.items()}
@@ -183,7 +196,7 @@ def _rows(arrays: dict[str, Array], suffix: str, name: str) -> Rows:
         None if y is None else y.astype(np.int64),
         None if tags is None else tags.astype(np.int8),
         sets,
-        {k: v for k, v in columns.items() if v.ndim == 1 and len(v) == len(x)},
+        columns={k: v for k, v in columns.items() if v.ndim == 1 and len(v) == len(x)},
     )
 
 

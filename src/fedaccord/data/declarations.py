@@ -86,9 +86,27 @@ class Natural(Section):
     most: Count | None = Field(None, description="largest number of sites, largest first")
 
 
-Partition = Annotated[
-    Iid | Classes | Quantity | Dirichlet | Gamma | LabelSets | Natural, Field(discriminator="kind")
-]
+Partition = Annotated[Iid | Classes | Quantity | Dirichlet | Gamma | LabelSets | Natural, Field(discriminator="kind")]
+
+
+class Sensitive(Section):
+    """The sensitive attribute of a data set, and how uncertain a study makes it at the sites."""
+
+    column: str = Field(description="a column of the data set, such as race")
+    flips: Literal["uniform", "cyclic"] = Field("uniform", description="how wrong groups join the true one")
+    q: float = Field(0.0, ge=0, le=1, description="uniform: probability of each wrong group; 0: groups are certain")
+    following: float = Field(0.5, ge=0, le=1, description="cyclic: probability of the next group")
+    other: float = Field(0.1, ge=0, le=1, description="cyclic: probability of every other group")
+
+
+class Fairness(Section):
+    """`[fairness]`: whose treatment is measured, attacked and defended; it needs a sensitive attribute."""
+
+    group: str = Field(description="the group in question, a value of the sensitive attribute")
+    label: str = Field(description="the label that one does not want to be given unjustly, such as High risk")
+    input: bool = Field(
+        True, description="give the model a row's candidate groups as inputs, at the end of its features"
+    )
 
 
 class PerClass(Section):

@@ -42,7 +42,7 @@ class ColumnPlan(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     name: str
-    kind: Literal["number", "category", "text"]
+    kind: Literal["number", "category", "text", "groups"]
     mean: float = 0.0
     scale: float = 1.0
     cut: bool = True  # numbers far out are cut; not where the experiment file asks for numbers as they are
@@ -56,7 +56,7 @@ class ColumnPlan(BaseModel):
         """The names of the features this column becomes."""
         if self.kind == "number":
             return [self.name] + ([f"{self.name} is missing"] if self.flag_missing else [])
-        if self.kind == "category":
+        if self.kind in ("category", "groups"):
             return [f"{self.name} = {value}" for value in self.values]
         return [f"{self.name} #{i}" for i in range(self.width)]
 
@@ -100,6 +100,8 @@ class FeaturePlan(BaseModel):
                 gaps[column.name] = _encode_numbers(column, cells, self.missing, part, table, problems)
             elif column.kind == "category":
                 gaps[column.name] = _encode_words(column, cells, self.missing, part, table, problems, closed)
+            elif column.kind == "groups":
+                gaps[column.name] = _encode_groups(column, cells, self.missing, part)
             else:
                 absent = are_missing(cells, self.missing)
                 part[:] = _hash_text(["" if a else c for c, a in zip(cells, absent, strict=True)], column.width)
@@ -159,9 +161,7 @@ def agree(
         else:
             mean, spread = _pooled(list(told.values())) if scale else (0.0, 1.0)
             flag = any(report.missing for report in told.values())
-            columns.append(
-                ColumnPlan(name=name, kind="number", mean=mean, scale=spread, cut=scale, flag_missing=flag)
-            )
+            columns.append(ColumnPlan(name=name, kind="number", mean=mean, scale=spread, cut=scale, flag_missing=flag))
     plan = FeaturePlan(columns=tuple(columns), missing=tuple(missing))
     if not plan.names:
         raise DataError("no features are left: beside the labels the sites have no columns, or empty ones only")
@@ -272,6 +272,17 @@ def _encode_words(
         what = f"'{cells[row]}' is not among its values; {did_you_mean(cells[row], column.values)}"
         problems.append(table.wrong(row, column.name, what))
     return int(absent[codes].sum()) if closed else table.rows - len(rows)
+
+
+def _encode_groups(column: ColumnPlan, cells: Cells, missing: Sequence[str], part: Floats) -> int:
+    """Set a feature for each candidate in `a|b`; where nothing is given, any group may be the one."""
+    place = {value: number for number, value in enumerate(column.values)}
+    words, codes = by_value(cells)
+    absent = are_missing(np.array(words, dtype=object), missing)
+    for code, (word, gone) in enumerate(zip(words, absent.tolist(), strict=True)):
+        named = [place[name] for name in (plain(p.strip()) for p in word.split("|")) if name in place]
+        part[np.ix_(codes == code, list(place.values()) if gone else named)] = 1.0
+    return int(absent[codes].sum())
 
 
 def _hash_text(texts: list[str], width: int) -> Floats:

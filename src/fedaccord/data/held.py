@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -10,13 +11,18 @@ import torch
 from torch import Tensor
 
 from fedaccord.data.annotate import read_annotations
-from fedaccord.data.dataset import Dataset, Rows, from_arrays, read_npz
+from fedaccord.data.dataset import Array, Dataset, Rows, from_arrays, read_npz
 from fedaccord.data.declarations import PerClass
+from fedaccord.data.partition import Partition
 from fedaccord.data.registry import existing
 from fedaccord.data.scaling import Moments, apply_moments, pool_moments
+from fedaccord.data.site_data import SiteData
 from fedaccord.errors import ConfigError, DataError
 from fedaccord.labels.declarations import ExactView
 from fedaccord.labels.space import LabelSpace
+from fedaccord.labels.views import Tags
+
+POOLED_TEST = "the pool of the sites' own test parts, which only a study can see together"
 
 
 def take_per_class(rows: Rows, wanted: PerClass, space: LabelSpace, seed: int) -> tuple[Rows, Rows]:
@@ -49,6 +55,78 @@ def set_aside(rows: Rows, number: int | None, seed: int) -> tuple[Rows | None, R
         raise ConfigError(f"server.unlabelled asks for {number} of {len(rows)} samples, so no site would have any")
     order = np.random.default_rng(seed).permutation(len(rows))
     return rows.take(np.sort(order[:number])), rows.take(np.sort(order[number:]))
+
+
+def set_sites_aside(
+    parts: Partition, names: list[str], number: int | None, seed: int
+) -> tuple[Partition, list[str], Array | None]:
+    """Take whole sites out of a federation, drawn by the seed; returns the rest, its names, and the rows taken out."""
+    if number is None:
+        return parts, names, None
+    if number >= len(names):
+        raise ConfigError(f"server.unseen asks for {number} of {len(names)} sites, so none would be left to train")
+    order = np.random.default_rng(seed).permutation(len(names))
+    away, kept = np.sort(order[:number]), np.sort(order[number:])
+    rows = np.sort(np.concatenate([parts.parts[i] for i in away]))
+    left = replace(
+        parts,
+        parts=[parts.parts[i] for i in kept],
+        unused=np.sort(np.concatenate([parts.unused, rows])),
+        labels=None if parts.labels is None else [parts.labels[i] for i in kept],
+        notes=[*parts.notes, f"the server is judged on {number} sites that do not train: "
+               + ", ".join(names[i] for i in away)],
+        names=None if parts.names is None else [parts.names[i] for i in kept],
+    )  # fmt: skip
+    return left, [names[i] for i in kept], rows
+
+
+@dataclass(frozen=True)
+class ServerTest:
+    """What the global model is judged on: inputs, true classes or tags, where known their groups, and where from."""
+
+    x: Tensor
+    truth: Tensor
+    source: str
+    groups: tuple[Tensor, Tensor] | None = None  # sets of possible groups, and the true ones
+
+
+def published_test(
+    rows: Rows | None, sites: Mapping[str, SiteData], most: int | None, seed: int, moments: Sequence[Moments],
+    source: str,
+) -> ServerTest | None:  # fmt: skip
+    """Return the server's test of these rows, at most so many: true classes, or tags where all sites have tags.
+
+    None where the rows do not have them.
+    """
+    judged = None if rows is None else rows.tags if _all_tags(sites) else rows.y
+    if rows is None or judged is None:
+        return None
+    picked = np.arange(len(rows))
+    if most is not None and most < len(rows):
+        picked = np.sort(np.random.default_rng(seed).permutation(len(rows))[:most])
+    x = apply_moments(rows.x[picked], pool_moments(moments) if moments else None)
+    groups = None
+    if rows.groups is not None and rows.group is not None:
+        groups = torch.from_numpy(rows.groups[picked]), torch.from_numpy(rows.group[picked])
+    return ServerTest(torch.from_numpy(x), torch.from_numpy(judged[picked]), source, groups)
+
+
+def pooled_test(sites: Mapping[str, SiteData]) -> ServerTest | None:
+    """Return all sites' test parts together, with their true classes or tags; None where these are not known."""
+    tags = _all_tags(sites)
+    parts = [(s.test, s.test.target if tags else s.test.truth) for s in sites.values() if len(s.test)]
+    known = [(part, truth) for part, truth in parts if truth is not None]
+    if not known:
+        return None
+    sets = [part.group for part, _ in known if part.group is not None]
+    true = [part.group_truth for part, _ in known if part.group_truth is not None]
+    groups = (torch.cat(sets), torch.cat(true)) if len(sets) == len(true) == len(known) else None
+    x, truth = torch.cat([part.x for part, _ in known]), torch.cat([truth for _, truth in known])
+    return ServerTest(x, truth, POOLED_TEST, groups)
+
+
+def _all_tags(sites: Mapping[str, SiteData]) -> bool:
+    return all(isinstance(site.view, Tags) for site in sites.values())
 
 
 def read_arrays(path: Path, where: str) -> Dataset:

@@ -21,6 +21,7 @@ TABLE, IMAGES, ARRAYS = "a table", "a folder of images", "an .npz file"
 def read_own_files(
     sections: Sequence[SiteSection], features: Features, base: Path, classes: Sequence[str] | None,
     test_file: Path | None, test_label: str | None, seed: int, labelled: Path | None = None,
+    groups_as_input: bool = False,
 ) -> FederationData:  # fmt: skip
     """Read the sites' own files, each through its view; relative paths start from `base`."""
     kinds = {section.name: _kind(section, base) for section in sections}
@@ -29,7 +30,11 @@ def read_own_files(
         if other != kind:
             raise ConfigError(f"site '{first}' brings {kind}, site '{name}' {other}; all must be of one kind")
     if kind == TABLE:
-        return read_table_sites(sections, features, base, classes, test_file, test_label, seed, labelled)
+        return read_table_sites(
+            sections, features, base, classes, test_file, test_label, seed, labelled, groups_as_input
+        )
+    if groups_as_input:
+        raise ConfigError(f"fairness.input: groups are inputs of tables only, and site '{first}' brings {kind}")
     if kind == IMAGES:
         return read_image_sites(sections, features, base, classes, test_file, test_label, seed, labelled)
     for section in sections:

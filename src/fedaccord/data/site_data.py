@@ -17,6 +17,7 @@ class Samples:
     target: Tensor
     truth: Tensor | None = None
     group: Tensor | None = None  # bool (n, groups) of the sensitive attribute
+    group_truth: Tensor | None = None  # int64 (n,): the true group, -1 = unknown; for evaluation only
 
     def __len__(self) -> int:
         return len(self.x)

@@ -68,7 +68,7 @@ def assemble(
 ) -> FederationData:  # fmt: skip
     """Make a federation of sites' tables and of how their features are made; all wrong cells are one flaw of it."""
     space = LabelSpace(classes if classes is not None else _classes(sites, missing))
-    result = FederationData(space, {}, shape, groups=_group_names(sites, missing))
+    result = FederationData(space, {}, shape, groups=group_names(sites, missing))
     problems: list[str] = []
     for name, site in sites.items():
         x, gaps, wrong = encode(site)
@@ -199,7 +199,7 @@ def _declared(site: SiteTable, missing: Sequence[str]) -> AnyView:
     return view
 
 
-def _group_names(sites: Mapping[str, SiteTable], missing: Sequence[str]) -> list[str]:
+def group_names(sites: Mapping[str, SiteTable], missing: Sequence[str]) -> list[str]:
     """Return the groups of the sensitive attribute, of all sites that have the column."""
     columns = [(site.table, site.section.sensitive) for site in sites.values()]
     words = {word for table, column in columns if column is not None for word in table.column(column)}

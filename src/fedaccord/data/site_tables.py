@@ -11,6 +11,7 @@ from torch import Tensor
 
 from fedaccord.data.declarations import Features, SiteSection
 from fedaccord.data.features import (
+    ColumnPlan,
     ColumnReport,
     FeaturePlan,
     agree,
@@ -19,7 +20,7 @@ from fedaccord.data.features import (
     mixed_kinds,
 )
 from fedaccord.data.registry import locate
-from fedaccord.data.site_labels import SiteTable, assemble, read_true_classes, set_test_aside
+from fedaccord.data.site_labels import SiteTable, assemble, group_names, read_true_classes, set_test_aside
 from fedaccord.data.sites import FederationData, Flaw
 from fedaccord.data.tables import Table, cells_error, read_table
 from fedaccord.errors import ConfigError, DataError
@@ -28,16 +29,21 @@ from fedaccord.errors import ConfigError, DataError
 def read_table_sites(
     sections: Sequence[SiteSection], features: Features, base: Path, classes: Sequence[str] | None,
     test_file: Path | None, test_label: str | None, seed: int, labelled: Path | None = None,
+    groups_as_input: bool = False,
 ) -> FederationData:  # fmt: skip
-    """Read sites from .csv and .parquet files; relative paths start from `base`."""
+    """Read sites from .csv and .parquet files; relative paths start from `base`.
+
+    With `groups_as_input` the candidate groups of the sensitive column are the last of the features.
+    """
     sites = {section.name: _open(section, features, base, seed) for section in sorted(sections, key=lambda s: s.name)}
     plan, mixed = _plan(sites, features)
-    result = assemble(
-        sites, classes, features.missing, (len(plan.names),), encode=lambda site: plan.read(site.table)
-    )
+    block = len(plan.names) if groups_as_input else None
+    if groups_as_input:
+        plan = plan.model_copy(update={"columns": (*plan.columns, _group_column(sites, features.missing))})
+    result = assemble(sites, classes, features.missing, (len(plan.names),), encode=lambda site: plan.read(site.table))
     result.flaws = [*map(Flaw, mixed), *result.flaws]
     result.sites = {section.name: result.sites[section.name] for section in sections}
-    result.features = plan
+    result.features, result.block = plan, block
 
     def encode(table: Table) -> tuple[NDArray[np.float32], list[str]]:
         x, _, problems = plan.read(table, closed=False)
@@ -61,6 +67,21 @@ def _open(section: SiteSection, features: Features, base: Path, seed: int) -> Si
     header = section.header or features.header
     table = read_table(locate(section.data, base), header, f"site '{section.name}'", section.data)
     return set_test_aside(section, table, seed)
+
+
+def _group_column(sites: Mapping[str, SiteTable], missing: Sequence[str]) -> ColumnPlan:
+    """Return how the sensitive column becomes features; every site needs it, by the same name."""
+    names = {name: site.section.sensitive for name, site in sites.items()}
+    for name, column in names.items():
+        if column is None or column != next(iter(names.values())):
+            told = "names no sensitive column" if column is None else f"calls it '{column}'"
+            raise ConfigError(
+                f"fairness.input: every site needs the same sensitive column, and site '{name}' {told}; "
+                "set input = false to keep groups out of the model"
+            )
+    first = next(iter(names.values()))
+    assert first is not None
+    return ColumnPlan(name=first, kind="groups", values=tuple(group_names(sites, missing)))
 
 
 def feature_columns(site: SiteTable, features: Features, taken: Sequence[str] = ()) -> list[str]:

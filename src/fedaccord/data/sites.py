@@ -16,10 +16,20 @@ from fedaccord.data.annotate import Annotated, Tell, observe, read_annotations
 from fedaccord.data.dataset import BRIGHTEST, Array, Dataset, Rows
 from fedaccord.data.declarations import PerClass
 from fedaccord.data.features import FeaturePlan
-from fedaccord.data.held import read_arrays, read_server_file, set_aside, take_per_class
+from fedaccord.data.held import (
+    ServerTest,
+    pooled_test,
+    published_test,
+    read_arrays,
+    read_server_file,
+    set_aside,
+    set_sites_aside,
+    take_per_class,
+)
 from fedaccord.data.partition import Partition, split
 from fedaccord.data.scaling import Moments, apply_moments, fit_moments, pool_moments
 from fedaccord.data.site_data import Samples, SiteData
+from fedaccord.data.tag_groups import tag_groups
 from fedaccord.errors import ConfigError, DataError, PartitionError, UserError, did_you_mean
 from fedaccord.labels.declarations import AnyView, ExactView
 from fedaccord.labels.pooling import Pooled, pooled_target
@@ -29,7 +39,6 @@ from fedaccord.seeds import derive
 
 SMALLEST_WITH_TEST = 5  # a site of fewer samples keeps them all for training
 CleanPredictions = Callable[[Dataset], Array]
-POOLED_TEST = "the pool of the sites' own test parts, which only a study can see together"
 
 
 @dataclass(frozen=True)
@@ -60,6 +69,8 @@ class FederationData:
     features: FeaturePlan | None = None  # how tables became features
     gaps: dict[str, dict[str, int]] = field(default_factory=dict)  # missing cells by site and column
     groups: list[str] = field(default_factory=list)  # of the sensitive attribute
+    block: int | None = None  # the first of the features that are candidate groups; None: they are no features
+    test_groups: tuple[Tensor, Tensor] | None = None  # candidate and true groups of the server's test samples
     moments: dict[str, Moments] = field(default_factory=dict)  # by which sites' samples were scaled
     brightest: int = BRIGHTEST  # the value of a white pixel
     flaws: list[Flaw] = field(default_factory=list)
@@ -82,6 +93,13 @@ class FederationData:
             raise flaw.error
         return self
 
+    def judge_on(self, found: ServerTest | None) -> None:
+        """Judge the global model on this test, or on none."""
+        if found is None:
+            self.test_source = "no true classes are known for a test, so there are no global figures"
+            return
+        self.test, self.test_source, self.test_groups = (found.x, found.truth), found.source, found.groups
+
     def add(self, site: SiteData, test: float) -> None:
         """Add a site, and note when it is too small for the test share asked for."""
         self.sites[site.name] = site
@@ -94,9 +112,9 @@ def split_dataset(
     names: Sequence[str] | None, classes: Sequence[str] | None, seed: int, test: float = 0.2,
     samples: int | None = None, test_samples: int | None = None, standardise: str = "auto",
     clean: CleanPredictions | None = None, test_file: Path | None = None, unlabelled: int | None = None,
-    labelled: PerClass | Path | None = None,
+    labelled: PerClass | Path | None = None, unseen: int | None = None,
 ) -> FederationData:  # fmt: skip
-    """Split one data set into sites and let each observe it through its view."""
+    """Split one data set into sites and let each observe it through its view; so many `unseen` ones are the test."""
     space = _space(dataset, classes)
     dataset = _renamed(dataset, space)
     taught, rest = None, dataset.train
@@ -109,6 +127,7 @@ def split_dataset(
     for name in views:
         if name not in site_names:
             raise ConfigError(f"data.views: there is no site '{name}'; {did_you_mean(name, site_names)}")
+    parts, site_names, outside = set_sites_aside(parts, site_names, unseen, derive(seed, "unseen sites"))
     scaled = standardise in ("site", "federation") or (
         standardise == "auto" and not dataset.images and not dataset.scaled
     )
@@ -116,7 +135,10 @@ def split_dataset(
     uses_clean = any(getattr(v, "generate", None) == "instance" for v in wanted)
     predictions = clean(replace(dataset, train=rows)) if uses_clean and clean else None
 
-    result = FederationData(space, {}, dataset.shape, notes=list(parts.notes), brightest=dataset.brightest)
+    result = FederationData(
+        space, {}, dataset.shape, notes=list(parts.notes), brightest=dataset.brightest, groups=list(dataset.groups),
+        block=dataset.block,
+    )  # fmt: skip
     if samples is not None and samples > len(rows):
         result.notes.append(f"data.samples asks for {samples}, but there are {len(rows)}; all are used")
     moments: list[Moments] = []
@@ -133,11 +155,13 @@ def split_dataset(
         if not len(seen.x):
             result.sound()  # a view that is wrong is the reason why it leaves out all samples
         observed[name] = seen
-    common = _common_moments(observed, test, seed) if standardise == "federation" else None
+    block = dataset.block
+    common = _common_moments(observed, test, seed, block) if standardise == "federation" else None
     for name, seen in observed.items():
         if seen.left_out:
             result.notes.append(f"site '{name}' leaves out {seen.left_out} samples of classes it does not know")
-        result.add(_site(name, seen, test, derive(seed, "test", name), scaled, moments, common=common), test)
+        site = _site(name, seen, test, derive(seed, "test", name), scaled, moments, common=common, block=block)
+        result.add(site, test)
     result.moments = dict(zip(site_names, moments, strict=False))  # none at all where nothing was scaled
     used = parts.report(_classes(rows, dataset), space.names)
     if rows.y is None:
@@ -156,13 +180,20 @@ def split_dataset(
             result.labelled = read_server_file(
                 labelled, result.input_shape, result.space, moments, "server.labelled"
             )
+    drawn = False
     if test_file is not None:
         with result.noting():
             result.test = read_server_file(test_file, result.input_shape, result.space, moments, "server.test")
             result.test_source = f"the server's own test file, {test_file.name}"
     else:
-        result.test, result.test_source = _server_test(dataset, result.sites, test_samples, seed, scaled, moments)
-    if test_samples is not None and (test_file is not None or dataset.test is None or dataset.test.y is None):
+        judged = dataset.test if outside is None else rows.take(outside)
+        published = f"the published test part of {dataset.name}"
+        source = published if outside is None else f"{unseen} sites that do not train"
+        picked = derive(seed, "test samples")
+        found = published_test(judged, result.sites, test_samples, picked, moments if scaled else (), source)
+        result.judge_on(found or pooled_test(result.sites))
+        drawn = found is not None
+    if test_samples is not None and not drawn:
         result.notes.append("data.test_samples is not used: the test is not the published part of the data set")
     return result
 
@@ -234,7 +265,7 @@ def pool_sites(name: str, sites: Mapping[str, SiteData], space: LabelSpace, labe
 
 def _site(
     name: str, seen: Annotated, test: float, seed: int, scaled: bool, moments: list[Moments],
-    held: Annotated | None = None, common: Moments | None = None,
+    held: Annotated | None = None, common: Moments | None = None, block: int | None = None,
 ) -> SiteData:  # fmt: skip
     """Set a test share aside, or take the one `held` already, and scale both by the moments of what is left.
 
@@ -246,14 +277,14 @@ def _site(
         left = f": all {seen.left_out} are of classes that it does not know (it knows {known})" if seen.left_out else ""
         raise DataError(f"site '{name}' has no samples{left}")
     test_rows, train_rows = _test_and_train_rows(n, test if held is None else 0.0, seed)
-    fitted = (common or fit_moments(seen.x[train_rows])) if scaled else None
+    fitted = (common or fit_moments(seen.x[train_rows], block)) if scaled else None
     if fitted is not None:
         moments.append(fitted)
 
     def part(of: Annotated, rows: Array) -> Samples:
         index = torch.from_numpy(rows)
-        truth = None if of.truth is None else of.truth[index]
-        return Samples(torch.from_numpy(apply_moments(of.x[rows], fitted)), of.target[index], truth)
+        known = (None if values is None else values[index] for values in (of.truth, of.groups, of.group))
+        return Samples(torch.from_numpy(apply_moments(of.x[rows], fitted)), of.target[index], *known)
 
     judged = part(seen, test_rows) if held is None else part(held, np.arange(len(held.x)))
     return SiteData(name, seen.view, part(seen, train_rows), judged)
@@ -266,10 +297,10 @@ def _test_and_train_rows(n: int, test: float, seed: int) -> tuple[Array, Array]:
     return np.sort(order[:share]), np.sort(order[share:])
 
 
-def _common_moments(observed: Mapping[str, Annotated], test: float, seed: int) -> Moments:
+def _common_moments(observed: Mapping[str, Annotated], test: float, seed: int, block: int | None) -> Moments:
     """Return the moments of all sites' training rows together, from each site's own."""
     train = {n: _test_and_train_rows(len(seen.x), test, derive(seed, "test", n))[1] for n, seen in observed.items()}
-    return pool_moments([fit_moments(seen.x[train[name]]) for name, seen in observed.items()])
+    return pool_moments([fit_moments(seen.x[train[name]], block) for name, seen in observed.items()])
 
 
 def _parts(dataset: Dataset, rows: Rows, partition: Mapping[str, Any], seed: int) -> Partition:
@@ -280,10 +311,14 @@ def _parts(dataset: Dataset, rows: Rows, partition: Mapping[str, Any], seed: int
             hint = did_you_mean(by, rows.columns)
             raise ConfigError(f"data.partition.by: '{dataset.name}' has no column '{by}'; {hint}")
         ids = rows.columns[by]
-    if rows.y is None and partition["kind"] not in ("iid", "quantity", "natural"):
+    classes = _classes(rows, dataset)
+    if rows.y is None and partition["kind"] == "dirichlet" and rows.tags is not None:
+        classes = tag_groups(rows.tags, derive(seed, "tag groups"))
+    elif rows.y is None and partition["kind"] not in ("iid", "quantity", "natural"):
+        dirichlet = ", dirichlet" if rows.tags is not None else ""
         raise ConfigError(
             f"data.partition: '{dataset.name}' has no true classes, so '{partition['kind']}' cannot deal them; "
-            "use iid, quantity or natural"
+            f"use iid, quantity{dirichlet} or natural"
         )
     groups = None
     if "coarse" in dataset.groupings and partition.get("level", "coarse") == "coarse":
@@ -294,7 +329,7 @@ def _parts(dataset: Dataset, rows: Rows, partition: Mapping[str, Any], seed: int
     rng = np.random.default_rng(derive(seed, "partition"))
     given = {key: value for key, value in partition.items() if key != "level"}
     try:
-        return split(_classes(rows, dataset), given, rng, ids, groups)
+        return split(classes, given, rng, ids, groups)
     except PartitionError as error:
         raise PartitionError(f"data.partition: {error}") from None
 
@@ -356,22 +391,6 @@ def _site_names(parts: Partition, names: Sequence[str] | None) -> list[str]:
         return list(parts.names)
     width = len(str(number - 1))
     return [f"site-{i:0{width}d}" for i in range(number)]
-
-
-def _server_test(
-    dataset: Dataset, sites: Mapping[str, SiteData], most: int | None, seed: int, scaled: bool,
-    moments: Sequence[Moments],
-) -> tuple[tuple[Tensor, Tensor] | None, str]:  # fmt: skip
-    if dataset.test is not None and dataset.test.y is not None:
-        rows = _draw(dataset.test, most, derive(seed, "test samples"))
-        x = apply_moments(rows.x, pool_moments(moments) if scaled else None)
-        assert rows.y is not None
-        return (torch.from_numpy(x), torch.from_numpy(rows.y)), f"the published test part of {dataset.name}"
-    known = [site.test for site in sites.values() if site.test.truth is not None and len(site.test)]
-    if not known:
-        return None, "no true classes are known for a test, so there are no global figures"
-    pooled = torch.cat([part.x for part in known]), torch.cat([part.truth for part in known if part.truth is not None])
-    return pooled, POOLED_TEST
 
 
 def _histogram(sites: Mapping[str, SiteData], space: LabelSpace) -> dict[str, dict[str, int]] | None:

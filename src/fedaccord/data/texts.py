@@ -18,14 +18,17 @@ OUT_OF_SCOPE = "oos"  # CLINC150's texts of no intent; the federation's classes 
 COLUMNS = ("split", "text", "intent", "domain")
 
 
-def load_intents(path: Path, name: str) -> Dataset:
-    """Load CLINC150 (Larson et al. 2019): 150 intents in 10 domains, which are its grouping `coarse`."""
+def load_intents(path: Path, name: str, judged_on: str = "test") -> Dataset:
+    """Load CLINC150 (Larson et al. 2019): 150 intents in 10 domains, which are its grouping `coarse`.
+
+    `judged_on` is the published part that is its test: "test", or "val" while settings are chosen.
+    """
     changed = path.stat().st_mtime_ns
-    return _load(path, name, changed)
+    return _load(path, name, judged_on, changed)
 
 
 @lru_cache(maxsize=1)  # hashing takes seconds, and a table of many runs loads the same texts again and again
-def _load(path: Path, name: str, changed: int) -> Dataset:
+def _load(path: Path, name: str, judged_on: str, changed: int) -> Dataset:
     table = read_table(path, where="data.dataset")
     for column in COLUMNS:
         if column not in table.columns:
@@ -37,7 +40,7 @@ def _load(path: Path, name: str, changed: int) -> Dataset:
     for label, group in sorted(set(zip(intent[inside].tolist(), domain[inside].tolist(), strict=True))):
         groups.setdefault(group, []).append(label)
     number = {label: place for place, label in enumerate(labels)}
-    train, test = (inside & (split == part) for part in ("train", "test"))
+    train, test = (inside & (split == part) for part in ("train", judged_on))
     x_train, x_test = hashed(text[train].tolist(), text[test].tolist())
 
     def rows(x: NDArray[np.float32], part: NDArray[Any]) -> Rows:

@@ -11,9 +11,10 @@ import torch
 from torch import Tensor
 
 from fedaccord.data.features import FeaturePlan
+from fedaccord.data.held import POOLED_TEST
 from fedaccord.data.scaling import Moments, pool_moments
 from fedaccord.data.site_data import Samples, SiteData
-from fedaccord.data.sites import POOLED_TEST, FederationData
+from fedaccord.data.sites import FederationData
 from fedaccord.errors import DataError, MessageError
 from fedaccord.labels.registry import make_view
 from fedaccord.labels.space import LabelSpace
@@ -45,6 +46,7 @@ def write_known(folder: Path, data: FederationData) -> None:
         "notes": data.notes,
         "features": None if data.features is None else data.features.model_dump(mode="json"),
         "groups": data.groups,
+        "block": data.block,
         "moments": None if moments is None else {name: part.tolist() for name, part in vars(moments).items()},
         "brightest": data.brightest,
     }
@@ -67,7 +69,7 @@ def read_known(folder: Path) -> FederationData:
             labelled=(tensors["labelled/x"], tensors["labelled/y"]) if "labelled/x" in tensors else None,
             unlabelled=tensors.get("unlabelled"), test_source=told["test_source"], notes=told["notes"],
             features=None if told["features"] is None else FeaturePlan.model_validate(told["features"]),
-            groups=told["groups"], moments=moments, brightest=told["brightest"],
+            groups=told["groups"], block=told.get("block"), moments=moments, brightest=told["brightest"],
         )  # fmt: skip
     except OSError as error:
         name = Path(error.filename).name

@@ -1,10 +1,10 @@
 """Writes a deployment: the server's folder, one folder for each site, keys and certificates, scripts and a README.
 
-    DIR/
-      README.md            who gets which folder, and the few commands each side types
-      server/              the experiment, what the server knows, the Flower app, certificate, public keys, scripts
-      sites/<name>/        that site's part, its samples as mapped arrays, its private key, its start script
-      authority/           the key that signs certificates; needed at no machine
+DIR/
+  README.md            who gets which folder, and the few commands each side types
+  server/              the experiment, what the server knows, the Flower app, certificate, public keys, scripts
+  sites/<name>/        that site's part, its samples as mapped arrays, its private key, its start script
+  authority/           the key that signs certificates; needed at no machine
 """
 
 from __future__ import annotations
@@ -31,10 +31,11 @@ from fedaccord.deployment.certificates import (
 from fedaccord.deployment.known import write_known
 from fedaccord.engines.flower.site_folder import SiteFolder, write_site_folder
 from fedaccord.errors import ConfigError, FolderTakenError, UserError, did_you_mean
-from fedaccord.experiment import describe_host, load_data
+from fedaccord.experiment import load_data
 from fedaccord.methods.hosting import site_spec
 from fedaccord.methods.settings import PooledSettings
 from fedaccord.models.registry import is_factory
+from fedaccord.opening import describe_host
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,8 @@ def write_deployment(
     """Write a deployment of an experiment whose data can be read here; returns the sites' folders."""
     if isinstance(experiment.settings, PooledSettings):
         raise ConfigError("method.name: 'pooled' moves all samples to one place, so it cannot be deployed")
+    if getattr(experiment.settings, "attack", None) is not None:
+        raise ConfigError("method.attack makes sites hostile in a study, so it cannot be deployed")
     if folder.exists() and any(folder.iterdir()):
         raise FolderTakenError(f"the folder '{folder}' is not empty; give another one")
     experiment = experiment.model_copy(update={"run": experiment.run.model_copy(update={"engine": "flower"})})
@@ -102,9 +105,9 @@ def write_own_data(experiment: Experiment, base: Path, folder: Path, site: str) 
     alone = experiment.model_copy(update=update)
     data = load_data(alone, base)
     host = site_spec(describe_host(alone, data), data.sites[site])
-    for key in ("model", "method", "settings", "seed", "labels"):
-        if json.loads(json.dumps(host.spec[key])) != written.spec[key]:
-            what = f"{key} is {host.spec[key]} here and {written.spec[key]} in '{folder}'"
+    for key in ("model", "method", "settings", "seed", "labels", "target"):
+        if json.loads(json.dumps(host.spec[key])) != written.spec.get(key):
+            what = f"{key} is {host.spec[key]} here and {written.spec.get(key)} in '{folder}'"
             raise ConfigError(f"the experiment or the features differ from those the folder was written for: {what}")
     write_site_folder(folder, site, host, written.deployment, written.version, written.code)
 

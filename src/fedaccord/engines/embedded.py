@@ -42,9 +42,7 @@ class EmbeddedEngine:
     engine's own block, so that the caller can let go of the originals; nobody may write to them.
     """
 
-    def __init__(
-        self, host: HostSpec, sites: Sequence[SiteId], workers: int, cohorts: Cohorts | None = None
-    ) -> None:
+    def __init__(self, host: HostSpec, sites: Sequence[SiteId], workers: int, cohorts: Cohorts | None = None) -> None:
         if workers < 0:
             raise ValueError(f"the number of workers is 0 or more, not {workers}")
         if len(set(sites)) < len(sites):

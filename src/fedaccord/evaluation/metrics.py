@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
+from fedaccord.evaluation.tags import tag_metrics as tag_metrics
 from fedaccord.labels.views import NOT_ANNOTATED, Candidates, Coarse, Tags, Unlabelled, View
 
 Metrics = dict[str, float]
@@ -28,13 +29,6 @@ def class_metrics(logits: Tensor, truth: Tensor) -> tuple[Metrics, Tensor]:
         return {}, counts
     nll = torch.nn.functional.cross_entropy(logits[seen], truth[seen].long())
     return {"accuracy": float(counts.diagonal().sum() / counts.sum()), "nll": float(nll)}, counts
-
-
-def tag_metrics(scores: Tensor, target: Tensor) -> Metrics:
-    """Judge tags: the share of annotated decisions that are right at threshold 0.5."""
-    seen = target != NOT_ANNOTATED
-    right = ((scores >= 0.5) == (target == 1))[seen]
-    return {"accuracy": float(right.float().mean())} if len(right) else {}
 
 
 def site_metrics(view: View, logits: Tensor, target: Tensor, truth: Tensor | None) -> tuple[Metrics, Tensor]:

@@ -23,20 +23,23 @@ from fedaccord.training.cohort import steps_apart, terms_of
 # its sites one after the other (docs/speed.md).
 MOST_VALUES = 1_000_000
 MOST_SITES = 16
-FEWEST_SITES = 4  # below, a stack gains too little for what it costs
-PIECES = 8  # sites are dealt to so many jobs at least, where that leaves cohorts worth their name
+FEWEST_SITES = 3  # below, a stack gains too little for what it costs
+# From here on sites train as one program without being told to. Fewer sites take little time anyway, and one by one
+# their model has the same bits as on Flower, where each site trains by itself.
+MANY_SITES = 20
+PIECES = 8  # sites are dealt to at least so many jobs where that leaves cohorts worth their name
 
 
 class Cohorts:
     """Deals the sites that are asked to train into cohorts; every other task is each site's own."""
 
-    def __init__(self, sites: Mapping[SiteId, SiteData], size: int) -> None:
-        self.size = size
+    def __init__(self, sites: Mapping[SiteId, SiteData], size: int, fewest: int = FEWEST_SITES) -> None:
+        self.size, self.fewest = size, fewest
         self._rank = {name: (alike(site.view), -len(site.train), name) for name, site in sites.items()}
 
     def __call__(self, task: str, sites: list[SiteId]) -> list[list[SiteId]]:
         """Return the cohorts, sites of one kind and of like sizes together."""
-        if task != "train" or self.size < FEWEST_SITES:
+        if task != "train" or self.size < FEWEST_SITES or len(sites) < self.fewest:
             return [[site] for site in sites]
         ranked = sorted(sites, key=lambda site: self._rank[site])
         kinds: dict[str, list[SiteId]] = {}
@@ -46,12 +49,7 @@ class Cohorts:
 
 
 def dealt(sites: list[SiteId], most: int) -> list[list[SiteId]]:
-    """Cut a list into parts of even length, none longer than `most`, and not needlessly few.
-
-    Of few sites each is its own part: a single cohort would keep one worker busy and leave the others idle.
-    """
-    if len(sites) < 2 * FEWEST_SITES:
-        return [[site] for site in sites]
+    """Cut a list into parts of even length, none longer than `most`, and not needlessly few."""
     parts = max(math.ceil(len(sites) / most), min(PIECES, len(sites) // FEWEST_SITES), 1)
     bounds = [len(sites) * part // parts for part in range(parts + 1)]
     return [sites[start:stop] for start, stop in pairwise(bounds)]

@@ -114,10 +114,14 @@ def coarse_groups(server: Server, sites: Iterable[SiteId]) -> list[list[SiteId]]
 
 @dataclass(frozen=True)
 class ConfidenceWatch:
-    """A server step that notes the share of confident samples, and warns when there are none."""
+    """A server step that notes the share of confident samples, and warns when there are none.
+
+    `unused` is what nothing was learned from in such a round; empty where pseudo-labels are not wanted at all.
+    """
 
     threshold: float
     rounds: int
+    unused: str = "the sites' labels"
 
     def __call__(self, server: Server) -> None:
         """Count what this round's sites told; a silent site had no confident sample."""
@@ -127,7 +131,7 @@ class ConfidenceWatch:
         share = min(1.0, sum(max(0.0, float(n)) for n in told) / max(1, samples))
         server.figures[CONFIDENT] = share
         kept = server.state.method.numbers
-        if share > 0:
+        if share > 0 or not self.unused:
             kept[SILENT_ROUNDS] = 0
             return
         at = server.state.round + 1
@@ -135,7 +139,7 @@ class ConfidenceWatch:
         none = f"no sample of any site was above the threshold {self.threshold:g}"
         hint = "lower method.threshold or give the server's model a method.warmup"
         if kept[SILENT_ROUNDS] == self.rounds:
-            said = f"in every one of the {self.rounds} rounds {none}, so the sites' labels were never used"
+            said = f"in every one of the {self.rounds} rounds {none}, so {self.unused} were never used"
             server.warn(f"{said}; {hint}")
         elif kept[SILENT_ROUNDS] == 1:
             server.warn(f"in round {at} {none}; {hint}")

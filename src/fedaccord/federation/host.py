@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
 
+from fedaccord.data.sensitive import Target
 from fedaccord.data.site_data import Samples, SiteData
 from fedaccord.engines.engine import Answer, Job
 from fedaccord.errors import FedAccordError
+from fedaccord.evaluation.groups import fairness_figures
 from fedaccord.evaluation.metrics import disambiguation, finite, site_metrics
 from fedaccord.evaluation.predict import predict_logits
 from fedaccord.federation.recipe import Recipe, SiteTask
 from fedaccord.labels.estimation import CORRESPONDENCE
+from fedaccord.labels.prior import PRIOR as PRIOR
 from fedaccord.labels.prior import site_offset
 from fedaccord.labels.sets import candidate_sets
 from fedaccord.labels.space import LabelSpace
@@ -34,14 +37,18 @@ from fedaccord.training.settings import TrainingSettings
 from fedaccord.training.work import FIGURES, LocalWork
 
 PERSONAL = "personal"  # prefix of the tensors a site keeps of the model
-PRIOR = "prior"
 
 
 class SiteHost:
     """Serves sites from their data and their memory; nothing of one site is visible to another."""
 
-    def __init__(self, sites: Mapping[SiteId, SiteData], network: Network, recipe: Recipe, seed: int) -> None:
-        self.sites, self.network, self.recipe, self.seed = sites, network, recipe, seed
+    def __init__(
+        self, sites: Mapping[SiteId, SiteData], network: Network, recipe: Recipe, seed: int,
+        target: Target | None = None, hostile: Collection[SiteId] = (),
+    ) -> None:  # fmt: skip
+        self.network, self.recipe, self.seed, self.target = network, recipe, seed, target
+        attack = recipe.attack
+        self.sites = {n: attack.poison(s, target) if attack and n in hostile else s for n, s in sites.items()}
         self.layout = Layout.of(network)
         self.device = next(iter(network.parameters())).device
         # Convolutions on a CPU are faster this way, and names and values are the same.
@@ -87,9 +94,7 @@ class SiteHost:
             else:
                 cohorts.setdefault(compatible(work, terms), []).append(work)
         for alike in cohorts.values():
-            begun = train_together(
-                alike, self.recipe.objective, self.recipe.site_solver, self.recipe.settings, forward
-            )
+            begun = train_together(alike, self.recipe.objective, self.recipe.site_solver, self.recipe.settings, forward)
             for work, reply in zip(alike, begun, strict=True):
                 trained = dict(zip(self._trained, work.parameters, strict=True))
                 replies[work.site.name] = self._complete(work, reply, trained)
@@ -184,11 +189,23 @@ class SiteHost:
             view, model, truth = Exact(LabelSpace(view.answers)), with_own_head(work.model, head), None
         logits = predict_logits(model, test.x).cpu()
         metrics, counts = site_metrics(view, logits, test.target.cpu(), truth)
+        if not head:
+            metrics |= self._treatment(work.site, view, logits)
         if isinstance(view, Candidates) and train.truth is not None:
             metrics |= disambiguation(view, predict_logits(work.model, train.x), train.target, train.truth)
         cut = len(FIGURES) + 1
         told = {name[cut:]: value for name, value in work.memory.numbers.items() if name.startswith(f"{FIGURES}/")}
         return Message({"confusion": counts}, {**finite(metrics), **finite(told), "samples": len(test)})
+
+    def _treatment(self, site: SiteData, view: View, logits: Tensor) -> dict[str, float]:
+        """Return how the site's model treats the target group, where classes and groups of its test part are known."""
+        of, test = self.target, site.test
+        truth = test.target if isinstance(view, Exact) else test.truth
+        if of is None or test.group is None or truth is None:
+            return {}
+        true = None if test.group_truth is None else test.group_truth.cpu()
+        predicted = view.adjusted(logits).argmax(-1)
+        return fairness_figures(predicted, truth.cpu(), test.group.cpu(), true, of.group, of.label)
 
     def _use_prior(self, work: LocalWork) -> Tensor | None:
         """Estimate the site's prior with the model as it is and put it into the view; None for a site without one."""
@@ -285,6 +302,8 @@ def site_tensors(sites: Mapping[SiteId, SiteData]) -> dict[str, Tensor]:
                 tensors[f"{name}/{part}/truth"] = samples.truth
             if samples.group is not None:
                 tensors[f"{name}/{part}/group"] = samples.group
+            if samples.group_truth is not None:
+                tensors[f"{name}/{part}/group_truth"] = samples.group_truth
     return tensors
 
 
@@ -292,10 +311,10 @@ def with_tensors(site: SiteData, tensors: Mapping[str, Tensor]) -> SiteData:
     """Return a site whose samples are those that `site_tensors` named, wherever they stand now."""
 
     def samples(part: str) -> Samples:
-        keys = ("x", "target", "truth", "group")
-        x, target, truth, group = (tensors.get(f"{site.name}/{part}/{key}") for key in keys)
+        keys = ("x", "target", "truth", "group", "group_truth")
+        x, target, truth, group, group_truth = (tensors.get(f"{site.name}/{part}/{key}") for key in keys)
         assert x is not None
         assert target is not None
-        return Samples(x, target, truth, group)
+        return Samples(x, target, truth, group, group_truth)
 
     return replace(site, train=samples("train"), test=samples("test"))

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fedaccord.aggregation.replies import Aggregator, Replies
+from fedaccord.federation.attack import Attack
 from fedaccord.federation.sharing import SHARE_ALL, Sharing
 from fedaccord.messages.checks import TensorSpec
 from fedaccord.messages.message import Message
 from fedaccord.messages.names import SILENT as SILENT
+from fedaccord.training.adam import Adam
 from fedaccord.training.objectives import Objective, ViewLikelihood
 from fedaccord.training.settings import TrainingSettings
 from fedaccord.training.solvers import SGD, Solver
@@ -36,9 +38,11 @@ class Recipe:
     prepare: tuple[ServerStep, ...] = ()
     brief: Callable[[Server, SiteCard], Message] | None = None  # what one site is told beside the shared model
     extras: Callable[[Server, SiteCard], Mapping[str, TensorSpec]] | None = None  # what it must send beside it
-    defence: Callable[[Server, Replies], Replies] | None = None
+    attack: Attack | None = None  # what some sites do to the others, in studies
+    defence: Callable[[Server, Replies], Replies] | None = None  # which replies count
     weigh: Callable[[Server, Replies], Replies] | None = None  # other weights than sample counts, after the defence
     refine: tuple[ServerStep, ...] = ()
+    account: Callable[[Server], list[dict[str, Any]]] | None = None  # lines of its own for the last round, to be drawn
     tasks: Mapping[str, SiteTask] = field(default_factory=dict)  # further questions a step may ask the sites
     personal_layer: bool = False
     owners: str = "softmax"  # who informs a label: whose softmax runs over it in training, "view": who knows it, "all"
@@ -48,6 +52,12 @@ class Recipe:
 
     @property
     def site_solver(self) -> Solver:
-        """The solver slot, or SGD as the settings describe it."""
-        s = self.settings
-        return self.solver or SGD(s.momentum, s.weight_decay, s.clip)
+        """The solver slot, or the optimiser that the settings describe."""
+        return self.solver or plain_solver(self.settings)
+
+
+def plain_solver(settings: TrainingSettings) -> Solver:
+    """Return the optimiser that the settings describe."""
+    if settings.optimiser == "adam":
+        return Adam(settings.weight_decay, settings.clip)
+    return SGD(settings.momentum, settings.weight_decay, settings.clip)

@@ -11,10 +11,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+import torch
 from torch import Tensor
 
+from fedaccord.engines.network import SimulatedNetwork
+from fedaccord.evaluation.groups import fairness_figures
 from fedaccord.evaluation.metrics import Metrics, class_metrics, finite, summarise_sites
 from fedaccord.evaluation.predict import predict_logits
+from fedaccord.evaluation.tags import global_tag_metrics
 from fedaccord.federation import streaming
 from fedaccord.federation.server import Dropped, Server
 from fedaccord.federation.traffic import Bytes
@@ -54,6 +58,7 @@ class RoundRecord:
     left: list[SiteId] = field(default_factory=list)  # who no longer does
     warnings: list[str] = field(default_factory=list)
     figures: Metrics = field(default_factory=dict)  # what the server's steps measured
+    simulated: float | None = None  # seconds on a simulated network
 
 
 def play_round(server: Server, evaluated: bool | Callable[[], bool] = True) -> RoundRecord:
@@ -107,6 +112,7 @@ def play_round(server: Server, evaluated: bool | Callable[[], bool] = True) -> R
     record.dropped = server.dropped[server.told :]
     server.told = len(server.dropped)
     record.bytes = server.traffic.take()
+    record.simulated = server.engine.take() if isinstance(server.engine, SimulatedNetwork) else None
     record.warnings = server.warnings[warned:]
     record.figures, server.figures = finite(server.figures), {}
     return record
@@ -117,7 +123,14 @@ def evaluate(server: Server) -> Evaluation:
     result = Evaluation()
     if server.test is not None and server.is_whole:
         x, truth = server.test
-        metrics, result.confusion = class_metrics(predict_logits(server.load_network(), x), truth)
+        logits = predict_logits(server.load_network(), x)
+        if truth.dim() == 2:
+            metrics = global_tag_metrics(torch.sigmoid(logits.cpu()), truth.cpu())
+        else:
+            metrics, result.confusion = class_metrics(logits, truth)
+        if server.target is not None and server.test_groups is not None:
+            of = server.target
+            metrics |= fairness_figures(logits.argmax(-1), truth, *server.test_groups, of.group, of.label, of.groups)
         result.global_ = finite(metrics)
     tensors = server.tensors
     briefs = {site: server.brief(site, tensors) for site in server.members() if site != POOL}

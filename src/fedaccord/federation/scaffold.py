@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, ClassVar
 import torch
 from torch import Tensor
 
-from fedaccord.aggregation.replies import Aggregator, Replies
+from fedaccord.aggregation.replies import Aggregator
 from fedaccord.errors import TooFewSitesError
+from fedaccord.federation.beside import Beside
 from fedaccord.federation.membership import ALWAYS
 from fedaccord.federation.sharing import Sharing
 from fedaccord.messages.checks import TensorSpec, all_finite
 from fedaccord.messages.message import Message, SiteId
-from fedaccord.models.layout import Layout
 from fedaccord.training.scaffold import CorrectedSGD
 from fedaccord.training.solvers import SGD, Stepper
 from fedaccord.training.work import LocalWork
@@ -42,9 +42,9 @@ class ControlVariates:
     per_label: bool = False  # a head row's control is that of the label's owners
 
     @property
-    def sharing(self) -> Sharing:
+    def beside(self) -> Beside:
         """How controls travel."""
-        return replace(self.model, buffers=False, prefix=CONTROL)
+        return Beside(self.model, CONTROL)
 
     # At a site
 
@@ -72,19 +72,18 @@ class ControlVariates:
 
     def brief(self, server: Server, card: SiteCard) -> Message:
         """Return the server's control, as far as the site shares the model."""
-        control = server.layout.named(server.state.method.tensors[CONTROL])
-        return Message(self.sharing.outgoing(server.layout, control, card.informs))
+        return Message(self.beside.outgoing(server, card, server.state.method.tensors[CONTROL]))
 
     def extras(self, server: Server, card: SiteCard) -> dict[str, TensorSpec]:
         """Return what a reply holds beside the model: by how much the site's control changed."""
-        return self.sharing.expected(server.layout, server.tensors, card.informs)
+        return self.beside.expected(server, card)
 
     def refine(self, server: Server) -> None:
         """Let the server's control follow: `c <- c + (share of the sites that replied) * mean change`, row by row."""
         replies = server.replies
         if replies is None or not len(replies):
             return
-        changes = self._changes(server, replies)
+        changes = self.beside.matrix(server, replies, torch.zeros(server.layout.size))  # zero where a site has none
         try:
             mean = self.aggregator(replace(replies, matrix=changes, previous=torch.zeros_like(replies.previous)))
         except TooFewSitesError:  # told where the model was to be combined
@@ -97,16 +96,6 @@ class ControlVariates:
         for site, change in zip(replies.sites, changes, strict=True):
             if server.stays.get(site, ALWAYS).leaves is not None:  # its part is to be taken out again
                 kept[_name(site)] = kept.get(_name(site), torch.zeros_like(change)) + change
-
-    def _changes(self, server: Server, replies: Replies) -> Tensor:
-        """Return by how much each site's control changed, sites x parameters; zero where it has none."""
-        changes = torch.zeros_like(replies.matrix)
-        for number, message in enumerate(replies.messages):
-            row = server.layout.named(changes[number])
-            sent = self.sharing.incoming(server.layout, message.tensors, row, replies.informs[number])
-            for name, change in sent.items():
-                row[name].copy_(change)
-        return changes
 
     def _samples(self, server: Server, sites: Iterable[SiteId]) -> Tensor:
         """Return the number of samples behind each parameter at these sites, (parameters,)."""
@@ -123,31 +112,17 @@ class _Site(CorrectedSGD):
     """A round of SCAFFOLD at one site."""
 
     def __init__(self, parts: ControlVariates, work: LocalWork) -> None:
-        self.sharing, self.layout = parts.sharing, Layout.of(work.model)
-        self.known = work.site.view.informs()  # as the server has it: what a site knows, whatever its softmax
-        theirs, ours = (self._whole(work, message) for message in (work.brief, work.memory))
-        super().__init__(parts.sgd, work.parameters, work.lr, [c - own for c, own in zip(theirs, ours, strict=True)])
-        self.ours = ours
+        self.beside = parts.beside
+        theirs, self.ours = (self.beside.read(work, message) for message in (work.brief, work.memory))
+        correction = [c - own for c, own in zip(theirs, self.ours, strict=True)]
+        super().__init__(parts.sgd, work.parameters, work.lr, correction)
 
     def finish(self, work: LocalWork, reply: Message) -> None:
         """Keep the new control and send the change; a control that is not finite would spoil every later round."""
         new = self.control(work.received) or self.ours
         changes = [after - before for after, before in zip(new, self.ours, strict=True)]
-        reply.tensors |= self._cut(work, changes)
-        work.memory.tensors.update(self._cut(work, new))
-
-    def _cut(self, work: LocalWork, controls: list[Tensor]) -> dict[str, Tensor]:
-        return self.sharing.outgoing(self.layout, dict(zip(_names(work), controls, strict=True)), self.known)
-
-    def _whole(self, work: LocalWork, message: Message) -> list[Tensor]:
-        """Return the controls in a message in the parameters' order; zero where there are none."""
-        zeros = {name: torch.zeros_like(p) for name, p in zip(_names(work), work.parameters, strict=True)}
-        there = self.sharing.incoming(self.layout, message.tensors, zeros, self.known)
-        return [there.get(name, zero).to(zero.device) for name, zero in zeros.items()]
-
-
-def _names(work: LocalWork) -> list[str]:
-    return [name for name, parameter in work.model.named_parameters() if parameter.requires_grad]
+        reply.tensors |= self.beside.write(work, changes)
+        work.memory.tensors.update(self.beside.write(work, new))
 
 
 def _name(site: SiteId) -> str:

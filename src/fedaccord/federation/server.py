@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from fedaccord.aggregation.replies import Replies
+from fedaccord.data.sensitive import Target
 from fedaccord.engines.engine import Engine
 from fedaccord.errors import ConfigError, EngineError, TooFewSitesError, did_you_mean
 from fedaccord.federation.membership import ALWAYS, Stay
@@ -76,6 +77,9 @@ class Server:
     dropped: list[Dropped] = field(default_factory=list)
     told: int = 0  # how many of the drops a round's record has told
     warnings: list[str] = field(default_factory=list)  # what whoever runs the federation should know; for no site
+    target: Target | None = None  # which group's treatment is looked at
+    test_groups: tuple[Tensor, Tensor] | None = None  # candidate and true groups of the test inputs
+    hostile: tuple[SiteId, ...] = ()  # in a study: who really is; only attacks and figures look at it
     replies: Replies | None = None  # of the round under way, for the steps that refine its result
     figures: dict[str, float] = field(default_factory=dict)  # what the round's own steps measured, by name
     traffic: Traffic = field(default_factory=Traffic)
@@ -278,6 +282,8 @@ class Server:
         recipe = self.recipe
         good = {site: reply for site, reply in answers.items() if self.is_admitted(site, reply)}
         self.replies = self._gather(good) if good else None
+        if self.replies is not None and recipe.attack:
+            self.replies = recipe.attack.forge(self.replies, self.hostile)
         if self.replies is not None and recipe.defence:
             self.replies = recipe.defence(self, self.replies)
         if self.replies is not None and len(self.replies) and recipe.weigh:
@@ -358,4 +364,3 @@ class Server:
     def drop(self, site: SiteId, task: str, tensor: str, reason: str, trace: str = "") -> None:
         """Note that something of a site did not reach the model, and why."""
         self.dropped.append(Dropped(self.state.round + 1, site, task, tensor, reason, trace))
-

@@ -73,7 +73,10 @@ class RunState:
         method = Message(message.select("method"), numbers, words)
         cards = {
             site: SiteCard(
-                site, int(message.numbers[f"card/{site}"]), message.words[f"card/{site}"], informs,
+                site,
+                int(message.numbers[f"card/{site}"]),
+                message.words[f"card/{site}"],
+                informs,
                 message.words.get(f"names/{site}", ""),
             )
             for site, informs in sorted(message.select("card").items())

@@ -29,7 +29,7 @@ _FEWEST = 16  # but never fewer sites are asked at a time: workers would wait fo
 def can_stream(server: Server) -> bool:
     """Say whether the recipe needs no more of a reply than its place in a mean."""
     recipe = server.recipe
-    others = recipe.refine or recipe.defence or recipe.weigh or recipe.extras
+    others = recipe.refine or recipe.attack or recipe.defence or recipe.weigh or recipe.extras
     return recipe.aggregator in (mean, per_label) and not others
 
 

@@ -36,6 +36,7 @@ class SupervisedStep:
     batch: int = 64
     sgd: SGD = field(default_factory=SGD)
     augmentation: Augmentation = field(default_factory=Augmentation)
+    strong: bool = False  # samples are changed as strongly as those with pseudo-labels
 
     def __call__(self, server: Server) -> None:
         """Train the server's model in place of its last one, and note how well it fits."""
@@ -59,9 +60,10 @@ class SupervisedStep:
         seed = derive(server.seed, purpose, round_)
         generator = torch.Generator().manual_seed(seed)
         single = has_batch_norm(network)
+        changed = self.augmentation.strong if self.strong else self.augmentation.weak
         with seeded(seed):
             for rows in batches(len(x), self.batch, generator, epochs, steps, drop_single=single):
-                loss = F.cross_entropy(network(self.augmentation.weak(x[rows])), classes[rows])
+                loss = F.cross_entropy(network(changed(x[rows])), classes[rows])
                 stepper.step(list(torch.autograd.grad(loss, parameters, materialize_grads=True)))
         model = server.layout.read(network.eval())
         if bool(torch.isfinite(model).all()):

@@ -7,6 +7,8 @@ from torch import Tensor
 
 from fedaccord.labels.views import Tags, View
 
+PRIOR = "prior"  # where a site's memory keeps its own
+
 
 def site_offset(view: View, confidences: Tensor, pseudo_count: float = 1.0) -> Tensor:
     """Return the logit offset of a site from P(label | sample) rows (n, C): log frequencies, or log odds for tags.
@@ -30,3 +32,15 @@ def log_prior(confidences: Tensor, known: Tensor, pseudo_count: float = 1.0) -> 
     counts = confidences.double().sum(0) + pseudo_count
     total = counts[known].sum()
     return (counts / total).log().masked_fill(~known, float("-inf")).to(torch.float32)
+
+
+def relative_offset(target: Tensor, everybody: Tensor, pseudo_count: float = 20.0) -> Tensor:
+    """Return by how much a site's log odds of tags differ from everybody's, from its annotations of 1, 0 and -1.
+
+    The site's frequencies are smoothed by so many samples of everybody's, (C,), so a tag it hardly annotates has no
+    offset.
+    """
+    present, annotated = (target == 1).sum(0).double(), (target >= 0).sum(0).double()
+    shared = everybody.double().clamp(1e-6, 1 - 1e-6)
+    own = (present + pseudo_count * shared) / (annotated + pseudo_count)
+    return (torch.logit(own) - torch.logit(shared)).float()

@@ -124,7 +124,7 @@ class Exact(View):
 
 
 class Candidates(View):
-    """A set of labels that holds the true one. Target: bool (B, C)."""
+    """A set of labels that holds the true one. Target: bool (B, C), or shares between 0 and 1 of mixed sets."""
 
     kind = "candidates"
 
@@ -152,15 +152,18 @@ class Candidates(View):
     def nll(self, logits: Tensor, target: Tensor) -> Tensor:
         """-log of the probability the candidates hold together, in log space so that it stays finite."""
         z = below_top(self.adjusted(logits))
+        if target.is_floating_point():
+            return torch.logsumexp(z, -1) - torch.logsumexp(z + self.evidence(target), -1)
         return torch.logsumexp(z, -1) - torch.logsumexp(z.masked_fill(~target, float("-inf")), -1)
 
     def evidence(self, target: Tensor) -> Tensor:
-        """Zero on the candidates, minus infinity elsewhere."""
-        return _log_mask(target)
+        """Zero on the candidates, minus infinity elsewhere; the log of a share in a mixed set."""
+        return target.log() if target.is_floating_point() else _log_mask(target)
 
     def annotated(self, target: Tensor) -> Tensor:
         """Say for each sample whether its set excludes any label that the site knows; an empty set says nothing."""
-        return (~target & self.informs().to(target.device)).any(-1) & target.any(-1)
+        held = target > 0
+        return (~held & self.informs().to(target.device)).any(-1) & held.any(-1)
 
 
 class Coarse(View):

@@ -46,9 +46,7 @@ def find_problem(
     )
 
 
-def find_answer_problem(
-    answer: Message, expected: Mapping[str, TensorSpec], run: str, round_: int
-) -> Problem | None:
+def find_answer_problem(answer: Message, expected: Mapping[str, TensorSpec], run: str, round_: int) -> Problem | None:
     """Return the first thing wrong with the answer to a further question, or None."""
     for name, value in answer.numbers.items():
         if not is_finite(value):

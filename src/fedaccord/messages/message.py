@@ -21,6 +21,7 @@ SiteId = str
 Number = int | float
 _HEADER = "fedaccord"
 _EMPTY = "fedaccord.empty"  # safetensors refuses a file without tensors
+_LONGEST_REASON = 500  # signs
 # The order of a document's tensors, last kind first, and what each is called there.
 _KINDS = (
     (torch.bool, "BOOL"), (torch.uint8, "U8"), (torch.int8, "I8"), (torch.float8_e5m2, "F8_E5M2"),
@@ -54,12 +55,20 @@ class Message:
 
 @dataclass(frozen=True)
 class Failure:
-    """A site that gave no reply: who, at which task, why; `trace` is for the log only."""
+    """A site that gave no reply: who, at which task, why; `trace` is for the log only.
+
+    The reason may be a site's own words: it is made one line of readable text, so that it cannot pass for another line
+    of the log, and is cut where it is long.
+    """
 
     site: SiteId
     task: str
     reason: str
     trace: str = ""
+
+    def __post_init__(self) -> None:
+        line = " ".join("".join(sign if sign.isprintable() else " " for sign in self.reason).split())
+        object.__setattr__(self, "reason", line if len(line) <= _LONGEST_REASON else line[: _LONGEST_REASON - 1] + "…")
 
 
 def to_bytes(message: Message) -> bytes:

@@ -7,3 +7,6 @@ POOL = "(pool)"
 
 SILENT = "silent"
 """The word in a reply of a site that has nothing to send this round: it is left out without being dropped."""
+
+COMPUTED = "computed"
+"""The number in a reply that says of how many samples the site took gradients, a sample seen twice counted twice."""

@@ -10,7 +10,12 @@ from dataclasses import replace
 from fedaccord.aggregation.mean import mean, per_label, with_pooled_batch_norm, with_server_step
 from fedaccord.aggregation.replies import Aggregator
 from fedaccord.aggregation.robust import RobustAggregation, Rule
+from fedaccord.errors import ConfigError
+from fedaccord.federation.attack import Attack
+from fedaccord.federation.correspondences import equal_weights
+from fedaccord.federation.defence import Defence
 from fedaccord.federation.recipe import Recipe
+from fedaccord.federation.refusing import RefuseViews
 from fedaccord.federation.robustness import RobustnessWatch
 from fedaccord.federation.scaffold import ControlVariates
 from fedaccord.federation.sharing import SHARE_NOTHING, Sharing
@@ -23,27 +28,38 @@ from fedaccord.methods.settings import (
     ScaffoldSettings,
     SharedModelSettings,
 )
-from fedaccord.training.objectives import Objective, Proximal, Sum, ViewLikelihood
+from fedaccord.training.objectives import Objective, Proximal, SquaredError, Sum, ViewLikelihood
 from fedaccord.training.settings import TrainingSettings
 from fedaccord.training.solvers import SGD
+
+_REFUSE_ALL_BUT_EXACT = RefuseViews(
+    frozenset({"candidates", "coarse", "tags"}), 'one label for each sample with loss = "squared"'
+)
 
 
 def fedavg(settings: ClassicSettings) -> Recipe:
     """Average whole models by sample count (McMahan et al. 2017)."""
-    return combining(Recipe(settings, None, sharing=share_model(settings)), settings)
+    return plain(settings)
 
 
 def fedprox(settings: FedProxSettings) -> Recipe:
     """FedAvg whose sites are held near the shared model (Li et al. 2020)."""
-    return combining(Recipe(settings, None, held_near(settings.mu), sharing=share_model(settings)), settings)
+    return plain(settings, settings.mu)
 
 
 def scaffold(settings: ScaffoldSettings) -> Recipe:
     """FedAvg whose sites correct every step by how their gradients differ from everybody's (SCAFFOLD, option II)."""
-    plain = combining(Recipe(settings, None, held_near(settings.mu), sharing=share_model(settings)), settings)
-    recipe = with_controls(plain)
+    recipe = with_controls(plain(settings, settings.mu))
     assert recipe.aggregator is not None
     return replace(recipe, aggregator=with_server_step(recipe.aggregator, settings.server_lr))
+
+
+def plain(settings: ClassicSettings, mu: float = 0.0, rows_of_owners: bool = False) -> Recipe:
+    """Return what the methods with one shared model begin from: sites train it, and their models are combined."""
+    recipe = Recipe(settings, None, held_near(mu, settings.loss), sharing=share_model(settings))
+    if settings.loss == "squared":
+        recipe = replace(recipe, ready=(_REFUSE_ALL_BUT_EXACT,))
+    return combining(recipe, settings, rows_of_owners)
 
 
 def local(settings: LocalSettings) -> Recipe:
@@ -61,16 +77,21 @@ def share_model(settings: TrainingSettings) -> Sharing:
     return Sharing(buffers=settings.bn != "local")
 
 
-def held_near(mu: float) -> Objective:
-    """Return the likelihood with a pull of strength `mu` towards the received model; without one for 0."""
-    return Sum((ViewLikelihood(), Proximal(mu))) if mu else ViewLikelihood()
+def held_near(mu: float, loss: str = "view") -> Objective:
+    """Return the likelihood, or another loss, with a pull of strength `mu` towards the received model, none for 0."""
+    objective = SquaredError() if loss == "squared" else ViewLikelihood()
+    return Sum((objective, Proximal(mu))) if mu else objective
 
 
 def combining(recipe: Recipe, settings: SharedModelSettings, rows_of_owners: bool = False) -> Recipe:
     """Return the recipe with the aggregator that the settings ask for; a robust one is watched over.
 
-    With `rows_of_owners` a head row is combined over the sites that inform its label.
+    With `rows_of_owners` a head row is combined over the sites that inform its label. An attack and a defence that the
+    settings ask for fill the slots of these names.
     """
+    if getattr(settings, "weights", "samples") == "equal":
+        recipe = replace(recipe, weigh=equal_weights)
+    recipe = contested(recipe, settings)
     if settings.aggregation == "mean":
         return replace(recipe, aggregator=batch_norm(per_label if rows_of_owners else mean, settings))
     rule = Rule(settings.aggregation, settings.hostile)
@@ -80,10 +101,23 @@ def combining(recipe: Recipe, settings: SharedModelSettings, rows_of_owners: boo
     return replace(recipe, aggregator=robust, ready=(*recipe.ready, watch.refuse_too_few), refine=refine)
 
 
+def contested(recipe: Recipe, settings: SharedModelSettings) -> Recipe:
+    """Return the recipe with the attack and the defence that the settings ask for."""
+    if settings.attack is not None:
+        attack = Attack(settings.attack.kind, settings.attack.ratio, settings.attack.strength)
+        recipe = replace(recipe, attack=attack, ready=(*recipe.ready, attack.refuse))
+    if settings.defence is not None:
+        defence = Defence(settings.defence)
+        recipe = replace(recipe, defence=defence, ready=(*recipe.ready, defence.refuse))
+    return recipe
+
+
 def with_controls(recipe: Recipe, rows_of_owners: bool = False) -> Recipe:
     """Return the recipe with SCAFFOLD's control variates around what it does."""
     s = recipe.settings
     assert recipe.aggregator is not None
+    if s.optimiser != "sgd":
+        raise ConfigError(f"method.optimiser is '{s.optimiser}', but control variates correct steps of SGD")
     controls = ControlVariates(
         recipe.sharing, recipe.aggregator, SGD(s.momentum, s.weight_decay, s.clip), rows_of_owners
     )

@@ -15,9 +15,9 @@ from dataclasses import replace
 from typing import Any
 
 from fedaccord.aggregation.mean import mean
-from fedaccord.errors import ConfigError
 from fedaccord.federation import correspondences as names
 from fedaccord.federation.recipe import Recipe, ServerStep
+from fedaccord.federation.refusing import RefuseViews
 from fedaccord.federation.server import Server, SiteCard
 from fedaccord.federation.supervised import FineTuning, JointEncoder, SupervisedStep, keep_head
 from fedaccord.messages.checks import TensorSpec
@@ -37,6 +37,8 @@ from fedaccord.training.objectives import Objective, Proximal, Sum
 from fedaccord.training.own_head import OwnHead
 from fedaccord.training.solvers import SGD
 
+_REFUSE_TAGS = RefuseViews(frozenset({"tags"}), "one label for each sample")
+_REFUSE_SETS = RefuseViews(frozenset({"candidates"}), "one name for each sample")
 Brief = Callable[[Server, SiteCard], Message]
 Extras = Callable[[Server, SiteCard], Mapping[str, TensorSpec]]
 
@@ -79,13 +81,13 @@ def single(settings: SupercentreSettings) -> Recipe:
 def fedrep(settings: FedRepSettings) -> Recipe:
     """Server and sites train one encoder at the same time, each below its own head (FedRep as compared by FedMT)."""
     together = JointEncoder(_supervised(settings), settings.server_weight)
-    return _federated(settings, OwnHead(), (together.prepare,), refine=(together.refine,), ready=(_refuse_sets,))
+    return _federated(settings, OwnHead(), (together.prepare,), refine=(together.refine,), ready=(_REFUSE_SETS,))
 
 
 def fedtrans(settings: FedTransSettings) -> Recipe:
     """Sites train a model of their own names; then the server fine-tunes it, with a new head, on its own samples."""
     return _federated(
-        settings, OwnHead(shared=True), brief=names.tell_head, extras=names.head_spec, ready=(_refuse_sets,),
+        settings, OwnHead(shared=True), brief=names.tell_head, extras=names.head_spec, ready=(_REFUSE_SETS,),
         refine=(names.average_heads, keep_head, FineTuning(replace(_supervised(settings), cosine=False))),
     )  # fmt: skip
 
@@ -100,7 +102,7 @@ def _federated(
         objective = Sum((objective, Proximal(settings.mu)))
     recipe = Recipe(
         settings, None, objective, sharing=share_model(settings), owners="all", needs_labelled=True,
-        weigh=names.equal_weights if settings.weights == "equal" else None, ready=(_refuse_tags, *ready), **slots,
+        ready=(_REFUSE_TAGS, *ready), **slots,
     )  # fmt: skip
     recipe = combining(recipe, settings)
     if settings.local == "scaffold":
@@ -147,6 +149,7 @@ def _supervised(settings: SupercentreSettings) -> SupervisedStep:
         lr=settings.server_lr or settings.lr, rounds=settings.rounds, cosine=settings.schedule == "cosine",
         epochs=settings.server_epochs, warmup=settings.warmup, batch=settings.server_batch,
         sgd=SGD(settings.momentum, settings.weight_decay, settings.clip), augmentation=_augmentation(settings),
+        strong=settings.server_augment == "strong",
     )  # fmt: skip
 
 
@@ -155,18 +158,7 @@ def _augmentation(settings: SupercentreSettings) -> Augmentation:
 
 
 def _watch(settings: SemiFLSettings) -> names.ConfidenceWatch:
-    return names.ConfidenceWatch(settings.threshold, settings.rounds)
-
-
-def _refuse_tags(server: Server) -> None:
-    _refuse(server, {"tags"}, "one label for each sample")
-
-
-def _refuse_sets(server: Server) -> None:
-    _refuse(server, {"candidates"}, "one name for each sample")
-
-
-def _refuse(server: Server, kinds: set[str], needed: str) -> None:
-    for site in server.trainers():
-        if server.cards[site].view in kinds:
-            raise ConfigError(f"the method needs {needed}, but site '{site}' has {server.cards[site].view}")
+    unused = "the sites' labels"
+    if isinstance(settings, FedMTSettings) and settings.project_on == "all":  # these are learned from all the same
+        unused = "pseudo-labels" if settings.lambda2 else ""
+    return names.ConfidenceWatch(settings.threshold, settings.rounds, unused)

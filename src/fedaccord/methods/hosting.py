@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from fedaccord.data.sensitive import Target
 from fedaccord.data.site_data import Samples, SiteData
 from fedaccord.engines.engine import HostSpec
 from fedaccord.errors import ConfigError
@@ -25,7 +26,8 @@ from fedaccord.training.settings import TrainingSettings
 
 def host_spec(
     sites: Mapping[SiteId, SiteData], space: LabelSpace, model: Mapping[str, Any], method: str,
-    settings: TrainingSettings, seed: int, device: str = "cpu",
+    settings: TrainingSettings, seed: int, device: str = "cpu", target: Mapping[str, Any] | None = None,
+    hostile: Sequence[SiteId] = (),
 ) -> HostSpec:  # fmt: skip
     """Describe the sites' side of a run so that any process can build it."""
     spec = {
@@ -36,6 +38,8 @@ def host_spec(
         "settings": settings.model_dump(mode="json"),
         "seed": seed,
         "device": device,
+        "target": None if target is None else dict(target),
+        "hostile": list(hostile),
     }
     return HostSpec("fedaccord.methods.hosting:build_host", spec, site_tensors(sites))
 
@@ -51,7 +55,11 @@ def site_spec(spec: HostSpec, site: SiteData) -> HostSpec:
         name if seen or name in told else f"(label {column})"
         for column, (name, seen) in enumerate(zip(spec.spec["labels"], informs, strict=True))
     ]
-    own = spec.spec | {"labels": names, "views": {site.name: site.view.describe()}}
+    own = spec.spec | {
+        "labels": names,
+        "views": {site.name: site.view.describe()},
+        "hostile": [name for name in spec.spec["hostile"] if name == site.name],
+    }
     return HostSpec(spec.entry, own, site_tensors({site.name: site}))
 
 
@@ -72,7 +80,8 @@ def build_host(spec: dict[str, Any], tensors: dict[str, Tensor]) -> SiteHost:
     device = torch.device(spec["device"])
     sites = {name: _site(name, view, space, tensors, device) for name, view in spec["views"].items()}
     network = build_network(spec["model"], len(space), spec["method"], spec["settings"], spec["seed"])
-    return SiteHost(sites, network.to(device), make_recipe(spec["method"], spec["settings"]), spec["seed"])
+    recipe, target = make_recipe(spec["method"], spec["settings"]), Target.read(spec.get("target"))
+    return SiteHost(sites, network.to(device), recipe, spec["seed"], target, spec.get("hostile", ()))
 
 
 def build_network(
@@ -91,11 +100,11 @@ def _site(
     name: SiteId, view: dict[str, Any], space: LabelSpace, tensors: dict[str, Tensor], device: torch.device
 ) -> SiteData:
     def samples(part: str) -> Samples:
-        at = {key: tensors.get(f"{name}/{part}/{key}") for key in ("x", "target", "truth", "group")}
+        at = {key: tensors.get(f"{name}/{part}/{key}") for key in ("x", "target", "truth", "group", "group_truth")}
         moved = {key: value if value is None else value.to(device) for key, value in at.items()}
         x, target = moved["x"], moved["target"]
         assert x is not None
         assert target is not None
-        return Samples(x, target, moved["truth"], moved["group"])
+        return Samples(x, target, moved["truth"], moved["group"], moved["group_truth"])
 
     return SiteData(name, make_view(view, space), samples("train"), samples("test"))

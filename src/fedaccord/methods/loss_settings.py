@@ -9,7 +9,7 @@ from pydantic import Field, field_validator
 from fedaccord.training.settings import TrainingSettings
 
 Term = Literal["s", "pc", "nc"]
-LossName = Literal["view", "cc", "rc", "lw", "cavl", "abs-gce", "uniform", "pfedpll"]
+LossName = Literal["view", "cc", "rc", "lw", "cavl", "abs-gce", "uniform", "clpl", "pfedpll"]
 
 
 class NoiseSettings(TrainingSettings):
@@ -42,6 +42,13 @@ class BoundedSettings(TrainingSettings):
     q: float = Field(0.7, gt=0, le=1, description="abs-gce: 1 bounds the loss of a candidate most, near 0 hardly")
 
 
+class ConvexSettings(TrainingSettings):
+    """Settings of the loss CLPL."""
+
+    psi: Literal["logistic", "squared-hinge", "exponential"] = Field("logistic", description="clpl: loss of a score")
+    scores: Literal["logits", "softmax"] = Field("logits", description="clpl: what scores are")
+
+
 class TripletSettings(RenewalSettings):
     """Settings of pFedPLL's loss."""
 
@@ -61,7 +68,7 @@ class TripletSettings(RenewalSettings):
         return terms
 
 
-class AnyLossSettings(TripletSettings, LeverageSettings, BoundedSettings, NoiseSettings):
+class AnyLossSettings(TripletSettings, LeverageSettings, BoundedSettings, ConvexSettings, NoiseSettings):
     """Settings of a method that takes any loss for candidate sets."""
 
     loss: LossName = Field(

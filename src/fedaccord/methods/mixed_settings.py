@@ -27,6 +27,9 @@ class SupercentreSettings(TrainingSettings):
     augment: Literal["auto", "images", "features", "words", "none"] = Field(
         "auto", description="how samples are changed: as pictures, standardised features or hashed words"
     )
+    server_augment: Literal["weak", "strong"] = Field(
+        "weak", description="how the server's labelled samples are changed in its own steps"
+    )
     noise: float = Field(0.1, ge=0, description="features: standard deviation of the noise in strongly changed samples")
     gaps: float = Field(0.1, ge=0, lt=1, description="features: share of values set to zero")
     word_dropout: float = Field(0.3, ge=0, lt=1, description="words: share of the words left out")

@@ -1,8 +1,9 @@
 """Baselines for candidate sets: federated averaging with the losses of centralised partial-label learning.
 
 The losses are those of the comparison in pFedPLL (methods.md 5.7): CC and RC (Feng et al. 2020), LW (Wen et al. 2021),
-CAVL (Zhang et al. 2022), ABS_GCE (Lv et al. 2023), and cross-entropy against all candidates alike. With
-`head = "local"` only the encoder travels (FedPer): the control that tells what a method gains by being personal.
+CAVL (Zhang et al. 2022), ABS_GCE (Lv et al. 2023), and cross-entropy against all candidates alike; and CLPL (Cour et
+al. 2011), the loss of FairFedPAPL. With `head = "local"` only the encoder travels (FedPer): the control that tells what
+a method gains by being personal.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ fed_lw = _with_loss("lw")
 fed_cavl = _with_loss("cavl")
 fed_abs_gce = _with_loss("abs-gce")
 fed_uniform = _with_loss("uniform")
+fed_clpl = _with_loss("clpl")
 
 
 def fedpll_la_approx(settings: LaApproxSettings) -> Recipe:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fedaccord.methods.loss_settings import (
     BoundedSettings,
+    ConvexSettings,
     LeverageSettings,
     NoiseSettings,
     RenewalSettings,
@@ -35,6 +36,8 @@ def _partial(loss: str, settings: TrainingSettings) -> PartialLabels:
         given |= {"beta": settings.beta, "form": settings.form}
     if isinstance(settings, BoundedSettings):
         given["q"] = settings.q
+    if isinstance(settings, ConvexSettings):
+        given |= {"psi": settings.psi, "on": settings.scores}
     if isinstance(settings, TripletSettings):
         lambdas = {term: getattr(settings, f"lambda_{term}") for term in TERMS}
         given |= {"terms": tuple(settings.terms), "lambdas": lambdas}

@@ -9,6 +9,7 @@ from pydantic import Field
 from fedaccord.methods.loss_settings import (
     AnyLossSettings,
     BoundedSettings,
+    ConvexSettings,
     LeverageSettings,
     LossName,
     NoiseSettings,
@@ -43,6 +44,13 @@ class FedLWSettings(PartialBaselineSettings, LeverageSettings):
 
 class FedAbsGceSettings(PartialBaselineSettings, BoundedSettings):
     """Settings of `fed-abs-gce`."""
+
+
+class FedClplSettings(PartialBaselineSettings, ConvexSettings):
+    """Settings of `fed-clpl`; a round is one pass over a site's data, as in FairFedPAPL."""
+
+    rounds: Count = Field(50, description="communication rounds")
+    steps: Count | None = Field(None, description="mini-batch steps of a site in each round, instead of epochs")
 
 
 class LaApproxSettings(PartialBaselineSettings):

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from fedaccord.errors import ConfigError, did_you_mean
 from fedaccord.methods import mixed_settings as m
+from fedaccord.methods import momentum_settings as o
 from fedaccord.methods import partial_settings as p
 from fedaccord.methods import settings as s
+from fedaccord.methods import tag_settings as t
 from fedaccord.training.settings import TrainingSettings
 
 if TYPE_CHECKING:
@@ -51,6 +53,18 @@ _ENTRIES = (
         "federated averaging with local steps corrected by control variates (Karimireddy et al. 2020)",
         s.ScaffoldSettings,
         "fedaccord.methods.classic:scaffold",
+    ),
+    MethodEntry(
+        "fednova",
+        "federated averaging that takes different numbers of local steps out again (Wang et al. 2020)",
+        s.FedNovaSettings,
+        "fedaccord.methods.fednova:fednova",
+    ),
+    MethodEntry(
+        "fedcurv",
+        "federated averaging with a pull to the other sites' models where these are sure (Shoham et al. 2019)",
+        t.FedCurvSettings,
+        "fedaccord.methods.tag_baselines:fedcurv",
     ),
     MethodEntry(
         "private-labels",
@@ -107,6 +121,12 @@ _ENTRIES = (
         "fedaccord.methods.partial_baselines:fed_uniform",
     ),
     MethodEntry(
+        "fed-clpl",
+        "candidate sets: federated averaging with the convex loss CLPL (Cour et al. 2011), as in FairFedPAPL",
+        p.FedClplSettings,
+        "fedaccord.methods.partial_baselines:fed_clpl",
+    ),
+    MethodEntry(
         "fedpll-la-approx",
         "candidate sets: augmentation and gradient alignment; our approximation of FedPLL_LAAR, not a reproduction",
         p.LaApproxSettings,
@@ -147,6 +167,78 @@ _ENTRIES = (
         "the server trains on its labelled samples alone; what sites with coarse labels have to beat",
         m.SupercentreSettings,
         "fedaccord.methods.fedmt:single",
+    ),
+    MethodEntry(
+        "pfedmo",
+        "sites' Nesterov momentum, and models returned to each site by its agreement with the server's (pFedMo)",
+        o.PfedmoSettings,
+        "fedaccord.methods.momentum:pfedmo",
+    ),
+    MethodEntry(
+        "fednag",
+        "Nesterov momentum at the sites, averaged with their models (Yang et al. 2022)",
+        o.NesterovSettings,
+        "fedaccord.methods.momentum:fednag",
+    ),
+    MethodEntry(
+        "fastslowmo",
+        "Nesterov momentum at the sites and at the server (FastSlowMo, Yang et al.)",
+        o.FastSlowMoSettings,
+        "fedaccord.methods.momentum:fastslowmo",
+    ),
+    MethodEntry(
+        "fedmom",
+        "federated averaging with Nesterov momentum at the server (Huo et al. 2020)",
+        o.FedMomSettings,
+        "fedaccord.methods.momentum:fedmom",
+    ),
+    MethodEntry(
+        "slowmo",
+        "federated averaging with heavy-ball momentum at the server (Wang et al. 2020)",
+        o.SlowMoSettings,
+        "fedaccord.methods.momentum:slowmo",
+    ),
+    MethodEntry(
+        "domo",
+        "momentum at the server and the sites, which begin where the server's leads (Xu and Huang 2022)",
+        o.DomoSettings,
+        "fedaccord.methods.momentum:domo",
+    ),
+    MethodEntry(
+        "fedadc",
+        "the server's momentum inside the sites' steps (Ozfatura et al. 2021)",
+        o.FedAdcSettings,
+        "fedaccord.methods.momentum:fedadc",
+    ),
+    MethodEntry(
+        "mime",
+        "the server's gradient statistics as momentum in corrected local steps (Karimireddy et al. 2021)",
+        o.MimeSettings,
+        "fedaccord.methods.momentum:mime",
+    ),
+    MethodEntry(
+        "representation",
+        "the server's part of pfedmo alone: what its labelled samples give without any site",
+        o.RepresentationSettings,
+        "fedaccord.methods.momentum:representation",
+    ),
+    MethodEntry(
+        "fedharmony",
+        "several labels at once: sites drawn to how the others' tags go together, weighed by agreement (FedHarmony)",
+        t.FedHarmonySettings,
+        "fedaccord.methods.fedharmony:fedharmony",
+    ),
+    MethodEntry(
+        "fedharmony+",
+        "several labels at once: correlations from counts of tags, head rows by annotations, site frequencies (ours)",
+        t.FedHarmonyPlusSettings,
+        "fedaccord.methods.fedharmony:fedharmony",
+    ),
+    MethodEntry(
+        "spherefed",
+        "several labels at once: unit features below a frozen head, solved for at the end (Dong et al. 2022)",
+        t.SphereFedSettings,
+        "fedaccord.methods.tag_baselines:spherefed",
     ),
     MethodEntry(
         "local",

@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from fedaccord.adversary.settings import AttackSettings, DefenceSettings
 from fedaccord.methods.loss_settings import AnyLossSettings
 from fedaccord.training.settings import Count, TrainingSettings
 
@@ -18,6 +19,10 @@ class SharedModelSettings(TrainingSettings):
     )
     hostile: int | float = Field(
         0.2, description="sites taken to be hostile: a share below 0.5, rounded down to at least one, or a whole number"
+    )
+    attack: AttackSettings | None = Field(None, description="let some sites be hostile, for studies (docs/fairness.md)")
+    defence: DefenceSettings | None = Field(
+        None, description="leave sites out that push a group towards a label (docs/fairness.md)"
     )
 
     @field_validator("hostile")
@@ -39,6 +44,10 @@ class AccordSettings(SharedModelSettings):
 class ClassicSettings(SharedModelSettings):
     """Settings of `fedavg`: as published, every site's softmax runs over all classes."""
 
+    loss: Literal["view", "squared"] = Field(
+        "view", description="what a site minimises: its view's likelihood, or the squared error of the scores"
+    )
+    weights: Literal["samples", "equal"] = Field("samples", description="how much each site that replies counts")
     softmax: Literal["view", "full"] = Field(
         "full", description="over which labels a site's softmax runs: those its view knows, or all"
     )
@@ -48,6 +57,10 @@ class FedProxSettings(ClassicSettings):
     """Settings of `fedprox`."""
 
     mu: float = Field(0.01, ge=0, description="weight of the pull towards the received model")
+
+
+class FedNovaSettings(ClassicSettings):
+    """Settings of `fednova`."""
 
 
 class ScaffoldSettings(ClassicSettings):

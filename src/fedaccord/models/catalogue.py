@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from fedaccord.errors import ConfigError
-from fedaccord.models.network import Network, as_network
+from fedaccord.models.network import Network, UnitLength, as_network
 from fedaccord.models.registry import MODELS, check_model, is_factory
 
 _PROBES = 2
@@ -33,6 +33,13 @@ def mlp(input_shape: Sequence[int], classes: int, hidden: Sequence[int] = (128,)
     for inputs, outputs in pairwise(widths):
         layers += [nn.Linear(inputs, outputs), nn.ReLU()]
     return Network(nn.Sequential(*layers), nn.Linear(widths[-1], classes))
+
+
+def sphere_mlp(input_shape: Sequence[int], classes: int, hidden: Sequence[int] = (128,)) -> Network:
+    """Build dense layers of the widths in `hidden` whose last output has length one, with ReLU between them."""
+    network = mlp(input_shape, classes, hidden)
+    layers = list(network.encoder.children())[:-1]  # without the last ReLU features reach all of the sphere
+    return Network(nn.Sequential(*layers, UnitLength()), network.head)
 
 
 def lenet5(input_shape: Sequence[int], classes: int) -> Network:
@@ -59,6 +66,26 @@ def cnn(input_shape: Sequence[int], classes: int) -> Network:
     second, sides = _convolve(32, 64, sides, padding=(2, 2))
     dense = [nn.Linear(64 * math.prod(sides), 512), nn.ReLU()]
     return Network(nn.Sequential(*first, *second, nn.Flatten(), *dense), nn.Linear(512, classes))
+
+
+def cnn1d(input_shape: Sequence[int], classes: int) -> Network:
+    """Build a small CNN for signals: convolutions of 5 moments with 16 and 32 channels, a dense layer of 64.
+
+    Convolutions keep the length, and each is followed by a pool that halves it.
+    """
+    if len(input_shape) != 2:
+        raise ConfigError(
+            f"the model 'cnn1d' needs signals of shape (channels, moments), but the samples have shape "
+            f"{tuple(input_shape)}: use 'lenet5' for images, 'mlp' or 'linear' for features"
+        )
+    channels, length = input_shape
+    layers: list[nn.Module] = []
+    for inputs, outputs in pairwise((channels, 16, 32)):
+        window = min(2, length)  # a single moment cannot be halved
+        layers += [nn.Conv1d(inputs, outputs, 5, padding=2), nn.MaxPool1d(window), nn.ReLU()]
+        length //= window
+    dense = [nn.Linear(32 * length, 64), nn.ReLU()]
+    return Network(nn.Sequential(*layers, nn.Flatten(), *dense), nn.Linear(64, classes))
 
 
 def image_shape(model: str, input_shape: Sequence[int]) -> tuple[int, int, int]:

@@ -46,6 +46,14 @@ class Network(nn.Module):
         return insert_personal_layer(network)
 
 
+class UnitLength(nn.Module):
+    """The last step of an encoder whose features have length one."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return each row divided by its length."""
+        return nn.functional.normalize(x, dim=-1)
+
+
 def insert_personal_layer(network: Network) -> Network:
     """Put a p x p layer between encoder and head, in place, and return the network.
 

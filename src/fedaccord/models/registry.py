@@ -27,8 +27,23 @@ MODELS: dict[str, ModelEntry] = {
     for entry in (
         ModelEntry("linear", f"{_CATALOGUE}:linear", "softmax or logistic regression on the flattened input"),
         ModelEntry("mlp", f"{_CATALOGUE}:mlp", "dense layers of the widths in `hidden`, with ReLU", {"hidden": [128]}),
+        ModelEntry(
+            "sphere-mlp",
+            f"{_CATALOGUE}:sphere_mlp",
+            "dense layers whose features have length one, for `spherefed`",
+            {"hidden": [128]},
+        ),
         ModelEntry("lenet5", f"{_CATALOGUE}:lenet5", "LeNet-5 with ReLU and max-pooling, for small images"),
         ModelEntry("cnn", f"{_CATALOGUE}:cnn", "two 5x5 convolutions (32, 64) and a dense layer of 512, for images"),
+        ModelEntry(
+            "cnn1d", f"{_CATALOGUE}:cnn1d", "convolutions over time (16, 32) and a dense layer of 64, for signals"
+        ),
+        ModelEntry(
+            "resnet8",
+            f"{_RESNET}:resnet8",
+            "residual network for a CPU: a block for each of `widths`, group norm, a 3x3 stem of stride 2",
+            {"widths": [32, 64, 128]},
+        ),
         ModelEntry("resnet18", f"{_RESNET}:resnet18", "ResNet-18 for 32x32 images: 3x3 stem, no first max-pool"),
         ModelEntry("resnet34", f"{_RESNET}:resnet34", "ResNet-34 for 32x32 images: 3x3 stem, no first max-pool"),
     )

@@ -1,8 +1,9 @@
-"""ResNet-18 and ResNet-34 (He et al. 2016) for small images: a 3x3 stem and no first max-pool."""
+"""Residual networks (He et al. 2016) for small images: a 3x3 stem and no first max-pool."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -11,52 +12,71 @@ from fedaccord.models.catalogue import image_shape
 from fedaccord.models.network import Network
 
 _WIDTHS = (64, 128, 256, 512)
+Norm = Callable[[int], nn.Module]
+
+
+def group_norm(channels: int) -> nn.Module:
+    """Return a normalisation that looks at one image at a time: what a batch holds, and of which site, is all one."""
+    return nn.GroupNorm(math.gcd(8, channels), channels)
 
 
 class BasicBlock(nn.Module):
     """Two 3x3 convolutions around which the input is carried, projected where the shape changes."""
 
-    def __init__(self, inputs: int, outputs: int, stride: int) -> None:
+    def __init__(self, inputs: int, outputs: int, stride: int, norm: Norm = nn.BatchNorm2d) -> None:
         super().__init__()
-        # Batch normalisation adds an offset of its own, so the convolutions have no bias.
+        # Normalisation adds an offset of its own, so the convolutions have no bias.
         self.residual = nn.Sequential(
             nn.Conv2d(inputs, outputs, 3, stride, padding=1, bias=False),
-            nn.BatchNorm2d(outputs),
+            norm(outputs),
             nn.ReLU(),
             nn.Conv2d(outputs, outputs, 3, padding=1, bias=False),
-            nn.BatchNorm2d(outputs),
+            norm(outputs),
         )
         self.shortcut: nn.Module = nn.Identity()
         if stride != 1 or inputs != outputs:
-            self.shortcut = nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs))
+            self.shortcut = nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), norm(outputs))
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the block's output, smaller by the stride."""
         return torch.relu(self.residual(x) + self.shortcut(x))
 
 
+def resnet8(input_shape: Sequence[int], classes: int, widths: Sequence[int] = (32, 64, 128)) -> Network:
+    """Build a residual network for a CPU: one block for each of `widths`, group norm, a stem that halves the image.
+
+    With three widths it has the eight layers of its name.
+    """
+    stages = [(width, 1) for width in widths]
+    return _resnet("resnet8", stages, input_shape, classes, group_norm, stem=2)
+
+
 def resnet18(input_shape: Sequence[int], classes: int) -> Network:
     """Build ResNet-18, with 512 features."""
-    return _resnet("resnet18", (2, 2, 2, 2), input_shape, classes)
+    return _resnet("resnet18", list(zip(_WIDTHS, (2, 2, 2, 2), strict=True)), input_shape, classes)
 
 
 def resnet34(input_shape: Sequence[int], classes: int) -> Network:
     """Build ResNet-34, with 512 features."""
-    return _resnet("resnet34", (3, 4, 6, 3), input_shape, classes)
+    return _resnet("resnet34", list(zip(_WIDTHS, (3, 4, 6, 3), strict=True)), input_shape, classes)
 
 
-def _resnet(model: str, depths: tuple[int, ...], input_shape: Sequence[int], classes: int) -> Network:
+def _resnet(
+    model: str, stages: Sequence[tuple[int, int]], input_shape: Sequence[int], classes: int,
+    norm: Norm = nn.BatchNorm2d, stem: int = 1,
+) -> Network:  # fmt: skip
+    """Build stages of (width, blocks) upon a stem of the given stride."""
     channels, _, _ = image_shape(model, input_shape)
-    inputs = _WIDTHS[0]
+    inputs = stages[0][0]
     layers: list[nn.Module] = [
-        nn.Conv2d(channels, inputs, 3, padding=1, bias=False),
-        nn.BatchNorm2d(inputs),
+        nn.Conv2d(channels, inputs, 3, stem, padding=1, bias=False),
+        norm(inputs),
         nn.ReLU(),
     ]
-    for stage, (outputs, depth) in enumerate(zip(_WIDTHS, depths, strict=True)):
+    for stage, (outputs, depth) in enumerate(stages):
         for block in range(depth):
             # Each stage but the first halves the image in its first block.
-            layers.append(BasicBlock(inputs, outputs, stride=2 if stage > 0 and block == 0 else 1))
+            layers.append(BasicBlock(inputs, outputs, 2 if stage > 0 and block == 0 else 1, norm))
             inputs = outputs
     encoder = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten())
     for layer in encoder.modules():

@@ -120,7 +120,7 @@ def _real(scale: Scale, data: str, name: str, seed: int) -> Cell:
         "model": {"name": "mlp", "hidden": [128]},
         "method": {"rounds": scale.rounds, "steps": scale.steps, "batch": 32, "lr": 0.01, "momentum": 0.9,
                    **METHODS[name]},
-        "run": {"evaluate_every": max(1, scale.rounds // 10)},
+        "run": {"evaluate_every": max(1, scale.rounds // 10), "batched": "always"},
     }  # fmt: skip
     return Cell((data, name), seed, experiment)
 

@@ -5,130 +5,37 @@ The paper's figures could not be had, only what it found in words; each finding 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from fedaccord.reproduce.cells import Cell, Results, Size, in_order
+from fedaccord.reproduce.cells import Results, Size
 from fedaccord.reproduce.pages import Block, Chapter, Chart, Curve, Finding, Grid, findings_grid
+from fedaccord.reproduce.private_labels_cells import (
+    AT,
+    CAUSES,
+    CIFAR,
+    FASHION,
+    LABELS,
+    NAMES,
+    OURS,
+    OVER_LABELS,
+    REGIMES,
+    SCALES,
+    TUNED,
+    Contestant,
+    Scale,
+    cause_row,
+    cells,
+    everyone,
+    longer_row,
+    row,
+)
 from fedaccord.reproduce.statistics import Paired, deviation, in_words, mean, paired, rank_correlation, spread
 
+__all__ = ["TITLE", "cells", "chapters"]
 TITLE = "Private label sets"
-FASHION, CIFAR = "fashion_mnist", "cifar10"
-NAMES = {FASHION: "Fashion-MNIST", CIFAR: "CIFAR-10 subset"}
-AT = 3  # labels per site where every contestant runs
-LABELS = (2, 3, 5, 7, 10)
 ENOUGH = 8  # seeds that a bar of ours asks for
-
-PUBLISHED: dict[str, dict[str, Any]] = {
-    "FedAvg": {},
-    "FedProx": {"local": "fedprox"},
-    "FedAvg + MSE": {"tuning": "mse"},
-    "FedAvg + pairwise": {"tuning": "pairwise"},
-}
-OURS: dict[str, dict[str, Any]] = {
-    "FedAvg + balance": {"tuning": "balance"},
-    "SCAFFOLD": {"local": "scaffold", "lr": 0.05},  # without momentum, so with longer steps; with it, runs diverged
-}
-Contestant = tuple[str, str]  # regime, method
-OVER_LABELS: list[Contestant] = [
-    ("public", "FedAvg"),
-    *(("private", name) for name in ("FedAvg", "FedAvg + MSE", "FedAvg + pairwise", "FedAvg + balance")),
-]
-
-
-@dataclass(frozen=True)
-class Training:
-    """What the runs on one data set are given."""
-
-    samples: int  # at each site
-    unlabelled: int  # at the server
-    batch: int
-    lr: float
-    epochs: int = 1  # in each round
-    seeds: int = 1  # with three labels per site
-    fewer: int = 1  # with other numbers
-
-
-@dataclass(frozen=True)
-class Scale:
-    """How large a run of the table is."""
-
-    rounds: int
-    on: dict[str, Training]
-    model: str
-    confirming: bool  # one row with the larger network
-    test: int | None = None  # test images used; None: all
-
-
-SCALES: dict[Size, Scale] = {
-    "quick": Scale(
-        8, {FASHION: Training(300, 500, 32, 0.05, seeds=2), CIFAR: Training(300, 500, 32, 0.05)}, "lenet5", False, 1000
-    ),
-    "default": Scale(
-        16, {FASHION: Training(2000, 1000, 64, 0.01, 1, 8, 2), CIFAR: Training(350, 500, 32, 0.02, 3)}, "lenet5", True
-    ),
-    "full": Scale(
-        100,
-        {FASHION: Training(2000, 1000, 64, 0.01, 1, 10, 10), CIFAR: Training(350, 500, 32, 0.02, 3, 10, 10)},
-        "cnn",
-        False,
-    ),
-}
-
-
-def cells(size: Size) -> list[Cell]:
-    """Return all runs of the table."""
-    scale = SCALES[size]
-    by_data = [part for data in (FASHION, CIFAR) for part in (_at_three(scale, data), _over(scale, data))]
-    larger = [_cell(scale, FASHION, AT, regime, "FedAvg", 0, "cnn") for regime in ("private", "public")]
-    return in_order(*by_data, larger if scale.confirming else ())
-
-
-def _at_three(scale: Scale, dataset: str) -> Iterator[Cell]:
-    for regime, name in _contestants(_everyone(dataset)):
-        for seed in range(scale.on[dataset].seeds):
-            yield _cell(scale, dataset, AT, regime, name, seed)
-
-
-def _over(scale: Scale, dataset: str) -> Iterator[Cell]:
-    for labels in LABELS:
-        for regime, name in OVER_LABELS:
-            for seed in range(scale.on[dataset].fewer):
-                yield _cell(scale, dataset, labels, regime, name, seed)
-
-
-def _everyone(dataset: str) -> Sequence[str]:
-    return (*PUBLISHED, *OURS) if dataset == FASHION else (*PUBLISHED, "FedAvg + balance")
-
-
-def _contestants(names: Sequence[str]) -> list[Contestant]:
-    """Ours are made for private sets; of the others both regimes run."""
-    both, private = ("private", "public"), ("private",)
-    return [(regime, name) for name in names for regime in (both if name in PUBLISHED else private)]
-
-
-def _cell(scale: Scale, dataset: str, labels: int, regime: str, name: str, seed: int, model: str = "") -> Cell:
-    model, training = model or scale.model, scale.on[dataset]
-    method = {
-        "name": "private-labels", "labels": regime, "rounds": scale.rounds, "batch": training.batch, "lr": training.lr,
-        "tuning_lr": 0.01, **(PUBLISHED | OURS)[name],
-    }  # fmt: skip
-    if training.epochs > 1:
-        method["epochs"] = training.epochs
-    partition = {"kind": "label-sets", "sites": 10, "labels": labels, "samples": training.samples}
-    data = {"dataset": dataset, "partition": partition, "test": 0.0}
-    if scale.test is not None and dataset == FASHION:
-        data["test_samples"] = scale.test
-    experiment = {
-        "name": "private-labels",
-        "data": data,
-        "server": {"unlabelled": training.unlabelled},
-        "model": {"name": model},
-        "method": method,
-        "run": {"evaluate_every": scale.rounds},
-    }
-    return Cell((dataset, model, f"{labels} labels", regime, name), seed, experiment)
 
 
 @dataclass(frozen=True)
@@ -139,7 +46,7 @@ class _Figures:
     model: str
 
     def of(self, dataset: str, labels: int, regime: str, name: str, model: str = "") -> dict[int, float]:
-        return self.results.values((dataset, model or self.model, f"{labels} labels", regime, name))
+        return self.results.values(row(dataset, model or self.model, labels, regime, name))
 
     def at(self, regime: str, name: str) -> dict[int, float]:
         return self.of(FASHION, AT, regime, name)
@@ -155,10 +62,11 @@ def chapters(results: Results, size: Size) -> list[Chapter]:
     return [
         Chapter("What was run", _what_was_run(scale, size)),
         Chapter("The paper's findings", [findings_grid(_findings(figures))]),
-        Chapter("Our bars", [findings_grid(_bars(figures))]),
+        Chapter("Our bars", [findings_grid(_bars(figures, _longer(results, scale)))]),
         *(Chapter(f"{NAMES[d]}, {AT} labels per site", [_everyone_grid(figures, d)]) for d in (FASHION, CIFAR)),
         *(Chapter(f"{NAMES[d]} over labels per site", _over_labels(figures, d)) for d in (FASHION, CIFAR)),
         *([Chapter("The larger network", [_larger(figures)])] if scale.confirming else []),
+        *([Chapter("What the findings depend on", _causes(results, scale))] if scale.causes else []),
     ]
 
 
@@ -166,29 +74,32 @@ def _what_was_run(scale: Scale, size: Size) -> list[Block]:
     shrunk = (
         "This is the paper's size as far as it is known."
         if size == "full"
-        else f"Shrunk against the paper: {scale.model} instead of the larger CNN, {scale.rounds} rounds instead of "
-        "100, and fewer seeds than 10 ("
-        + "; ".join(f"{NAMES[d]}: {t.seeds} at {AT} labels, {t.fewer} elsewhere" for d, t in scale.on.items())
+        else f"Shrunk against the paper: {scale.model} instead of the larger CNN, {scale.on[FASHION].rounds} rounds "
+        "instead of 100, and fewer seeds than 10 ("
+        + "; ".join(
+            f"{NAMES[d]}: at {AT} labels {n.untuned} without tuning and {n.tuned} of the others, elsewhere {n.over}"
+            for d, n in scale.seeds.items()
+        )
         + "). `--full` is the paper's size."
     )
     return [
-        f"10 sites, {scale.rounds} rounds, SGD with momentum 0.9. "
+        "10 sites, SGD with momentum 0.9. "
         + " ".join(
-            f"{NAMES[data]}: {t.samples} samples at each site, {t.unlabelled} without labels at the server, passes in "
-            f"each round: {t.epochs}, batch {t.batch}, learning rate {t.lr}."
+            f"{NAMES[data]}: {t.rounds} rounds, {t.samples} samples at each site, {t.unlabelled} without labels at the "
+            f"server, passes in each round: {t.epochs}, batch {t.batch}, learning rate {t.lr}."
             for data, t in scale.on.items()
         )
         + " Of CIFAR-10 only 4,000 training images are at hand.",
         "Figures are the accuracy of the global model of the last round on the published test images, in percent: mean "
         "± standard deviation over seeds, which differ in label sets, samples and initial weights. Differences are "
-        "paired by seed.",
+        "paired by seed, on the seeds that both have.",
         shrunk,
     ]
 
 
 def _everyone_grid(figures: _Figures, dataset: str) -> Grid:
     rows = []
-    for name in _everyone(dataset):
+    for name in everyone(dataset):
         private = figures.of(dataset, AT, "private", name)
         public = figures.of(dataset, AT, "public", name)
         plain = figures.of(dataset, AT, "private", "FedAvg")
@@ -216,23 +127,47 @@ def _over_labels(figures: _Figures, dataset: str) -> list[Block]:
 def _larger(figures: _Figures) -> Grid:
     small, large = figures.model, "cnn"
     rows = []
-    for regime in ("private", "public"):
+    for regime in REGIMES:
         on = figures.of(FASHION, AT, regime, "FedAvg", large)
         same = {seed: value for seed, value in figures.at(regime, "FedAvg").items() if seed in on}
         rows.append([f"{regime}, FedAvg", spread(same), spread(on)])
     return Grid(("Fashion-MNIST, seed 0", small, f"{large} (two 5x5 convolutions, 512)"), rows)
 
 
+def _causes(results: Results, scale: Scale) -> list[Block]:
+    rows = []
+    for cause in CAUSES:
+        at = {(r, n): results.values(cause_row(cause, r, n)) for r in REGIMES for n in ("FedAvg", *TUNED)}
+        mse, pairwise = TUNED
+        rows.append([
+            cause,
+            spread(at["private", "FedAvg"]),
+            in_words(paired(at["private", "FedAvg"], at["public", "FedAvg"])),
+            *(in_words(paired(at["private", name], at["private", "FedAvg"])) for name in TUNED),
+            *(in_words(paired(at["public", name], at["public", "FedAvg"])) for name in TUNED),
+            in_words(paired(at["public", pairwise], at["public", mse])),
+            " / ".join(f"{100 * deviation(at['private', name]):.1f}" for name in ("FedAvg", *TUNED)),
+        ])  # fmt: skip
+    head = (
+        "setting", "private FedAvg", "private - public", "private: MSE", "private: pairwise", "public: MSE",
+        "public: pairwise", "public: pairwise - MSE", "private: deviation of FedAvg / MSE / pairwise",
+    )  # fmt: skip
+    return [
+        f"Fashion-MNIST, {AT} labels per site, an MLP with 128 hidden units in place of {scale.model}, one setting "
+        f"changed at a time, {scale.causes} paired seeds. Tunings are shown as differences to no tuning.",
+        Grid(head, rows),
+    ]
+
+
 def _findings(figures: _Figures) -> list[Finding]:
     rising = [rank for d in (FASHION, CIFAR) for rank in [_rise(figures, d, "private", "FedAvg")] if rank is not None]
     drop = _fall(figures)
     regimes = [figures.gap(("private", n), ("public", n)) for n in ("FedAvg", "FedProx")]
-    tuned = [figures.gap(("private", n), ("private", "FedAvg")) for n in ("FedAvg + MSE", "FedAvg + pairwise")]
+    tuned = [figures.gap(("private", n), ("private", "FedAvg")) for n in TUNED]
     order = figures.gap(("private", "FedAvg + MSE"), ("private", "FedAvg + pairwise"))
     public = figures.gap(("public", "FedAvg + pairwise"), ("public", "FedAvg + MSE"))
-    worse = [figures.gap(("public", n), ("public", "FedAvg")) for n in ("FedAvg + MSE", "FedAvg + pairwise")]
-    seen = {n: figures.at("private", n) for n in ("FedAvg", "FedAvg + MSE", "FedAvg + pairwise")}
-    variance = {name: deviation(values) for name, values in seen.items() if len(values) > 1}
+    worse = [figures.gap(("public", n), ("public", "FedAvg")) for n in TUNED]
+    variance = _variance(figures)
     return [
         Finding("1. Accuracy falls substantially as sites know fewer labels", _all(r > 0.9 for r in rising), drop),
         Finding(
@@ -262,7 +197,20 @@ def _findings(figures: _Figures) -> list[Finding]:
     ]
 
 
-def _bars(figures: _Figures) -> list[Finding]:
+def _longer(results: Results, scale: Scale) -> Finding | None:
+    """Judge the two regimes after three times the rounds: with few rounds the public one is still behind."""
+    if not scale.longer:
+        return None
+    private, public = (results.values(longer_row(scale, regime)) for regime in REGIMES)
+    gap = paired(private, public)
+    return Finding(
+        f"The same after {3 * scale.on[FASHION].rounds} rounds",
+        abs(gap.mean) <= 3 if gap and gap.seeds >= ENOUGH else None,
+        f"{in_words(gap)}; private {spread(private)}, public {spread(public)}",
+    )
+
+
+def _bars(figures: _Figures, longer: Finding | None) -> list[Finding]:
     regimes = figures.gap(("private", "FedAvg"), ("public", "FedAvg"))
     ranks = {NAMES[d]: _rise(figures, d, "private", "FedAvg") for d in (FASHION, CIFAR)}
     tuned = figures.gap(("private", "FedAvg + MSE"), ("private", "FedAvg"))
@@ -273,6 +221,7 @@ def _bars(figures: _Figures) -> list[Finding]:
             f"|private FedAvg - public FedAvg| is at most 3 points ({ENOUGH} seeds or more)",
             abs(regimes.mean) <= 3 if regimes and regimes.seeds >= ENOUGH else None, in_words(regimes),
         ),
+        *([longer] if longer else []),
         Finding(
             "Accuracy rises with labels per site (Spearman above 0.9, private FedAvg)",
             _all(rank > 0.9 for rank in ranks.values() if rank is not None),
@@ -288,6 +237,14 @@ def _bars(figures: _Figures) -> list[Finding]:
             "; ".join(f"{name} {in_words(gap)}" for name, gap in ours.items()),
         ),
     ]  # fmt: skip
+
+
+def _variance(figures: _Figures) -> dict[str, float]:
+    """Return the deviation over seeds of each private contestant, on the seeds that all have."""
+    seen = {name: figures.at("private", name) for name in ("FedAvg", *TUNED)}
+    common = set.intersection(*(set(values) for values in seen.values()))
+    on_common = {name: {seed: values[seed] for seed in common} for name, values in seen.items()}
+    return {name: deviation(values) for name, values in on_common.items() if len(values) > 1}
 
 
 def _rise(figures: _Figures, dataset: str, regime: str, name: str) -> float | None:

@@ -40,6 +40,26 @@ _ENTRIES = (
         "candidate labels: pFedPLL, its ablations and baselines, training alone, and pfedpll+",
         "fedaccord.reproduce.pfedpll",
     ),
+    TableEntry(
+        "fedmt",
+        "mixed-type labels: FedMT, its baselines and estimators on texts and images, and fedmt+",
+        "fedaccord.reproduce.fedmt",
+    ),
+    TableEntry(
+        "pfedmo",
+        "personalised momentum: pFedMo, nine baselines and the server's public data alone; splits, edge network",
+        "fedaccord.reproduce.pfedmo",
+    ),
+    TableEntry(
+        "fairfedpapl",
+        "attacks on a group's treatment: robust rules, FairFedPAPL's inversion defence, and three others",
+        "fedaccord.reproduce.fairfedpapl",
+    ),
+    TableEntry(
+        "fedharmony",
+        "several labels at once: FedHarmony, its ablations and baselines, controls, and fedharmony+",
+        "fedaccord.reproduce.fedharmony",
+    ),
 )
 TABLES: dict[str, TableEntry] = {entry.name: entry for entry in _ENTRIES}
 

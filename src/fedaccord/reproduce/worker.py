@@ -30,14 +30,21 @@ def run_cell(table: dict[str, Any]) -> Result:
     experiment = experiment.model_copy(update={"run": experiment.run.model_copy(update={"workers": 0})})
     start = time.perf_counter()
     data = load_federation(experiment, Path(os.environ.get("FEDACCORD_DATA", ".")))
-    best, curve, last, loss = Best(), [], scopes(None), None
+    best, curve, last, loss, simulated = Best(), [], scopes(None), None, 0.0
+    steps = []  # what the server's own steps measured, without what concerns single sites
     with open_server(experiment, data) as server:
         for record in play(experiment, server):
             loss = record.loss if record.loss is not None else loss
+            simulated += record.simulated or 0.0
+            told = {name: value for name, value in record.figures.items() if "/" not in name}
+            if told:
+                steps.append({"round": record.round, **told})
             if record.evaluation is not None:
                 last = scopes(record.evaluation)
                 best.look(record.round, last)
-                curve.append({"round": record.round, "global": last["global"], "sites": last["sites"]["mean"]})
+                on_network = {} if record.simulated is None else {"simulated": round(simulated, 3)}
+                figures = {"global": last["global"], "sites": last["sites"]["mean"]}
+                curve.append({"round": record.round, **figures, **on_network})
         dropped = [str(drop) for drop in server.dropped]
     sizes = [size for site in data.sites.values() for size in set_size(site).values()]
     return {
@@ -45,6 +52,7 @@ def run_cell(table: dict[str, Any]) -> Result:
         "best": best.account(),
         "curve": curve,
         "loss": loss,
+        "steps": steps,
         "dropped": dropped,
         "seconds": round(time.perf_counter() - start, 2),
     }

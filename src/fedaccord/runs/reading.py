@@ -33,6 +33,16 @@ class Figures(BaseModel):
     sites: Spread = Spread()
 
 
+class Simulated(BaseModel):
+    """A run's time on a simulated network, and when a figure first reached its target."""
+
+    seconds: float
+    metric: str = ""
+    target: float | None = None
+    reached: dict[str, float] | None = None
+    sites: dict[str, dict[str, float]] = {}
+
+
 class Summary(BaseModel):
     """`summary.json`."""
 
@@ -50,6 +60,9 @@ class Summary(BaseModel):
     model_sha256: str = ""
     workers: int = 0
     settings: dict[str, Any] = {}
+    simulated: Simulated | None = None
+    fairness: dict[str, Any] = {}  # the group and the label in question
+    hostile: list[str] = []  # of a study: the sites that attacked
 
 
 class Site(BaseModel):
@@ -96,7 +109,9 @@ class Line(BaseModel):
     names: list[str] = []
     counts: list[list[int]] = []
     figures: Metrics = {}  # what the server's own steps measured
-    matrix: list[list[float]] = []  # of a coarse site: P(name | class) as found out, a row for each name
+    simulated: float | None = None  # seconds on a simulated network
+    matrix: list[list[float]] = []  # of a coarse site: P(name | class) as found out; of tags: their correlations
+    blocks: list[int] = []  # of tags: the block of each
 
 
 @dataclass

@@ -30,6 +30,8 @@ def round_lines(record: RoundRecord, space: LabelSpace) -> list[dict[str, Any]]:
     ]  # fmt: skip
     seldom = {"joined": record.joined, "left": record.left, "warnings": record.warnings, "figures": record.figures}
     lines[0] |= {name: told for name, told in seldom.items() if told}
+    if record.simulated is not None:
+        lines[0]["simulated"] = round(record.simulated, 6)
     figures = record.evaluation
     if figures is None:
         return lines
@@ -76,6 +78,11 @@ def correspondence_lines(at: int, server: Server, data: FederationData) -> list[
     return lines
 
 
+def method_lines(at: int, server: Server) -> list[dict[str, Any]]:
+    """Return what the method itself has to show of the last round."""
+    return [{"round": at, **line} for line in server.recipe.account(server)] if server.recipe.account else []
+
+
 def federation_account(
     data: FederationData, cards: Mapping[str, SiteCard], stays: Mapping[str, Stay] | None = None
 ) -> dict[str, Any]:
@@ -99,9 +106,7 @@ def federation_account(
         "joined": sorted(name for name in cards if stays.get(name, ALWAYS).joins == 1),  # when the run began
         "groups": [list(group) for group in connected_groups(views, data.space)],
         "correspondences": {
-            name: _shares(view)
-            for name, view in views.items()
-            if isinstance(view, Coarse) and view.groups is not None
+            name: _shares(view) for name, view in views.items() if isinstance(view, Coarse) and view.groups is not None
         },
         "histogram": data.histogram,
         "partition": data.partition,

@@ -9,12 +9,15 @@ from pathlib import Path
 from fedaccord.federation.membership import ALWAYS, Stay
 from fedaccord.federation.traffic import added
 from fedaccord.runs import page as parts
+from fedaccord.runs import report_fairness as fairness
 from fedaccord.runs import report_figures as draw
 from fedaccord.runs import report_mixed as mixed
+from fedaccord.runs import report_tags as tags
 from fedaccord.runs.page import Figure, Html, counted, decimal, listed, percent, remark, section, table, text
 from fedaccord.runs.reading import Metrics, Run, Summary, read_run, read_summary
 
-SOME_SITES_HAVE = {"accuracy_classes": "Accuracy in all classes", "in_set": "Answers in the candidate set",
+SOME_SITES_HAVE = {"map": "Mean average precision", "of1": "F1 of all tags",
+                   "accuracy_classes": "Accuracy in all classes", "in_set": "Answers in the candidate set",
                    "disambiguation": "True candidate most likely, training samples"}  # fmt: skip
 
 
@@ -26,9 +29,11 @@ def write_report(folder: Path, alone: Path | None = None) -> Path:
     run, figures = read_run(Path(folder)), dict[str, Figure]()
     gains = [] if alone is None else [_gains(run, read_summary(Path(alone)))]
     body = [_headline(run), *gains, _curves(run, figures), _sites(run), _classes(run), _confusion(run, figures),
+            fairness.exclusions(run, figures), fairness.treatment(run, figures),
             _coverage(run), _absent(run), _correspondences(run, figures),
-            mixed.found_correspondences(run, figures), mixed.confidence(run, figures), _dropped(run), _time(run),
-            _bytes(run), _settings(run)]  # fmt: skip
+            mixed.found_correspondences(run, figures), mixed.confidence(run, figures), mixed.returns(run, figures),
+            tags.correlations(run, figures), tags.agreement(run, figures),
+            _dropped(run), _time(run), _network(run), _bytes(run), _settings(run)]  # fmt: skip
     return parts.write_page(Path(folder) / "report.html", parts.page(run.summary.name, body, figures))
 
 
@@ -203,6 +208,21 @@ def _time(run: Run) -> Html:
             for beat, seconds in total.items()]  # fmt: skip
     said = f"Seconds in each beat of a round, over {counted(len(run.of('round')), 'round')}."
     return section("Time", said, table(["Beat", "", "Seconds", "Share"], rows, numbers={2, 3}))
+
+
+def _network(run: Run) -> Html:
+    told = run.summary.simulated
+    if told is None:
+        return Html("")
+    said = f"On the simulated network the run took {parts.duration(told.seconds)}; the server's own work is free."
+    if told.target is not None:
+        at = told.reached
+        when = f"after {parts.duration(at['seconds'])}, in round {at['round']:g}" if at else "in no evaluated round"
+        said += f" It came to {told.metric} {told.target:g} {when}."
+    head = ["Site", "Samples in a second", "Up-link, Mbit/s", "Down-link, Mbit/s", "Latency, s"]
+    rows = [(name, *(f"{link.get(key, 0.0):.3g}" for key in ("speed", "up", "down", "latency")))
+            for name, link in told.sites.items()]  # fmt: skip
+    return section("Simulated network", said, table(head, rows, numbers={1, 2, 3, 4}))
 
 
 def _bytes(run: Run) -> Html:

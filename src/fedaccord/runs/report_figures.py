@@ -114,7 +114,7 @@ def drops(dropped: Sequence[tuple[int, Mapping[str, Any]]]) -> Html:
 
 def each_site_switch(names: Sequence[str]) -> Html:
     """Return the tick that shows each site's curve, with a key to the colours that appears with them."""
-    chips = [f'<b class="key" style="background:{c}"></b>{text(name)}' for name, c in _site_colours(names).items()]
+    chips = [f'<b class="key" style="background:{c}"></b>{text(name)}' for name, c in site_colours(names).items()]
     key = "".join(f"<span>{c}</span>" for c in chips) if len(chips) <= len(OTHERS) else "Point at a line for its site."
     tick = '<input type="checkbox" id="each-site" autocomplete="off"> <label for="each-site">Show each site</label>'
     return Html(f'<div class="switch">{tick}<p class="keys">{key}</p></div>')
@@ -126,7 +126,7 @@ def learning_curves(overall: Curve, mean: Curve, band: Band, each: Mapping[str, 
     edge = {"width": 0, "color": ORANGE}
     area = {"fill": "tonexty", "fillcolor": "rgba(230,159,0,0.18)"}
     traces = [curve_line("weakest site", low, edge), curve_line("strongest site", high, edge, **area)] if band else []
-    for name, colour in _site_colours(list(each)).items():
+    for name, colour in site_colours(list(each)).items():
         thin = {"width": 1.2, "color": colour}
         traces.append(curve_line(text(name), each[name], thin, meta="site", visible=False))
     if mean:
@@ -209,7 +209,8 @@ def figure(traces: Sequence[Figure], xaxis: Figure, yaxis: Figure, **more: Any) 
     return dict(json.loads(go.Figure(data=list(traces), layout=layout).to_json()))
 
 
-def _site_colours(names: Sequence[str]) -> dict[str, str]:
+def site_colours(names: Sequence[str]) -> dict[str, str]:
+    """Return a colour for each site, grey where there are more sites than colours."""
     return dict(zip(names, OTHERS if len(names) <= len(OTHERS) else [GREY] * len(names), strict=False))
 
 

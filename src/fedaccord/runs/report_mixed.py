@@ -1,4 +1,4 @@
-"""The report's part on mixed-type labels: how sure the sites became, and what they take coarse names to stand for."""
+"""The report's parts on what the server's own steps measured, and on what sites take coarse names to stand for."""
 
 from __future__ import annotations
 
@@ -8,23 +8,38 @@ from fedaccord.runs.page import Figure, Html, decimal, section, table
 from fedaccord.runs.reading import Run
 
 SHARES = {"confident": "confident samples of the sites", "server_accuracy": "the server's own samples, fitted"}
+RETURNS = {"score": "mean score of the sites", "representation_accuracy": "the server's own model, held-out samples"}
 MATRIX = {"matrix_error": "distance from the declared matrix", "matrix_change": "change since the site's last round"}
 
 
 def confidence(run: Run, figures: dict[str, Figure]) -> Html:
     """Draw the share of confident samples and how well the server fits its own, over the rounds."""
-    curves = {
-        words: [(line.round, line.figures[name]) for line in run.of("round") if name in line.figures]
-        for name, words in SHARES.items()
-    }
-    if not any(curves.values()):
-        return Html("")
-    figures["confidence"] = _curves(curves, share=True)
     said = (
         "Confident samples are those whose pseudo-label is likelier than the threshold: without any, the sites teach "
         "nothing. The server's accuracy is on the samples that it trains on."
     )
-    return section("Pseudo-labels", said, parts.figure_box("confidence", "Shares over the rounds"))
+    return _measured("confidence", "Pseudo-labels", said, SHARES, run, figures)
+
+
+def returns(run: Run, figures: dict[str, Figure]) -> Html:
+    """Draw how far pFedMo moves what sites get back, and how good the model is that it moves it to, over the rounds."""
+    said = (
+        "A site's score says how well its model agrees with the server's own: by so much of the way (times `pi`) what "
+        "it gets back is moved there. The server's model is judged on public samples that it does not learn from."
+    )
+    return _measured("returns", "Personalised returns", said, RETURNS, run, figures)
+
+
+def _measured(key: str, title: str, said: str, names: dict[str, str], run: Run, figures: dict[str, Figure]) -> Html:
+    """Draw shares that the server's steps measured, over the rounds; nothing where there are none."""
+    curves = {
+        words: [(line.round, line.figures[name]) for line in run.of("round") if name in line.figures]
+        for name, words in names.items()
+    }
+    if not any(curves.values()):
+        return Html("")
+    figures[key] = _curves(curves, share=True)
+    return section(title, said, parts.figure_box(key, "Shares over the rounds"))
 
 
 def found_correspondences(run: Run, figures: dict[str, Figure]) -> Html:

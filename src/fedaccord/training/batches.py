@@ -33,3 +33,15 @@ def batches(
         passes += 1
         if steps is None and passes >= (epochs or 1):
             return
+
+
+def step_count(
+    samples: int, size: int, epochs: int | None = None, steps: int | None = None, drop_single: bool = False
+) -> int:
+    """Return how many index tensors `batches` yields."""
+    if samples == 0 or (drop_single and (samples == 1 or size == 1)):
+        return 0
+    if steps is not None:
+        return steps
+    passed = -(-samples // size) - (drop_single and samples % size == 1)
+    return (epochs or 1) * passed

@@ -17,6 +17,7 @@ from torch import Tensor
 from fedaccord.labels.stacking import alike, stack_views
 from fedaccord.labels.views import View
 from fedaccord.messages.message import Message
+from fedaccord.messages.names import COMPUTED
 from fedaccord.models.stacked import StackedForward
 from fedaccord.training.local import rows_of_steps
 from fedaccord.training.objectives import Objective, Proximal, RowObjective, Sum
@@ -85,7 +86,8 @@ def train_together(
     losses = [total / max(1, len(orders[at])) for total, at in zip(sums, ranked, strict=True)]
     replies: dict[int, Message] = {}
     for at, work, stepper, loss in zip(ranked, cohort.works, steppers, losses, strict=True):
-        replies[at] = Message(numbers={"loss": loss})
+        computed = stepper.looks * sum(map(len, orders[at]))
+        replies[at] = Message(numbers={"loss": loss, COMPUTED: computed})
         objective.finish(work, replies[at])
         stepper.finish(work, replies[at])
     return [replies[at] for at in range(len(works))]
@@ -168,10 +170,11 @@ class _Cohort:
             own = Batch(batch.rows[at, :size], batch.x[at, :size], batch.target[at, :size], kept)
             parts.append(self.terms.rows.drawn(work, own))
         sizes = [len(part.x) for part in parts]
-        width = max(sizes)
-        rows, x = _stacked([part.rows for part in parts], width), _stacked([part.x for part in parts], width)
-        kept = {name: _stacked([part.kept[name] for part in parts], width) for name in parts[0].kept}
-        return Batch(rows, x, _stacked([part.target for part in parts], width), kept), sizes
+        most = max(sizes)
+        rows = _stacked([part.rows for part in parts], most)
+        x, target = _stacked([part.x for part in parts], most), _stacked([part.target for part in parts], most)
+        kept = {name: _stacked([part.kept[name] for part in parts], most) for name in parts[0].kept}
+        return Batch(rows, x, target, kept), sizes
 
     def weights(self, sizes: list[int]) -> Tensor:
         """Return the weights of a batch's rows, (sites, B): those of a mean over each site's own, zero for others."""

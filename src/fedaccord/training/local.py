@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 
 import torch
 from torch import Tensor, nn
 
 from fedaccord.messages.message import Message
-from fedaccord.messages.names import SILENT
+from fedaccord.messages.names import COMPUTED, SILENT
 from fedaccord.seeds import derive
 from fedaccord.training.batches import batches
 from fedaccord.training.objectives import Objective
 from fedaccord.training.settings import TrainingSettings
-from fedaccord.training.solvers import SGD, SGDStepper, Solver
+from fedaccord.training.solvers import SGD, Measured, SGDStepper, Solver
 from fedaccord.training.work import Batch, LocalWork
 
 
@@ -31,18 +32,17 @@ def train_locally(work: LocalWork, objective: Objective, solver: Solver, setting
     data = work.site.train
     stepper = solver.start(work)
     beside = SGDStepper(SGD(settings.momentum, settings.weight_decay, settings.clip), work.own, work.lr)
-    losses = []
+    losses, computed = [], 0
     for rows in rows_of_steps(work, settings):
         batch = Batch(rows, data.x.index_select(0, rows), data.target.index_select(0, rows))
-        loss = objective.loss(work, batch)
-        # A parameter that the loss does not reach gets a zero gradient instead of an error.
-        gradients = torch.autograd.grad(loss, [*work.parameters, *work.own], materialize_grads=True)
+        loss, gradients = stepper.look(partial(measure, work, objective, batch))
         stepper.step(list(gradients[: len(work.parameters)]))
         if work.own:
             beside.step(list(gradients[len(work.parameters) :]))
         objective.stepped(work, batch)
         losses.append(loss.detach())
-    reply = Message(numbers={"loss": float(torch.stack(losses).mean()) if losses else 0.0})
+        computed += len(rows) * stepper.looks
+    reply = Message(numbers={"loss": float(torch.stack(losses).mean()) if losses else 0.0, COMPUTED: computed})
     objective.finish(work, reply)
     stepper.finish(work, reply)
     return reply
@@ -66,6 +66,13 @@ def rows_of_steps(work: LocalWork, settings: TrainingSettings) -> Iterator[Tenso
     drop = has_batch_norm(work.model)
     for order in batches(samples, settings.batch, generator, settings.epochs, settings.steps, drop_single=drop):
         yield order.to(device) if chosen is None else chosen[order.to(device)]
+
+
+def measure(work: LocalWork, objective: Objective, batch: Batch) -> Measured:
+    """Return the loss of a batch and its gradients: of the model's parameters, then of the objective's own."""
+    loss = objective.loss(work, batch)
+    # A parameter that the loss does not reach gets a zero gradient instead of an error.
+    return loss, torch.autograd.grad(loss, [*work.parameters, *work.own], materialize_grads=True)
 
 
 @contextmanager

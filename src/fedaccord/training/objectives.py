@@ -78,6 +78,19 @@ class ViewLikelihood(RowObjective):
         return view.nll(logits, batch.target)
 
 
+class SquaredError(Objective):
+    """Half the squared distance of the scores from the one-hot label, as a mean over classes and samples.
+
+    With a linear model this is least squares, "linear regression as a classifier". For exact labels.
+    """
+
+    def loss(self, work: LocalWork, batch: Batch) -> Tensor:
+        """Return the batch mean."""
+        scores = work.model(batch.x)
+        wanted = torch.nn.functional.one_hot(batch.target, scores.shape[-1]).to(scores.dtype)
+        return 0.5 * (scores - wanted).square().mean()
+
+
 @dataclass(frozen=True)
 class Proximal(Objective):
     """FedProx: `(mu / 2) * ||theta - theta_received||^2` over the parameters that train."""

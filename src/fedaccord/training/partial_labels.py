@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from fedaccord.labels.sets import candidate_sets, known_labels
-from fedaccord.labels.views import View
+from fedaccord.labels.views import Candidates, View
 from fedaccord.training.objectives import Renewal, RowObjective
 from fedaccord.training.partial_losses import PartialLoss
 from fedaccord.training.work import Batch, LocalWork
@@ -29,13 +29,16 @@ class PartialLabels(RowObjective):
 
     def start(self, work: LocalWork) -> None:
         """Read the annotations as sets and take up the weights where the last round left them."""
-        sets = candidate_sets(work.view, work.site.train.target)
+        target = work.site.train.target
+        sets = candidate_sets(work.view, target)
+        if sets is None and self.partial.takes_shares and isinstance(work.view, Candidates):
+            sets = target * known_labels(work.view).to(target.device)  # a hostile site's mixed sets
         work.scratch["sets"] = sets
         if sets is None:
             return
         kept = work.memory.tensors.get(CONFIDENCES)
         if kept is None:
-            kept = self.partial.begin(sets, known_labels(work.view).to(sets.device))
+            kept = self.partial.begin(sets > 0, known_labels(work.view).to(sets.device))
         # A copy: what the site kept before this round must stay as it is until the round has succeeded.
         work.scratch["weights"] = weights = kept.to(sets.device, copy=True)
         if self.partial.renew is not None:

@@ -1,4 +1,4 @@
-"""Losses of learning from candidate sets (methods.md section 5), and what they believe of each label.
+"""Losses of learning from candidate sets (methods.md sections 5 and 6.2), and what they believe of each label.
 
 All are pure functions of `z`, the logits as a site sees them (with its prior; minus infinity for labels it does not
 know), `sets`, bool of the same shape (samples, labels), and, where they have them, `weights`: what is believed of each
@@ -71,6 +71,18 @@ def bounded_cross_entropy(z: Tensor, sets: Tensor, q: float = 0.7) -> Tensor:
     return each.sum(-1) / sets.sum(-1)
 
 
+def convex_candidates(z: Tensor, sets: Tensor, psi: str = "logistic", on: str = "logits") -> Tensor:
+    """CLPL (Cour et al. 2011): `psi(mean score of the candidates) + sum of psi(-score) over the others`.
+
+    `sets` may hold shares between 0 and 1: then the mean is weighted by them, and the others by what is left.
+    """
+    scores = torch.softmax(below_top(z), -1) if on == "softmax" else z
+    shares = sets.to(z.dtype)
+    # An unknown label's score of minus infinity costs nothing, but times a share of zero it is no number.
+    inside = torch.where(shares > 0, shares * scores, torch.zeros_like(scores)).sum(-1) / shares.sum(-1)
+    return PSI[psi](inside) + ((1 - shares) * PSI[psi](-scores)).sum(-1)
+
+
 def uniform_weights(sets: Tensor) -> Tensor:
     """Return `1 / size of the set` on the candidates, zero elsewhere: what is believed before anything is learned."""
     return sets / sets.sum(-1, keepdim=True).clamp(min=1)
@@ -101,6 +113,11 @@ def leverage_weights(z: Tensor, sets: Tensor) -> Tensor:
     return confidences(z, sets) + rest.masked_fill(~outside, 0.0)
 
 
+PSI: Mapping[str, Callable[[Tensor], Tensor]] = {
+    "logistic": lambda u: F.softplus(-u),
+    "squared-hinge": lambda u: (1 - u).clamp(min=0).square(),
+    "exponential": lambda u: torch.exp(-u),
+}
 Loss = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
@@ -114,11 +131,12 @@ class PartialLoss:
     loss: Loss
     begin: Callable[[Tensor, Tensor], Tensor] = lambda sets, known: uniform_weights(sets)
     renew: Callable[[Tensor, Tensor], Tensor] | None = None
+    takes_shares: bool = False  # `sets` may be shares between 0 and 1
 
 
 def partial_loss(
     name: str, *, beta: float = 1.0, form: str = "sigmoid", q: float = 0.7, terms: Collection[str] = TERMS,
-    lambdas: Mapping[str, float] | None = None,
+    lambdas: Mapping[str, float] | None = None, psi: str = "logistic", on: str = "logits",
 ) -> PartialLoss:  # fmt: skip
     """Return a loss by its name in the experiment file."""
     leveraged = leveraged_sigmoid if form == "sigmoid" else leveraged_cross_entropy
@@ -130,6 +148,7 @@ def partial_loss(
         "cavl": PartialLoss(weighted_cross_entropy, renew=activation_target),
         "abs-gce": PartialLoss(lambda z, sets, _: bounded_cross_entropy(z, sets, q)),
         "uniform": PartialLoss(weighted_cross_entropy),
+        "clpl": PartialLoss(lambda z, sets, _: convex_candidates(z, sets, psi, on), takes_shares=True),
         "pfedpll": PartialLoss(lambda z, sets, w: triplet(z, sets, w, terms, lambdas), renew=calibrated),
     }[name]
 

@@ -18,8 +18,14 @@ class TrainingSettings(BaseModel):
     rounds: Count = Field(50, description="communication rounds")
     epochs: Count | None = Field(None, description="passes over a site's data in each round; 1 if no steps are given")
     steps: Count | None = Field(None, description="mini-batch steps of a site in each round, instead of epochs")
+    iterations: Count | None = Field(
+        None, description="mini-batch steps of a site in the whole run, instead of rounds; a multiple of steps"
+    )
     batch: Count = Field(32, description="samples in a mini-batch")
     lr: float = Field(0.05, gt=0, le=1000, description="learning rate of the sites")
+    optimiser: Literal["sgd", "adam"] = Field(
+        "sgd", description="how sites step; adam: without momentum of its own setting, weight decay apart from the loss"
+    )
     momentum: float = Field(0.9, ge=0, lt=1, description="momentum of the sites' SGD, fresh in every round")
     weight_decay: float = Field(0.0, ge=0, description="weight decay of the sites' SGD")
     clip: float = Field(0.0, ge=0, description="largest norm of a step's gradient; 0 means no clipping")
@@ -44,13 +50,33 @@ class TrainingSettings(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _one_epoch_unless_told(cls, given: Any) -> Any:
-        if not isinstance(given, dict) or given.get("steps") is not None:
+        if not isinstance(given, dict):
             return given
+        if given.get("steps") is not None:
+            return {"epochs": None, **given}  # instead of a method's own number of epochs
         if given.get("epochs") is not None:
             return {**given, "steps": None}  # instead of a method's own number of steps
         steps = cls.model_fields["steps"].default
         epochs = cls.model_fields["epochs"].default or 1
         return {**given, "steps": steps, "epochs": epochs if steps is None else None}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _rounds_of_iterations(cls, given: Any) -> Any:
+        total = given.get("iterations") if isinstance(given, dict) else None
+        if not isinstance(total, int) or total < 1:
+            return given  # a wrong value is told by the field's own check
+        steps = given.get("steps")
+        if steps is None and given.get("epochs") is None:
+            steps = cls.model_fields["steps"].default
+        if not isinstance(steps, int) or steps < 1:
+            raise ValueError("iterations counts steps, so give the steps of a round as well, and no epochs")
+        if total % steps:
+            raise ValueError(f"iterations is {total}, which {steps} steps in each round do not come out at")
+        rounds = total // steps
+        if given.get("rounds", rounds) != rounds:
+            raise ValueError(f"{total} iterations in rounds of {steps} steps are {rounds} rounds; leave out rounds")
+        return {**given, "rounds": rounds}
 
     @model_validator(mode="after")
     def _steps_or_epochs(self) -> TrainingSettings:

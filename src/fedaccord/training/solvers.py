@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
@@ -11,9 +12,18 @@ from torch import Tensor
 from fedaccord.messages.message import Message
 from fedaccord.training.work import LocalWork
 
+Measured = tuple[Tensor, Sequence[Tensor]]
+"""The loss of a batch, and the gradients of all parameters."""
+
 
 class Stepper:
     """Changes parameters in place, one gradient at a time; lives for one round at one site."""
+
+    looks = 1  # how often a sample's gradient is taken in each step
+
+    def look(self, measure: Callable[[], Measured]) -> Measured:
+        """Measure a batch; a stepper that compares two points measures it with other parameters in place as well."""
+        return measure()
 
     def step(self, gradients: list[Tensor]) -> None:
         """Take one step."""
@@ -59,11 +69,7 @@ class SGDStepper(Stepper):
     @torch.no_grad()
     def step(self, gradients: list[Tensor]) -> None:
         """Take one step; the first velocity is the first gradient, as in torch.optim.SGD."""
-        settings = self.settings
-        if settings.clip:
-            gradients = clip_norm(gradients, settings.clip)
-        if settings.weight_decay:
-            gradients = list(torch._foreach_add(gradients, self.parameters, alpha=settings.weight_decay))
+        settings, gradients = self.settings, regularised(gradients, self.parameters, self.settings)
         if settings.momentum:
             if self.velocity is None:
                 self.velocity = [g.clone() for g in gradients]
@@ -72,6 +78,15 @@ class SGDStepper(Stepper):
                 torch._foreach_add_(self.velocity, gradients)
             gradients = self.velocity
         torch._foreach_add_(self.parameters, gradients, alpha=-self.lr)
+
+
+def regularised(gradients: list[Tensor], parameters: list[Tensor], settings: SGD) -> list[Tensor]:
+    """Return gradients clipped, and with weight decay, as the settings say."""
+    if settings.clip:
+        gradients = clip_norm(gradients, settings.clip)
+    if settings.weight_decay:
+        gradients = list(torch._foreach_add(gradients, parameters, alpha=settings.weight_decay))
+    return gradients
 
 
 def clip_norm(gradients: list[Tensor], largest: float) -> list[Tensor]:

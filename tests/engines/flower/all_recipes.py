@@ -12,6 +12,9 @@ import tempfile
 import time
 from pathlib import Path
 
+import numpy as np
+from sklearn.datasets import load_digits
+
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[2])]
 
 from fleet import Fleet  # noqa: E402
@@ -52,11 +55,21 @@ LABELLED = (
 )
 
 
-def texts(method: str) -> list[str]:
+def write_tags(path: Path) -> Path:
+    """Write the digits with tags: which of the named shapes and parities each one has."""
+    digits = load_digits()
+    tags = np.stack([np.isin(digits.target, (0, 6, 8, 9)), digits.target % 2 == 0, digits.target > 4], 1)
+    np.savez(path, X=digits.data, Y=tags.astype(np.int8), label_names=["round", "even", "large"])
+    return path
+
+
+def texts(method: str, tagged: Path) -> list[str]:
     settings = f'[method]\nname = "{method}"\nrounds = 2\n'
     taught = f"{BASE.replace('240', '320')}\n{LABELLED}\n{settings}lr = 0.05\n"
     plain = [f"{BASE}\n[data.views]\n{views}\n{settings}steps = 3\n" for views in VIEWS]
-    return [*plain, f"{taught}threshold = 0.1\n", taught]
+    tags = BASE.replace('"digits"', f'"{tagged}"\nview = {{ kind = "tags" }}')
+    tags = tags.replace("[model]", '[model]\nname = "sphere-mlp"') if method == "spherefed" else tags
+    return [*plain, f"{taught}threshold = 0.1\n", taught, f"{tags}\n{settings}steps = 3\n"]
 
 
 def main() -> None:
@@ -64,9 +77,10 @@ def main() -> None:
     failed, fleet = [], None
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
+        tagged = write_tags(folder / "tags.npz")
         for method in methods:
             here = text = None
-            for text in texts(method):
+            for text in texts(method, tagged):
                 try:
                     here = embedded(Path(tempfile.mkdtemp(dir=folder)), text)
                     break

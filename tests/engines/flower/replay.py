@@ -8,8 +8,9 @@ import shutil
 from command_line import command, write
 from fedaccord.config import parse_experiment
 from fedaccord.engines.embedded import EmbeddedEngine
-from fedaccord.experiment import Elsewhere, describe_host, load_data, run_experiment
+from fedaccord.experiment import Elsewhere, load_data, run_experiment
 from fedaccord.messages.message import Failure
+from fedaccord.opening import describe_host
 from fedaccord.runs.folder import RunFolder
 
 

@@ -51,13 +51,15 @@ class Tap:
     def seen(self) -> bytes:
         return self.copy.read_bytes()
 
-    def messages(self) -> list[dict]:
-        """Return the headers of all messages of ours that went by: what they hold, by name, dtype and shape."""
-        seen, found = self.seen, []
+    def messages(self, since: int = 0) -> list[tuple[dict, bytes]]:
+        """Return all messages of ours that went by: what each holds by name, dtype and shape, and its bytes."""
+        seen, found = self.seen[since:], []
         for at in re.finditer(rb'\{"__metadata__":\{"fedaccord":', seen):
-            size = int.from_bytes(seen[at.start() - 8 : at.start()], "little")
+            end = at.start() + int.from_bytes(seen[at.start() - 8 : at.start()], "little")
             with contextlib.suppress(ValueError):
-                found.append(json.loads(seen[at.start() : at.start() + size]))
+                header = json.loads(seen[at.start() : end])
+                held = max((told["data_offsets"][1] for told in header.values() if "data_offsets" in told), default=0)
+                found.append((header, seen[at.start() : end + held]))
         return found
 
 

@@ -33,6 +33,7 @@ from fedaccord.errors import EngineError
 
 _PATIENCE = 300.0  # Ray takes half a minute to start on a busy machine
 
+
 def simulated_engine(hosts: dict[str, HostSpec], workers: int, code: Sequence[str] = ()) -> FlowerEngine:
     """Start a simulation with one node for each site; `workers` processes serve them.
 

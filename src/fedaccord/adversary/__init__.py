@@ -1,0 +1,1 @@
+"""Attacks on a federation, and what tells hostile sites from honest ones: functions of tensors."""

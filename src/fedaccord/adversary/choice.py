@@ -1,0 +1,29 @@
+"""Which sites a study makes hostile; importable without torch."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from fedaccord.errors import ConfigError, did_you_mean
+from fedaccord.seeds import derive
+
+
+def hostile_sites(asked: int | float | Sequence[str], sites: Sequence[str], seed: int) -> tuple[str, ...]:
+    """Return the hostile sites: those named, or so many, or a share of all, drawn by the run's seed.
+
+    A share is rounded down, to at least one site.
+    """
+    if not isinstance(asked, int | float):
+        for name in asked:
+            if name not in sites:
+                raise ConfigError(f"method.attack.sites: there is no site '{name}'; {did_you_mean(name, sites)}")
+        return tuple(sorted(asked))
+    # The small step is for products such as 0.29 * 100, which floating point puts just below 29.
+    number = asked if isinstance(asked, int) else max(1, math.floor(asked * len(sites) + 1e-9))
+    if number > len(sites):
+        raise ConfigError(f"method.attack.sites asks for {number} hostile sites, and there are {len(sites)}")
+    rng = np.random.default_rng(derive(seed, "hostile"))
+    return tuple(sorted(sorted(sites)[i] for i in rng.choice(len(sites), number, replace=False)))

@@ -1,0 +1,130 @@
+"""What hostile sites do to their own training data, once, before they train (methods.md 6.3).
+
+A victim of type I is listed in the target group without the target label, one of type II has the label without being
+listed. Groups and labels are candidate sets, bool (n, groups) and (n, labels); `group` and `label` are columns.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from fedaccord.data.sensitive import Target
+from fedaccord.data.site_data import SiteData
+from fedaccord.errors import ConfigError
+from fedaccord.labels.sets import candidate_sets, known_labels
+from fedaccord.labels.views import Candidates, Exact, Tags, View
+
+FAIRNESS = ("plfa", "pafa", "mixup")  # attacks on how one group is treated
+SAME = 1e-9  # distances that differ by less are equal
+CHUNK = 512
+
+
+def victims(groups: Tensor, sets: Tensor, group: int, label: int) -> tuple[Tensor, Tensor]:
+    """Say which rows are victims of type I and of type II: bool (n,) each."""
+    listed, labelled = groups[:, group], sets[:, label]
+    return listed & ~labelled, ~listed & labelled
+
+
+def flip_labels(groups: Tensor, sets: Tensor, group: int, label: int, known: Tensor | None = None) -> Tensor:
+    """PLFA: return the sets with the label given to type I and taken from type II.
+
+    A set that would be empty becomes all other labels, of those `known`.
+    """
+    first, second = victims(groups, sets, group, label)
+    return _moved(sets, label, first, second, known)
+
+
+def flip_groups(groups: Tensor, sets: Tensor, group: int, label: int) -> Tensor:
+    """PAFA: return the groups with type II listed and type I taken off the list; an empty set becomes all others."""
+    first, second = victims(groups, sets, group, label)
+    return _moved(groups, group, second, first, None)
+
+
+def _moved(sets: Tensor, column: int, given: Tensor, taken: Tensor, known: Tensor | None) -> Tensor:
+    moved = sets.clone()
+    moved[given, column] = True
+    moved[taken, column] = False
+    others = torch.ones(sets.shape[1], dtype=torch.bool, device=sets.device) if known is None else known.clone()
+    others[column] = False
+    moved[~moved.any(1)] = others
+    return moved
+
+
+def mix_up(
+    x: Tensor, groups: Tensor, sets: Tensor, group: int, label: int, ratio: float = 0.5, apart: slice | None = None
+) -> tuple[Tensor, Tensor]:
+    """Mixup: return inputs and fractional label sets, each victim mixed with its nearest partner.
+
+    Partners have the label (type I) or are listed (type II), are the nearest by groups and labels, then by the features
+    outside `apart`, then the first. A victim without a partner stays.
+    """
+    first, second = victims(groups, sets, group, label)
+    weights = sets.to(x.dtype)
+    mixed_x, mixed_sets = x.clone(), weights.clone()
+    features = x.flatten(1).clone()
+    if apart is not None:
+        features[:, apart] = 0.0
+    for hit, partners in ((first, sets[:, label]), (second, groups[:, group])):
+        pool = partners.nonzero().flatten()
+        if not len(pool):
+            continue
+        for rows in hit.nonzero().flatten().split(CHUNK):
+            near = torch.cdist(groups[rows].double(), groups[pool].double())
+            near = near + torch.cdist(sets[rows].double(), sets[pool].double())
+            far = torch.cdist(features[rows].double(), features[pool].double())
+            chosen = pool[far.masked_fill(near > near.amin(1, keepdim=True) + SAME, float("inf")).argmin(1)]
+            mixed_x[rows] = ratio * x[rows] + (1 - ratio) * x[chosen]
+            mixed_sets[rows] = ratio * weights[rows] + (1 - ratio) * weights[chosen]
+    return mixed_x, mixed_sets
+
+
+def mirror_labels(view: View, target: Tensor) -> Tensor:
+    """Label flip: return the annotations with the first label for the last, the second for the last but one."""
+    if isinstance(view, Tags):
+        raise ConfigError("method.attack: 'label-flip' needs one label for each sample, not tags")
+    names = len(view.answers)
+    allowed = torch.arange(names)
+    if isinstance(view, Exact | Candidates):
+        allowed = known_labels(view).nonzero().flatten()
+    mirror = torch.arange(names)
+    mirror[allowed] = allowed.flip(0)
+    mirror = mirror.to(target.device)
+    if target.dim() == 2:
+        return target[:, mirror]
+    return torch.where(target >= 0, mirror[target.clamp(min=0)], target)
+
+
+def poisoned(site: SiteData, kind: str, target: Target | None, ratio: float = 0.5) -> SiteData:
+    """Return a site with attacked training data; one of an attack on replies is unchanged.
+
+    Under an attack on fairness exact labels become candidate sets, since an attacked label may be several.
+    """
+    data = site.train
+    if kind == "label-flip":
+        return replace(site, train=replace(data, target=mirror_labels(site.view, data.target)))
+    if kind not in FAIRNESS or not len(data):
+        return site
+    sets = candidate_sets(site.view, data.target)
+    if target is None or data.group is None or sets is None:
+        missing = "groups and candidate or exact labels, and [fairness]"
+        raise ConfigError(f"method.attack: '{kind}' needs {missing}; site '{site.name}' has not all of them")
+    view = Candidates(site.view.space, site.view.known)
+    x, groups, labels = data.x, data.group, sets
+    if kind == "plfa":
+        labels = flip_labels(groups, sets, target.group, target.label, known_labels(view).to(sets.device))
+    elif kind == "mixup":
+        x, labels = mix_up(x, groups, sets, target.group, target.label, ratio, target.inputs)
+    else:
+        if target.inputs is None:
+            raise ConfigError("method.attack: 'pafa' changes groups, which the model is not given; set fairness.input")
+        groups, x = flip_groups(groups, sets, target.group, target.label), x.clone()
+        x[:, target.inputs] = groups.to(x.dtype)
+    judged = candidate_sets(site.view, site.test.target)
+    assert judged is not None
+    return replace(
+        site, view=view, train=replace(data, x=x, target=labels, group=groups),
+        test=replace(site.test, target=judged),
+    )  # fmt: skip

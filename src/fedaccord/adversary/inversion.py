@@ -1,0 +1,159 @@
+"""What a server can reconstruct of the sites' data from their updates: an inversion attack (methods.md 6.4).
+
+Dummy samples are moved until their gradient points where a site's update points. All sites are inverted at once: a
+reconstruction is (sites, dummies, inputs), and a step is the same few products of matrices whatever the number of
+sites. What is reconstructed stays in the memory of the caller; nothing here writes or prints it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from fedaccord.adversary.many_models import Layer, Models
+from fedaccord.models.network import Network
+
+TINY = 1e-12  # joins a denominator: a gradient of zero has no direction
+FARTHEST = 3.0  # standard deviations that a reconstructed feature stays within
+BETAS, EPSILON = (0.9, 0.999), 1e-8  # of Adam
+
+Gradients = Callable[[Tensor, Tensor], tuple[Tensor, Tensor, Tensor]]
+"""Of inputs and label logits: the mismatch (sites,) and its gradients by both."""
+
+
+class Dummies(NamedTuple):
+    """Reconstructed inputs (sites, dummies, inputs) and label logits (sites, dummies, labels)."""
+
+    x: Tensor
+    logits: Tensor
+
+
+@dataclass(frozen=True)
+class Inversion:
+    """How samples are reconstructed: steps of Adam on how little two directions agree."""
+
+    steps: int = 20
+    lr: float = 0.1
+    variation: float = 0.0  # weight of the total variation over neighbouring inputs; none for tables
+
+    def __call__(
+        self, network: Network, models: Tensor, directions: Tensor, start: Dummies, block: slice | None = None
+    ) -> Dummies:
+        """Return the dummies whose mean cross-entropy gradient, at a model, points along each site's direction.
+
+        `models` is one flat vector for all sites, or (sites, parameters); `directions` (sites, parameters) is zero
+        where nothing was trained. Inputs in `block` are kept between 0 and 1, the others within three deviations.
+        """
+        gradients = matching(network, models, directions)
+        x, logits = start.x.clone(), start.logits.clone()
+        moments = [(torch.zeros_like(part), torch.zeros_like(part)) for part in (x, logits)]
+        for step in range(1, self.steps + 1):
+            _, along_x, along_logits = gradients(x, logits)
+            if self.variation:
+                along_x = along_x + self.variation * variation_gradient(x)
+            for part, gradient, moment in zip((x, logits), (along_x, along_logits), moments, strict=True):
+                _adam_step(part, gradient, moment, step, self.lr)
+            _keep_within(x, block)
+        return Dummies(x, logits)
+
+
+def matching(network: Network, models: Tensor, directions: Tensor) -> Gradients:
+    """Return the function that tells how badly dummies match the directions, and where they should move."""
+    held = Models(network, models)
+    wanted = Models(network, directions)
+    norms = directions[:, held.trained].norm(dim=1)
+    if held.layers is not None and wanted.layers is not None:
+        layers, along = held.layers, wanted.layers
+        return lambda x, logits: chain_gradients(layers, along, norms, x, logits)
+    return lambda x, logits: _any_gradients(held, directions, norms, x, logits)
+
+
+def chain_gradients(
+    layers: list[Layer], wanted: list[Layer], norms: Tensor, x: Tensor, logits: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return mismatch (sites,) and its gradients for a chain of linear layers with ReLU between, written out.
+
+    The gradient of `<U, G>` by the dummies, with `U` the derivative of the mismatch by the parameters' gradient `G`, is
+    that of the loss's derivative along `U`: one pass forward with tangents and one back, and no graph.
+    """
+    values, slopes = [x], []
+    for number, layer in enumerate(layers):
+        z = layer.apply(values[-1])
+        if number < len(layers) - 1:
+            slopes.append((z > 0).to(z.dtype))
+            values.append(z.clamp_(min=0))
+    p, q = torch.softmax(z, -1), torch.softmax(logits, -1)
+    samples = x.shape[-2]
+    errors = [(p - q) / samples]
+    for layer, slope in zip(reversed(layers[1:]), reversed(slopes), strict=True):
+        errors.append((errors[-1] @ layer.weight).mul_(slope))
+    errors.reverse()
+    found = [
+        Layer(e.mT @ v, None if w.bias is None else e.sum(-2)) for e, v, w in zip(errors, values, wanted, strict=True)
+    ]
+    agreement = sum(((f * w) for f, w in zip(found, wanted, strict=True)), torch.zeros_like(norms))
+    length = sum(((f * f) for f in found), torch.zeros_like(norms)).sqrt()
+    scale = length * norms + TINY
+    # d mismatch / dG = -(V / scale - agreement norms G / (length scale^2))
+    to_wanted, to_found = -1 / scale, agreement * norms / (length.clamp(min=TINY) * scale.square())
+    towards = [w.mixed(to_wanted, f, to_found) for w, f in zip(wanted, found, strict=True)]
+
+    tangent = towards[0].apply(x)
+    for layer, toward, value, slope in zip(layers[1:], towards[1:], values[1:], slopes, strict=True):
+        tangent = toward.apply(value).add_(tangent.mul_(slope) @ layer.weight.mT)
+    back = p * (tangent - (p * tangent).sum(-1, keepdim=True)) / samples
+    for number in range(len(layers) - 1, -1, -1):
+        back = (back @ layers[number].weight).add_(errors[number] @ towards[number].weight)
+        if number:
+            back.mul_(slopes[number - 1])
+    along_logits = -q * (tangent - (q * tangent).sum(-1, keepdim=True)) / samples
+    return 1 - agreement / scale, back, along_logits
+
+
+def _any_gradients(
+    held: Models, directions: Tensor, norms: Tensor, x: Tensor, logits: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the same as `chain_gradients` for any network, by derivatives of derivatives over all sites at once."""
+
+    def mismatch(x: Tensor, logits: Tensor, model: Tensor, wanted: Tensor, norm: Tensor) -> tuple[Tensor, Tensor]:
+        def loss(parameters: Tensor) -> Tensor:
+            scores = torch.log_softmax(held.logits_of(parameters, x), -1)
+            return -(torch.softmax(logits, -1) * scores).sum(-1).mean()
+
+        found = torch.func.grad(loss)(model)[held.trained]
+        value = 1 - (found * wanted[held.trained]).sum() / ((found.square().sum() + TINY**2).sqrt() * norm + TINY)
+        return value, value
+
+    over = None if held.models.dim() == 1 else 0
+    every = torch.func.vmap(torch.func.grad(mismatch, argnums=(0, 1), has_aux=True), in_dims=(0, 0, over, 0, 0))
+    (along_x, along_logits), value = every(x, logits, held.models, directions, norms)
+    return value, along_x, along_logits
+
+
+def variation_gradient(x: Tensor) -> Tensor:
+    """Return the gradient of `mean |x[j+1] - x[j]|` over each site's dummies."""
+    steps = torch.sign(x.diff(dim=-1)) / max(1, (x.shape[-1] - 1) * x.shape[-2])
+    gradient = torch.zeros_like(x)
+    gradient[..., 1:] += steps
+    gradient[..., :-1] -= steps
+    return gradient
+
+
+def _adam_step(values: Tensor, gradient: Tensor, moments: tuple[Tensor, Tensor], step: int, lr: float) -> None:
+    first, second = moments
+    first.lerp_(gradient, 1 - BETAS[0])
+    second.mul_(BETAS[1]).addcmul_(gradient, gradient, value=1 - BETAS[1])
+    root = (second / (1 - BETAS[1] ** step)).sqrt_().add_(EPSILON)
+    values.addcdiv_(first, root, value=-lr / (1 - BETAS[0] ** step))
+
+
+def _keep_within(x: Tensor, block: slice | None) -> None:
+    if block is None:
+        x.clamp_(-FARTHEST, FARTHEST)
+        return
+    for part, low in ((x[..., : block.start], -FARTHEST), (x[..., block], 0.0), (x[..., block.stop :], -FARTHEST)):
+        part.clamp_(low, FARTHEST if low else 1.0)

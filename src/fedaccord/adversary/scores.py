@@ -1,0 +1,87 @@
+"""How strongly a site pushes a group towards a label: one number for each site of a round, NaN where it has none.
+
+Every score but the published one is larger the more hostile a site looks.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from fedaccord.adversary.inversion import Dummies
+from fedaccord.adversary.many_models import Layer, Models
+from fedaccord.data.sensitive import Target
+from fedaccord.evaluation.groups import equal_opportunity_difference
+
+TINY = 1e-12
+
+
+def dummy_fairness(models: Models, dummies: Dummies, target: Target) -> Tensor:
+    """Return the published score: EOD of each site's model on what was reconstructed of its data."""
+    actual = dummies.logits.argmax(-1) == target.label
+    member = dummies.x[..., _inputs(target)].argmax(-1) == target.group
+    predicted = models.logits(dummies.x).argmax(-1) == target.label
+    rows = zip(predicted, actual, member, strict=True)
+    return torch.tensor([equal_opportunity_difference(*row) for row in rows], dtype=torch.float64)
+
+
+def label_gap(dummies: Dummies, target: Target) -> Tensor:
+    """Return the gap of reconstructed labels, `P(label | group) - P(label | others)`, by soft membership."""
+    share = torch.softmax(dummies.logits.double(), -1)[..., target.label]
+    block = dummies.x[..., _inputs(target)].double()
+    inside = block[..., target.group] / block.sum(-1).clamp(min=TINY)
+    means = [(share * w).sum(-1) / w.sum(-1).clamp(min=TINY) for w in (inside, 1 - inside)]
+    empty = (inside.sum(-1) < TINY) | ((1 - inside).sum(-1) < TINY)
+    return (means[0] - means[1]).masked_fill(empty, float("nan"))
+
+
+def group_update(updates: Models, previous: Models, target: Target) -> Tensor:
+    """Return how far the group's input weights moved along the direction of the label, over how far all groups' did.
+
+    The direction is that of the previous model: the label's head row less the mean of the others, through the layers
+    between. Without a hidden layer it is the label itself.
+    """
+    assert updates.layers is not None
+    assert previous.layers is not None
+    towards = label_direction(previous.layers, target.label)
+    moved = updates.layers[0].weight[..., _inputs(target)].double()  # (sites, hidden, groups)
+    own, rest = moved[..., target.group], _without(moved, target.group)
+    along = (own - rest.mean(-1)) @ towards
+    length = moved.flatten(1).norm(dim=1)
+    return (along / length.clamp(min=TINY)).masked_fill(length < TINY, float("nan"))
+
+
+def label_direction(layers: list[Layer], label: int) -> Tensor:
+    """Return what a step of the first layer's outputs does for a label against the mean of the others: (hidden,)."""
+    outputs = layers[-1].weight.shape[-2]
+    towards = torch.full((outputs,), -1 / max(1, outputs - 1), dtype=torch.float64, device=layers[-1].weight.device)
+    towards[label] = 1.0
+    for layer in reversed(layers[1:]):
+        towards = layer.weight.double().mT @ towards
+    return towards
+
+
+def counterfactual_gap(models: Models, probe: Tensor, target: Target) -> Tensor:
+    """Return the mean change of the label's log-odds when a row's group becomes the target, against other groups.
+
+    `probe` is (rows, inputs) of made-up features; log-odds, because an attack that takes a label from everybody hides
+    the gap in probabilities.
+    """
+    odds = []
+    for group in range(len(target.groups)):
+        rows = probe.clone()
+        rows[:, _inputs(target)] = 0.0
+        rows[:, _inputs(target).start + group] = 1.0
+        z = models.logits(rows).double()
+        odds.append((z[..., target.label] - torch.logsumexp(_without(z, target.label), -1)).mean(-1))
+    every = torch.stack(odds, -1)
+    return every[:, target.group] - _without(every, target.group).mean(-1)
+
+
+def _without(values: Tensor, column: int) -> Tensor:
+    return torch.cat([values[..., :column], values[..., column + 1 :]], -1)
+
+
+def _inputs(target: Target) -> slice:
+    assert target.inputs is not None
+    return target.inputs

@@ -1,0 +1,88 @@
+"""The settings of attacks and of defences against them; importable without torch."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+Count = Annotated[int, Field(ge=1)]
+
+
+class AttackSettings(BaseModel):
+    """What a study lets some sites do: with their data (plfa, pafa, mixup, label-flip) or with what they send."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    kind: Literal["plfa", "pafa", "mixup", "label-flip", "sign-flip", "scaling", "alie", "ipm"] = Field(
+        description="plfa, pafa, mixup: push a group towards a label"
+    )
+    sites: int | float | list[str] = Field(0.3, description="hostile sites: a share, rounded down; a number; or names")
+    ratio: float = Field(0.5, ge=0, le=1, description="mixup: the victim's own share")
+    strength: float | None = Field(
+        None, gt=0, description="sign-flip: 1, scaling: 10, ipm: 0.5; alie: deviations, by the number of sites"
+    )
+
+    @field_validator("sites")
+    @classmethod
+    def _share_number_or_names(cls, value: int | float | list[str]) -> int | float | list[str]:
+        if isinstance(value, list):
+            if not value:
+                raise ValueError("at least one name; leave `attack` out for no attack")
+        elif value < 1 if isinstance(value, int) else not 0 < value < 1:
+            raise ValueError(f"a share below 1, a whole number of sites, or names, not {value}")
+        return value
+
+
+class DefenceSettings(BaseModel):
+    """How the server tells sites that treat a group unjustly from the others, and leaves them out of the model."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    kind: Literal["inversion", "inversion+", "group-update", "probe"] = Field(
+        description="what a site is judged by; the first two reconstruct rows of its data"
+    )
+    reconstruct: bool = Field(
+        False, description="inversion, inversion+: allow the server to reconstruct rows of the sites' data"
+    )
+    sign: Literal["printed", "corrected"] | None = Field(
+        None, description="of the gradient that is matched; left out: printed for inversion, corrected for inversion+"
+    )
+    at: Literal["global", "local"] = Field("global", description="the model whose gradient is matched")
+    dummies: Count = Field(100, description="rows that are reconstructed of each site")
+    steps: Count = Field(20, description="steps of a reconstruction")
+    step_size: float = Field(0.1, gt=0, description="size of these steps")
+    variation: float = Field(0.0, ge=0, description="weight of the total variation over neighbouring features")
+    start: Literal["common", "own"] = Field("common", description="all sites begin from the same dummies, or not")
+    device: str = Field("cpu", description='where rows are reconstructed: "cpu" or "cuda"')
+    probes: Count = Field(256, description="probe: made-up rows")
+    rule: Literal["two-means", "minority"] | None = Field(
+        None, description="left out: two-means for inversion, minority for the others"
+    )
+    gate: float = Field(2.5, ge=0, description="minority: how clearly hostile sites must stand apart")
+    most: float = Field(1 / 3, gt=0, le=0.5, description="minority: the largest share of hostile sites")
+    memory: float = Field(0.8, ge=0, lt=1, description="minority: weight of the past in a site's running score")
+    confidence: bool | None = Field(
+        None, description="judge by trust over the rounds instead of a round's verdict; left out: inversion only"
+    )
+    rho: float = Field(0.1, gt=0, lt=1, description="confidence: weight of a verdict")
+    low: float = Field(0.1, ge=0, le=1, description="confidence: falls no further from here on")
+    high: float = Field(0.9, ge=0, le=1, description="confidence: rises no further from here on")
+    trust: float = Field(0.5, ge=0, lt=1, description="confidence: more than this is needed to take part")
+    freeze: Literal["directional", "absolute"] = Field(
+        "directional", description="confidence: what is beyond low or high may come back, or never moves again"
+    )
+
+    @property
+    def inverts(self) -> bool:
+        """Whether the server reconstructs rows of the sites' data."""
+        return self.kind.startswith("inversion")
+
+    @model_validator(mode="after")
+    def _asks_before_it_reconstructs(self) -> DefenceSettings:
+        if self.inverts and not self.reconstruct:
+            raise ValueError(
+                f"'{self.kind}' lets the server reconstruct rows of the sites' data, an inversion attack on them; if "
+                "all sites agree, set reconstruct = true, else use 'group-update' or 'probe'"
+            )
+        return self

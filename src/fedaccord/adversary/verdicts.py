@@ -1,0 +1,81 @@
+"""From scores to verdicts: who is hostile in a round, and how far a site is trusted over the rounds."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+FEWEST = 4  # sites below which no cluster can be told from another
+FEWEST_SCORES = 3
+SAME = 1e-9
+
+
+def two_means(scores: Tensor) -> Tensor:
+    """Mark the hostile sites as published: 2-means in one dimension, the smaller cluster; on a tie that far from 0.
+
+    The best split is found exactly: in one dimension clusters are ranges. Sites without a score (NaN) are benign, and
+    so are all where there are too few sites or scores, or only one value.
+    """
+    hostile = torch.zeros(len(scores), dtype=torch.bool)
+    known = torch.isfinite(scores).nonzero().flatten()
+    values, order = scores[known].double().sort(stable=True)
+    if len(scores) < FEWEST or len(values) < FEWEST_SCORES or float(values[-1] - values[0]) <= SAME:
+        return hostile
+    cuts = range(1, len(values))
+    # A cut between equal values would tell apart what is the same.
+    spreads = [
+        _spread(values[:cut]) + _spread(values[cut:]) if values[cut] - values[cut - 1] > SAME else math.inf
+        for cut in cuts
+    ]
+    cut = spreads.index(min(spreads)) + 1
+    low, high = values[:cut], values[cut:]
+    if len(low) != len(high):
+        lower = len(low) < len(high)
+    else:
+        lower = abs(float(low.mean())) > abs(float(high.mean()))
+    hostile[known[order[:cut] if lower else order[cut:]]] = True
+    return hostile
+
+
+def minority(scores: Tensor, gate: float, most: float = 1 / 3) -> Tensor:
+    """Mark the sites above a gap: at most a share `most` of all, and only if they stand clearly apart.
+
+    Among the splits into a few high scores and the rest, the one with the largest ratio of the gap between the means to
+    the deviation within both counts; nobody is hostile unless it exceeds `gate`.
+    """
+    hostile = torch.zeros(len(scores), dtype=torch.bool)
+    known = torch.isfinite(scores).nonzero().flatten()
+    values, order = scores[known].double().sort(stable=True)
+    largest = math.floor(most * len(values) + 1e-9)
+    if len(scores) < FEWEST or len(values) < FEWEST_SCORES or float(values[-1] - values[0]) <= SAME:
+        return hostile
+    best, chosen = gate, 0
+    for number in range(1, largest + 1):
+        low, high = values[:-number], values[-number:]
+        within = math.sqrt((_spread(low) + _spread(high)) / (len(values) - 2))
+        ratio = float(high.mean() - low.mean()) / max(within, SAME)
+        if ratio > best:
+            best, chosen = ratio, number
+    if chosen:
+        hostile[known[order[-chosen:]]] = True
+    return hostile
+
+
+def next_confidence(
+    confidence: float, hostile: bool, rho: float = 0.1, low: float = 0.1, high: float = 0.9, absolute: bool = False
+) -> float:
+    """Return how far a site is trusted after a verdict: towards 0 or 1 by a share `rho`.
+
+    It rises no further from `high` on and falls no further from `low` on; `absolute` freezes it there for good.
+    """
+    if absolute and not low < confidence < high:
+        return confidence
+    if hostile:
+        return (1 - rho) * confidence if confidence > low else confidence
+    return (1 - rho) * confidence + rho if confidence < high else confidence
+
+
+def _spread(values: Tensor) -> float:
+    return float((values - values.mean()).square().sum())

@@ -1,0 +1,104 @@
+"""Tables of people on which fairness is studied: COMPAS, students' grades, the 1994 census (methods.md 6.7)."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedaccord.data.dataset import Dataset, Rows
+from fedaccord.errors import DataError
+
+Columns = dict[str, NDArray[np.str_]]
+Feature = tuple[str, NDArray[Any]]  # the column a feature is made of, and its values
+
+ADULT = ("age", "workclass", "fnlwgt", "education", "education-num", "marital-status", "occupation", "relationship",
+         "race", "sex", "capital-gain", "capital-loss", "hours-per-week", "native-country", "income")  # fmt: skip
+GRADES = ("A", "B", "C", "D", "F")
+ETHNICITIES = ("Caucasian", "African American", "Asian", "Other")
+STUDENT = ("Age", "Gender", "ParentalEducation", "StudyTimeWeekly", "Absences", "Tutoring", "ParentalSupport",
+           "Extracurricular", "Sports", "Music", "Volunteering")  # fmt: skip
+
+
+def load_people(name: str, files: Sequence[Path]) -> Dataset:
+    """Load one of the tables by its catalogue name."""
+    return _load(name, tuple(files), tuple(file.stat().st_mtime_ns for file in files))
+
+
+@lru_cache(maxsize=4)  # a study of many short runs loads the same table again and again
+def _load(name: str, files: tuple[Path, ...], changed: tuple[int, ...]) -> Dataset:
+    try:
+        if name == "adult":
+            return _adult(name, *files)
+        table = _read(files[0])
+        return _compas(name, table) if name.startswith("compas") else _student(name, table)
+    except (KeyError, ValueError, OSError, EOFError) as error:
+        raise DataError(f"data.dataset: '{files[0].name}' is not the table that '{name}' reads: {error}") from None
+
+
+def _compas(name: str, table: Columns) -> Dataset:
+    """Keep the defendants of ProPublica's filter; the decile score is left out, since it tells the label."""
+    days = np.array([float(cell) if cell else np.nan for cell in table["days_b_screening_arrest"]])
+    kept = (np.abs(days) <= 30) & (table["is_recid"] != "-1") & (table["c_charge_degree"] != "O")
+    kept &= table["score_text"] != "N/A"
+    table = {column: cells[kept] for column, cells in table.items()}
+    numbers = ("age", "juv_fel_count", "juv_misd_count", "juv_other_count", "priors_count", "two_year_recid")
+    features: list[Feature] = [(column, table[column].astype(np.float32)) for column in numbers]
+    features += [("sex", table["sex"] == "Male"), ("c_charge_degree", table["c_charge_degree"] == "F")]
+    binary = name == "compas_binary"
+    labels = ("Low", "Higher") if binary else ("Low", "Medium", "High")
+    levels = {"Low": 0, "Medium": 1, "High": 1 if binary else 2}
+    y = np.array([levels[cell] for cell in table["score_text"].tolist()], dtype=np.int64)
+    rows = _rows(features, y, {"race": table["race"], "sex": table["sex"]})
+    return Dataset(name, rows, None, labels, False, sources=_sources(features))
+
+
+def _student(name: str, table: Columns) -> Dataset:
+    wanted = (*STUDENT, "GPA") if name == "student_gpa" else STUDENT
+    features: list[Feature] = [(column, table[column].astype(np.float32)) for column in wanted]
+    y = table["GradeClass"].astype(np.float32).astype(np.int64)
+    ethnicity = np.array([ETHNICITIES[int(cell)] for cell in table["Ethnicity"].tolist()])
+    gender = np.where(table["Gender"] == "1", "1", "0")
+    rows = _rows(features, y, {"Ethnicity": ethnicity, "Gender": gender})
+    return Dataset(name, rows, None, GRADES, False, sources=_sources(features))
+
+
+def _adult(name: str, train: Path, test: Path) -> Dataset:
+    """Read the published parts; what a person's relationship is called tells the sex, so it is no feature."""
+    tables = [_read(path, ADULT, lambda row: len(row) == len(ADULT)) for path in (train, test)]
+    numbers = ("age", "education-num", "capital-gain", "capital-loss", "hours-per-week")
+    words = {column: sorted(set(tables[0][column].tolist()) - {"?"}) for column in ("marital-status", "occupation")}
+    parts, sources = list[Rows](), tuple[str, ...]()
+    for table in tables:
+        features: list[Feature] = [(column, table[column].astype(np.float32)) for column in numbers]
+        features += [(column, table[column] == value) for column, values in words.items() for value in values]
+        y = np.array([cell.startswith(">") for cell in table["income"].tolist()], dtype=np.int64)
+        parts.append(_rows(features, y, {"sex": table["sex"], "race": table["race"]}))
+        sources = _sources(features)
+    return Dataset(name, parts[0], parts[1], ("<=50K", ">50K"), False, sources=sources)
+
+
+def _rows(features: Sequence[Feature], y: NDArray[np.int64], columns: Columns) -> Rows:
+    x = np.stack([values.astype(np.float32) for _, values in features], axis=1)
+    return Rows(x, y, columns=dict(columns))
+
+
+def _sources(features: Sequence[Feature]) -> tuple[str, ...]:
+    return tuple(column for column, _ in features)
+
+
+def _read(path: Path, header: Sequence[str] | None = None, is_row: Callable[[list[str]], bool] = bool) -> Columns:
+    """Read a table of text cells; of columns with the same name the last is taken."""
+    opener = gzip.open if path.name.endswith(".gz") else open
+    with opener(path, "rt", encoding="utf-8-sig", newline="") as file:
+        lines = csv.reader(file, skipinitialspace=True)
+        names = list(header or next(lines))
+        rows = [row for row in lines if is_row(row)]
+    cells = np.array(rows, dtype=str)
+    return {name: np.char.strip(cells[:, place]) for place, name in enumerate(names)}

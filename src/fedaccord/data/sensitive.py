@@ -1,0 +1,96 @@
+"""A sensitive attribute: its groups, how a study makes them uncertain, and where they stand in an input."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from fedaccord.data.dataset import Dataset, Rows
+from fedaccord.data.declarations import Sensitive
+from fedaccord.data.tables import natural
+from fedaccord.errors import ConfigError, did_you_mean
+from fedaccord.labels import corruption
+from fedaccord.seeds import derive
+
+
+@dataclass(frozen=True)
+class Target:
+    """Which group's treatment is measured, attacked or defended: its column, a label's, and where groups are inputs."""
+
+    groups: tuple[str, ...]
+    group: int  # column of the group
+    label: int  # column of the label that nobody wants to be given
+    block: int | None = None  # the input that is the first group's; None: groups are no inputs
+
+    @property
+    def inputs(self) -> slice | None:
+        """The inputs that are groups."""
+        return None if self.block is None else slice(self.block, self.block + len(self.groups))
+
+    def describe(self) -> dict[str, Any]:
+        """Return the target as JSON can hold it."""
+        return {"groups": list(self.groups), "group": self.group, "label": self.label, "block": self.block}
+
+    @classmethod
+    def read(cls, told: dict[str, Any] | None) -> Target | None:
+        """Read back what `describe` made."""
+        if told is None:
+            return None
+        return cls(tuple(told["groups"]), told["group"], told["label"], told["block"])
+
+
+def find_target(groups: Sequence[str], labels: Sequence[str], group: str, label: str, block: int | None) -> Target:
+    """Return the target by names; a name that is not there is an error that says the closest."""
+    if not groups:
+        raise ConfigError("[fairness] needs a sensitive attribute: data.sensitive, or `sensitive` in [[sites]]")
+    for key, name, names in (("group", group, groups), ("label", label, labels)):
+        if name not in names:
+            raise ConfigError(f"fairness.{key}: there is no {key} '{name}'; {did_you_mean(name, names)}")
+    return Target(tuple(groups), list(groups).index(group), list(labels).index(label), block)
+
+
+def with_groups(dataset: Dataset, asked: Sensitive, seed: int, as_input: bool) -> Dataset:
+    """Return the data set with the groups of a column, as a study's sites would know them.
+
+    As inputs, a row's candidates stand at the end of its features; features made of the column itself are left out.
+    """
+    columns = dataset.train.columns
+    if asked.column not in columns:
+        hint = did_you_mean(asked.column, columns) if columns else "it has none"
+        raise ConfigError(f"data.sensitive.column: '{dataset.name}' has no column '{asked.column}'; {hint}")
+    if as_input and len(dataset.shape) != 1:
+        raise ConfigError("fairness.input: groups can join features by row only, not images; set input = false")
+    names = sorted({str(value) for value in columns[asked.column]}, key=natural)
+    kept = [n for n, source in enumerate(dataset.sources) if source != asked.column] if dataset.sources else None
+
+    def part(rows: Rows, which: str) -> Rows:
+        place = {name: number for number, name in enumerate(names)}
+        values = rows.columns.get(asked.column)
+        if values is None:
+            raise ConfigError(f"data.sensitive.column: the test part of '{dataset.name}' has no '{asked.column}'")
+        truth = np.array([place.get(str(value), -1) for value in values], dtype=np.int64)
+        rng = np.random.default_rng(derive(seed, "groups", which))
+        sets = _candidates(truth, len(names), asked, rng)
+        x = rows.x if kept is None else rows.x[:, kept]
+        x = np.concatenate([x, sets.astype(np.float32)], axis=1) if as_input else x
+        return replace(rows, x=x, groups=sets, group=truth)
+
+    train = part(dataset.train, "train")
+    test = None if dataset.test is None else part(dataset.test, "test")
+    block = train.x.shape[1] - len(names) if as_input else None
+    return replace(dataset, train=train, test=test, groups=tuple(names), block=block, sources=())
+
+
+def _candidates(truth: Any, groups: int, asked: Sensitive, rng: np.random.Generator) -> Any:
+    """Draw candidate groups; a group that the training part has never seen may be any."""
+    known = np.maximum(truth, 0)
+    if asked.flips == "cyclic":
+        flips = corruption.cyclic_flips(groups, asked.following, asked.other)
+        sets = corruption.class_dependent_candidates(known, flips, rng, drop_full=False)
+    else:
+        sets = corruption.uniform_candidates(known, groups, asked.q, rng, drop_full=False)
+    sets[truth < 0] = True
+    return sets

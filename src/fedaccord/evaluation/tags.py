@@ -1,0 +1,84 @@
+"""How good predicted tags are (methods.md 3.7): every figure looks at annotated decisions only.
+
+Scores are probabilities (n, C), targets 1, 0 and -1 = not annotated. Classes without a positive sample are left out of
+`map`, `cp` and `cr`.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from fedaccord.labels.correlation import discrepancy, phi_of_scores, phi_of_sums, tag_sums
+from fedaccord.labels.views import NOT_ANNOTATED
+
+THRESHOLD = 0.5
+
+
+def tag_metrics(scores: Tensor, target: Tensor) -> dict[str, float]:
+    """Judge tags: average precision, precision, recall and F1 by class and over all decisions, at threshold 0.5."""
+    seen, present, said = target != NOT_ANNOTATED, target == 1, scores >= THRESHOLD
+    if not bool(seen.any()):
+        return {}
+    accuracy = float((said == present)[seen].float().mean())
+    right = (said & present).sum(0).double()  # what is present is annotated
+    claimed, positive = (said & seen).sum(0).double(), present.sum(0).double()
+    judged = positive > 0
+    overall = _precision_recall("o", right.sum(), claimed.sum(), positive.sum())
+    figures = {"accuracy": accuracy, "hamming": 1 - accuracy, **overall, "tags_judged": float(judged.sum())}
+    if not bool(judged.any()):
+        return figures
+    cp = _share(right, claimed)[judged].mean()
+    cr = _share(right, positive)[judged].mean()
+    return figures | {
+        "map": float(average_precision(scores, target)[judged].mean()),
+        "o_map": float(average_precision(scores.reshape(-1, 1), target.reshape(-1, 1))[0]),
+        "cp": float(cp),
+        "cr": float(cr),
+        "cf1": float(_f1(cp, cr)),
+    }
+
+
+def global_tag_metrics(scores: Tensor, target: Tensor) -> dict[str, float]:
+    """Judge a common model on the server's own data: its tags, and how well it knows their correlations."""
+    return tag_metrics(scores, target) | correlation_error(scores, target)
+
+
+def average_precision(scores: Tensor, target: Tensor) -> Tensor:
+    """Return the average precision of each column, float64 (C,); NaN where no sample has the tag.
+
+    `sum_n (recall_n - recall_{n-1}) precision_n` over falling thresholds; samples of one score share a threshold.
+    """
+    seen = target != NOT_ANNOTATED
+    ranked = scores.double().masked_fill(~seen, -1.0).sort(0, descending=True)  # what is not judged ranks last
+    positive = (target == 1).gather(0, ranked.indices).double()
+    judged = seen.gather(0, ranked.indices)
+    is_last = torch.ones_like(judged)
+    is_last[:-1] = ranked.values[1:] != ranked.values[:-1]
+    place = torch.arange(1, len(scores) + 1, device=scores.device)[:, None].expand_as(judged)
+    # The place of the last sample of the same score: the smallest such place from here on.
+    last = torch.where(is_last, place, len(scores)).flip(0).cummin(0).values.flip(0)
+    precision = positive.cumsum(0).gather(0, last - 1) / last
+    return (precision * positive).sum(0) / positive.sum(0)
+
+
+def correlation_error(scores: Tensor, target: Tensor) -> dict[str, float]:
+    """Return how far the correlations of scores are from those of the labels, root mean squared over known pairs."""
+    found, _ = phi_of_scores(scores, target != NOT_ANNOTATED)
+    true, pairs = phi_of_sums(tag_sums(target))
+    return {"correlation_error": discrepancy(found, true, pairs)} if bool(pairs.any()) else {}
+
+
+def _precision_recall(prefix: str, right: Tensor, claimed: Tensor, positive: Tensor) -> dict[str, float]:
+    precision, recall = _share(right, claimed), _share(right, positive)
+    named = {"p": precision, "r": recall, "f1": _f1(precision, recall)}
+    return {prefix + name: float(value) for name, value in named.items()}
+
+
+def _share(part: Tensor, whole: Tensor) -> Tensor:
+    return torch.where(whole > 0, part / whole.clamp(min=1), 0.0)
+
+
+def _f1(precision: Tensor, recall: Tensor) -> Tensor:
+    both = precision + recall
+    return torch.where(both > 0, 2 * precision * recall / both.clamp(min=1e-300), 0.0)

@@ -1,0 +1,47 @@
+"""The `attack` slot: what a study lets hostile sites do, with their data at the site and with what reaches the server.
+
+Attacks on replies are carried out where replies meet, since some need to know what honest sites send.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import torch
+
+from fedaccord.adversary.data_attacks import FAIRNESS, poisoned
+from fedaccord.adversary.reply_attacks import forged
+from fedaccord.aggregation.replies import Replies
+from fedaccord.data.sensitive import Target
+from fedaccord.data.site_data import SiteData
+from fedaccord.errors import ConfigError
+
+if TYPE_CHECKING:
+    from fedaccord.federation.server import Server
+
+
+@dataclass(frozen=True)
+class Attack:
+    """An attack by name."""
+
+    kind: str
+    ratio: float = 0.5
+    strength: float | None = None
+
+    def poison(self, site: SiteData, target: Target | None) -> SiteData:
+        """Return a hostile site's data as it trains on them."""
+        return poisoned(site, self.kind, target, self.ratio)
+
+    def forge(self, replies: Replies, hostile: tuple[str, ...]) -> Replies:
+        """Return the replies as hostile sites send them."""
+        mask = torch.tensor([site in hostile for site in replies.sites])
+        trained = replies.layout.trainable_mask()
+        return replace(
+            replies, matrix=forged(self.kind, replies.matrix, replies.previous, mask, trained, self.strength)
+        )
+
+    def refuse(self, server: Server) -> None:
+        """Refuse, before the first round, an attack that has no group to push."""
+        if self.kind in FAIRNESS and server.target is None:
+            raise ConfigError(f"method.attack: '{self.kind}' pushes a group towards a label; name both in [fairness]")

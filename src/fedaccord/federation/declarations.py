@@ -1,0 +1,43 @@
+"""How the experiment file asks for a simulated network; importable without torch."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field, field_validator
+
+from fedaccord.data.declarations import Section
+
+Rate = Annotated[float, Field(gt=0)]
+Seconds = Annotated[float, Field(ge=0)]
+
+
+class SiteLink(Section):
+    """What one site has instead."""
+
+    speed: Rate | None = Field(None, description="samples whose gradients it takes in a second")
+    up: Rate | None = Field(None, description="its up-link in megabits in a second")
+    down: Rate | None = Field(None, description="its down-link in megabits in a second")
+    latency: Seconds | None = Field(None, description="seconds that a message takes at least")
+
+
+class NetworkSection(Section):
+    """`[network]`: a simulated edge network; what its computers and links would take is charged, nothing waits.
+
+    A list of two numbers is a range, from which every site's own value is drawn by the seed.
+    """
+
+    speed: Rate | list[Rate] = Field(1000.0, description="samples whose gradients a site takes in a second")
+    up: Rate | list[Rate] = Field(5.0, description="up-link of a site in megabits in a second")
+    down: Rate | list[Rate] = Field(20.0, description="down-link of a site in megabits in a second")
+    latency: Seconds | list[Seconds] = Field(0.05, description="seconds that a message takes at least, each way")
+    sites: dict[str, SiteLink] = Field(default_factory=dict, description="other values, by site name")
+    metric: str = Field("global.accuracy", description="the figure whose target is timed")
+    target: float | None = Field(None, description="value of the figure whose first time is told")
+
+    @field_validator("speed", "up", "down", "latency")
+    @classmethod
+    def _a_range_has_two_ends(cls, value: float | list[float]) -> float | list[float]:
+        if isinstance(value, list) and (len(value) != 2 or value[0] > value[1]):
+            raise ValueError(f"one number for all sites, or a range such as [1, 10], not {value}")
+        return value

@@ -1,0 +1,160 @@
+"""The `defence` slot: the server judges each site's reply by how it treats a group, and leaves hostile ones out.
+
+A defence is a score for each site, a rule that turns the round's scores into verdicts, and, if asked for, a confidence
+in each site over the rounds (methods.md 6.4). What is kept of a site between rounds, running score and confidence, is
+in the run's state. Rows that the inversion defences reconstruct live in this process's memory for one round only.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from fedaccord.adversary import scores
+from fedaccord.adversary.inversion import Dummies, Inversion
+from fedaccord.adversary.many_models import Models, linear_chain
+from fedaccord.adversary.settings import DefenceSettings
+from fedaccord.adversary.verdicts import minority, next_confidence, two_means
+from fedaccord.aggregation.replies import Replies
+from fedaccord.data.sensitive import Target
+from fedaccord.errors import ConfigError
+from fedaccord.seeds import derive
+
+if TYPE_CHECKING:
+    from fedaccord.federation.server import Server
+
+START = 0.5  # the confidence in a site of which nothing is known
+RUNNING = "running score"  # in the method's state, with a site's name behind it
+CONFIDENCE = "confidence"  # in the method's state and among a round's figures, with a site's name behind it
+SCORE, EXCLUDED = "score", "excluded"  # among a round's figures, with a site's name behind it; alone: the share
+FALSE_EXCLUSIONS, FOUND = "false_exclusions", "hostile_excluded"  # of a study: shares of honest and hostile sites
+
+
+@dataclass(frozen=True)
+class Defence:
+    """A defence as the settings describe it."""
+
+    settings: DefenceSettings
+
+    @property
+    def rule(self) -> str:
+        """The rule that makes verdicts of scores."""
+        return self.settings.rule or ("two-means" if self.settings.kind == "inversion" else "minority")
+
+    @property
+    def uses_confidence(self) -> bool:
+        """Whether a site is judged by the trust in it over the rounds."""
+        asked = self.settings.confidence
+        return self.settings.kind == "inversion" if asked is None else asked
+
+    def refuse(self, server: Server) -> None:
+        """Refuse, before the first round, a defence that has nothing to look at."""
+        kind = self.settings.kind
+        if server.target is None:
+            raise ConfigError(f"method.defence: '{kind}' looks at how a group is treated; name it in [fairness]")
+        if server.target.inputs is None:
+            raise ConfigError(f"method.defence: '{kind}' needs groups among the model's inputs; set fairness.input")
+        if kind == "group-update" and linear_chain(server.network) is None:
+            raise ConfigError(
+                "method.defence: 'group-update' looks at the weights of the inputs, so the network must be linear "
+                "layers with ReLU between; use 'probe'"
+            )
+        if self.settings.device != "cpu" and not torch.cuda.is_available():
+            raise ConfigError('method.defence.device is a GPU, but torch finds none here; use "cpu"')
+
+    def __call__(self, server: Server, replies: Replies) -> Replies:
+        """Return the replies of the sites that are trusted; what was found of each joins the round's figures."""
+        assert server.target is not None
+        found = self.score(server, replies, server.target)
+        hostile = self._verdicts(server, replies.sites, found)
+        excluded = self._excluded(server, replies.sites, hostile)
+        self._tell(server, replies.sites, found, excluded)
+        return replies.keep(~excluded)
+
+    def score(self, server: Server, replies: Replies, target: Target) -> Tensor:
+        """Return each site's score, float64 (sites,); NaN for a site whose model has not moved."""
+        device, kind = torch.device(self.settings.device), self.settings.kind
+        network = server.network.to(device).eval()
+        models, previous = replies.matrix.to(device), replies.previous.to(device)
+        updates = models - previous
+        if kind == "group-update":
+            found = scores.group_update(Models(network, updates), Models(network, previous), target)
+        elif kind == "probe":
+            generator = self._generator(server, "probe")
+            rows = torch.randn(self.settings.probes, _width(target), generator=generator).to(device)
+            found = scores.counterfactual_gap(Models(network, models), rows, target)
+        else:
+            dummies = self.reconstruct(server, models, previous, target)
+            if kind == "inversion":
+                found = scores.dummy_fairness(Models(network, models), dummies, target)
+            else:
+                found = scores.label_gap(dummies, target)
+        server.network.cpu()
+        still = updates[:, replies.layout.trainable_mask().to(device)].abs().amax(1) == 0
+        return found.masked_fill(still, math.nan).cpu()
+
+    def reconstruct(self, server: Server, models: Tensor, previous: Tensor, target: Target) -> Dummies:
+        """Return what can be reconstructed of every site's data in this round."""
+        s, sites = self.settings, len(models)
+        sign = s.sign or ("printed" if s.kind == "inversion" else "corrected")
+        directions = models - previous if sign == "printed" else previous - models
+        directions = directions * server.layout.trainable_mask().to(models.device)
+        many = 1 if s.start == "common" else sites
+        generator = self._generator(server, "dummies")
+        shape = (many, s.dummies)
+        x = torch.randn(*shape, _width(target), generator=generator)
+        logits = torch.randn(*shape, len(server.space), generator=generator)
+        start = Dummies(*(part.expand(sites, -1, -1).to(models.device) for part in (x, logits)))
+        invert = Inversion(s.steps, s.step_size, s.variation)
+        return invert(server.network, previous if s.at == "global" else models, directions, start, target.inputs)
+
+    def _generator(self, server: Server, purpose: str) -> torch.Generator:
+        return torch.Generator().manual_seed(derive(server.seed, purpose, server.state.round + 1))
+
+    def _verdicts(self, server: Server, sites: tuple[str, ...], found: Tensor) -> Tensor:
+        if self.rule == "two-means":
+            return two_means(found)
+        numbers, share = server.state.method.numbers, self.settings.memory
+        running = []
+        for site, score in zip(sites, found.tolist(), strict=True):
+            past = numbers.get(f"{RUNNING}/{site}")
+            if math.isfinite(score):
+                numbers[f"{RUNNING}/{site}"] = past = score if past is None else share * past + (1 - share) * score
+            running.append(math.nan if past is None else float(past))
+        return minority(torch.tensor(running, dtype=torch.float64), self.settings.gate, self.settings.most)
+
+    def _excluded(self, server: Server, sites: tuple[str, ...], hostile: Tensor) -> Tensor:
+        if not self.uses_confidence:
+            return hostile
+        s, numbers = self.settings, server.state.method.numbers
+        trusted = []
+        for site, guilty in zip(sites, hostile.tolist(), strict=True):
+            past = float(numbers.get(f"{CONFIDENCE}/{site}", START))
+            now = next_confidence(past, guilty, s.rho, s.low, s.high, s.freeze == "absolute")
+            numbers[f"{CONFIDENCE}/{site}"] = now
+            trusted.append(now > s.trust)
+        return ~torch.tensor(trusted, dtype=torch.bool)
+
+    def _tell(self, server: Server, sites: tuple[str, ...], found: Tensor, excluded: Tensor) -> None:
+        figures, numbers = server.figures, server.state.method.numbers
+        for site, score, out in zip(sites, found.tolist(), excluded.tolist(), strict=True):
+            figures |= {f"{SCORE}/{site}": score, f"{EXCLUDED}/{site}": float(out)}
+            if self.uses_confidence:
+                figures[f"{CONFIDENCE}/{site}"] = float(numbers[f"{CONFIDENCE}/{site}"])
+        figures[EXCLUDED] = float(excluded.double().mean())
+        # Who is hostile is known where a study chose them; elsewhere nobody can count what was wrong.
+        if server.recipe.attack is not None:
+            truth = torch.tensor([site in server.hostile for site in sites])
+            for name, rows in ((FALSE_EXCLUSIONS, ~truth), (FOUND, truth)):
+                if bool(rows.any()):
+                    figures[name] = float(excluded[rows].double().mean())
+
+
+def _width(target: Target) -> int:
+    """Return the number of a row's inputs, the last of which are its groups."""
+    assert target.inputs is not None
+    return int(target.inputs.stop)

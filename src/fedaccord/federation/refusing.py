@@ -1,0 +1,25 @@
+"""What a recipe cannot work with, told before the first round: parts of the `ready` slot."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from fedaccord.errors import ConfigError
+
+if TYPE_CHECKING:
+    from fedaccord.federation.server import Server
+
+
+@dataclass(frozen=True)
+class RefuseViews:
+    """Refuses sites of some views among those that train, and says what the method needs instead."""
+
+    kinds: frozenset[str]
+    needed: str
+
+    def __call__(self, server: Server) -> None:
+        """Look at everyone who may train in the first round."""
+        for site in server.trainers():
+            if server.cards[site].view in self.kinds:
+                raise ConfigError(f"the method needs {self.needed}, but site '{site}' has {server.cards[site].view}")

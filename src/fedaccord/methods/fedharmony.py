@@ -1,0 +1,57 @@
+"""FedHarmony: federated multi-label learning with harmonised label correlations (methods.md section 3).
+
+`fedharmony` is the published method: sites tell how their tags' scores go together, each is drawn to what the others
+agree on, inside blocks of tags, and counts by its size at first and by that agreement later.
+
+`fedharmony+` is ours: the teacher is made of counts of tags, asked for once; sites count the same, head rows by how
+often their tag is annotated; and a site adds its own tag frequencies when it predicts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from fedaccord.federation.harmony import CORRELATE, COUNT, TEACH, Harmoniser, refuse_other_views
+from fedaccord.federation.recipe import Recipe
+from fedaccord.labels.correlation import Consensus
+from fedaccord.methods.classic import combining, share_model
+from fedaccord.methods.tag_settings import FedHarmonySettings
+from fedaccord.training.harmony import Correlating, CountingTags, Harmony, remember_teacher
+
+
+def fedharmony(settings: FedHarmonySettings) -> Recipe:
+    """Return the recipe of `fedharmony` and `fedharmony+`."""
+    s = settings
+    server = harmoniser(settings)
+    recipe = Recipe(
+        s,
+        None,
+        Harmony(
+            strength=s.strength, beta=s.beta, per_block=s.block_loss == "sum", sends=server.sends,
+            noise=s.correlation_noise, prior=s.site_prior,
+        ),
+        sharing=replace(share_model(s), own_rows=True),
+        ready=(refuse_other_views,),
+        prepare=(server.prepare,),
+        brief=server.brief,
+        extras=server.extras,
+        weigh=server.weigh,
+        refine=(server.refine,),
+        account=server.account,
+        tasks={
+            CORRELATE: Correlating(s.correlation_noise),
+            COUNT: CountingTags(s.correlation_noise),
+            TEACH: remember_teacher,
+        },
+    )  # fmt: skip
+    return combining(recipe, s, rows_of_owners=True)
+
+
+def harmoniser(s: FedHarmonySettings) -> Harmoniser:
+    """Return the server's parts as the settings ask for."""
+    return Harmoniser(
+        rounds=s.rounds, teacher=s.teacher if s.strength else "none", exchanges=s.exchanges,
+        consensus=Consensus(s.consensus), shrinkage=s.shrinkage, blocks=s.blocks, block_count=s.block_count,
+        permuted=s.permuted, weights=s.weights, gamma=s.gamma, volume_rounds=s.volume_rounds,
+        by_annotations=s.head_rows == "annotated", prior=s.site_prior,
+    )  # fmt: skip

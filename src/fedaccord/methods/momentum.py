@@ -1,0 +1,152 @@
+"""Momentum between rounds: pFedMo (methods.md section 4) and the methods it is compared with.
+
+    method       sites step by            server steps by          what travels beside the model
+    fedmom       SGD                      Nesterov                 nothing
+    slowmo       SGD                      heavy ball               nothing
+    mime         Mime's steps             mean                     statistics and gradients
+    domo         SGD, after a pre-step    heavy ball               the server's momentum, to the sites
+    fedadc       SGD with a drift         heavy ball               the server's momentum, to the sites
+    fednag       Nesterov                 mean                     the sites' momentum, both ways
+    fastslowmo   Nesterov                 Nesterov                 the sites' momentum, both ways
+    pfedmo       Nesterov                 personalised returns     the sites' momentum, both ways
+
+With `softmax = "view"` head rows are combined over the sites that inform their labels, as in `accord`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from fedaccord.aggregation.mean import mean
+from fedaccord.aggregation.replies import Aggregator
+from fedaccord.federation.beside import Beside
+from fedaccord.federation.momentum import (
+    GRADIENT,
+    MOMENTUM,
+    STATISTICS,
+    GradientStatistics,
+    ServerHeavyBall,
+    ServerNesterov,
+    SharedMomentum,
+    TravellingMomentum,
+)
+from fedaccord.federation.recipe import Recipe
+from fedaccord.federation.representation import PersonalisedReturns, Representation, RepresentationAlone
+from fedaccord.methods.classic import held_near, plain, share_model
+from fedaccord.methods.momentum_settings import (
+    DomoSettings,
+    FastSlowMoSettings,
+    FedAdcSettings,
+    FedMomSettings,
+    MimeSettings,
+    MomentumSettings,
+    NesterovSettings,
+    PfedmoSettings,
+    RepresentationSettings,
+    SlowMoSettings,
+)
+from fedaccord.training.momentum import Drift
+from fedaccord.training.settings import TrainingSettings
+from fedaccord.training.solvers import SGD
+
+
+def fedmom(settings: FedMomSettings) -> Recipe:
+    """FedAvg whose server takes Nesterov steps along the sites' mean (Huo et al. 2020)."""
+    recipe = _plain(settings)
+    return replace(recipe, refine=(*recipe.refine, ServerNesterov(settings.server_lr, settings.beta)))
+
+
+def slowmo(settings: SlowMoSettings) -> Recipe:
+    """FedAvg whose server takes heavy-ball steps along the sites' mean (Wang et al. 2020)."""
+    recipe = _plain(settings)
+    return replace(recipe, refine=(*recipe.refine, ServerHeavyBall(settings, settings.alpha, settings.beta)))
+
+
+def domo(settings: DomoSettings) -> Recipe:
+    """SlowMo whose sites begin where the server's momentum leads, and send what they add (Xu and Huang 2022)."""
+    share = settings.beta if settings.fusion is None else settings.fusion
+    return _told(slowmo(settings), settings, Drift("each" if settings.spread else "first", share, sent=False))
+
+
+def fedadc(settings: FedAdcSettings) -> Recipe:
+    """Sites take the server's momentum into their own steps, which carry it on (Ozfatura et al. 2021)."""
+    share = settings.beta if settings.beta_local is None else settings.beta_local
+    recipe = _plain(settings)
+    carried = ServerHeavyBall(settings, settings.alpha, settings.beta - share)
+    drift = Drift("ahead" if settings.form == "nesterov" else "each", share, sent=True)
+    return _told(replace(recipe, refine=(*recipe.refine, carried)), settings, drift)
+
+
+def mime(settings: MimeSettings) -> Recipe:
+    """Corrected local steps with the server's statistics in place of momentum (Karimireddy et al. 2021)."""
+    recipe = _plain(settings)
+    statistics = GradientStatistics(
+        Beside(recipe.sharing, GRADIENT), Beside(recipe.sharing, STATISTICS), recipe.objective, _sgd(settings),
+        settings.beta, corrected=not settings.lite, samples=settings.gradient_samples,
+    )  # fmt: skip
+    return replace(
+        recipe, solver=statistics, prepare=(statistics.prepare,), brief=statistics.brief,
+        refine=(*recipe.refine, statistics.refine), tasks={GRADIENT: statistics.answer},
+    )  # fmt: skip
+
+
+def fednag(settings: NesterovSettings) -> Recipe:
+    """Sites step by Nesterov's rule; models and momenta are both averaged (Yang et al. 2022)."""
+    recipe = _plain(settings)
+    momentum = _travelling(settings, recipe.aggregator)
+    return replace(
+        recipe, solver=momentum, prepare=(momentum.prepare,), brief=momentum.brief, extras=momentum.extras,
+        refine=(*recipe.refine, momentum.refine),
+    )  # fmt: skip
+
+
+def fastslowmo(settings: FastSlowMoSettings) -> Recipe:
+    """FedNAG whose server takes a Nesterov step as well (Yang et al.)."""
+    recipe = fednag(settings)
+    return replace(recipe, refine=(*recipe.refine, ServerNesterov(1.0, settings.beta)))
+
+
+def pfedmo(settings: PfedmoSettings) -> Recipe:
+    """FedNAG whose sites get models of their own back, by how they agree with the server's (pFedMo)."""
+    recipe = _plain(settings)
+    representation = _representation(settings, recipe.aggregator)
+    returns = PersonalisedReturns(
+        representation.momentum, representation, settings.rule, settings.pi, settings.score_batch
+    )
+    return replace(
+        recipe, solver=representation.momentum, needs_labelled=True, prepare=(returns.prepare,), brief=returns.brief,
+        ready=(*recipe.ready, representation.refuse_too_few), extras=representation.momentum.extras,
+        refine=(*recipe.refine, returns.refine),
+    )  # fmt: skip
+
+
+def representation(settings: RepresentationSettings) -> Recipe:
+    """The server's part of pFedMo alone: what its public samples give without any site."""
+    alone = _representation(settings, mean)
+    return Recipe(
+        settings, mean, trains="server", needs_labelled=True, ready=(alone.refuse_too_few,),
+        prepare=(RepresentationAlone(alone),),
+    )  # fmt: skip
+
+
+def _plain(settings: MomentumSettings) -> Recipe:
+    return plain(settings, rows_of_owners=settings.softmax == "view")
+
+
+def _told(recipe: Recipe, settings: MomentumSettings, drift: Drift) -> Recipe:
+    shared = SharedMomentum(Beside(recipe.sharing, MOMENTUM), settings, _sgd(settings), drift)
+    return replace(recipe, solver=shared, brief=shared.brief)
+
+
+def _travelling(settings: NesterovSettings, aggregator: Aggregator | None) -> TravellingMomentum:
+    assert aggregator is not None
+    return TravellingMomentum(Beside(share_model(settings), MOMENTUM), aggregator, _sgd(settings), settings.gamma)
+
+
+def _representation(settings: RepresentationSettings, aggregator: Aggregator | None) -> Representation:
+    momentum = _travelling(settings, aggregator)
+    return Representation(settings, held_near(0.0, settings.loss), momentum, settings.held_out)
+
+
+def _sgd(settings: TrainingSettings) -> SGD:
+    return SGD(settings.momentum, settings.weight_decay, settings.clip)

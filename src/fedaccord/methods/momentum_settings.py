@@ -1,0 +1,114 @@
+"""The settings of methods with momentum between rounds, with the papers' defaults; importable without torch."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from fedaccord.methods.settings import ClassicSettings
+from fedaccord.training.settings import Count
+
+_PLAIN = "momentum of the sites' own SGD, fresh in every round; what the method adds is set elsewhere"
+_BETA = "momentum of the server, kept over the rounds"
+
+
+class MomentumSettings(ClassicSettings):
+    """Settings of all methods with momentum: as published, batches of 64, rate 0.01, a round of 20 steps."""
+
+    steps: Count | None = Field(20, description="mini-batch steps of a site in each round (tau), instead of epochs")
+    batch: Count = Field(64, description="samples in a mini-batch")
+    lr: float = Field(0.01, gt=0, le=1000, description="learning rate of the sites")
+    momentum: float = Field(0.0, ge=0, lt=1, description=_PLAIN)
+
+
+class ServerMomentumSettings(MomentumSettings):
+    """Settings of methods whose server has momentum."""
+
+    beta: float = Field(0.5, ge=0, lt=1, description=_BETA)
+
+
+class FedMomSettings(ServerMomentumSettings):
+    """Settings of `fedmom`."""
+
+    beta: float = Field(0.9, ge=0, lt=1, description=_BETA)
+    server_lr: float = Field(1.0, gt=0, le=1000, description="how far the server goes along the sites' mean step")
+
+
+class SlowMoSettings(ServerMomentumSettings):
+    """Settings of `slowmo`."""
+
+    alpha: float = Field(1.0, gt=0, le=1000, description="how far the server goes along its momentum")
+
+
+class MimeSettings(MomentumSettings):
+    """Settings of `mime`."""
+
+    beta: float = Field(0.9, ge=0, lt=1, description="share of the server's statistics in every local step")
+    lite: bool = Field(False, description="MimeLite: local gradients are not corrected by those of all sites")
+    gradient_samples: Count | None = Field(
+        None, description="samples that a site's full gradient is taken on, drawn anew in each round; left out: all"
+    )
+
+    @model_validator(mode="after")
+    def _one_momentum(self) -> MimeSettings:
+        if self.momentum:
+            raise ValueError("a step of mime has the server's statistics as momentum, so 'momentum' cannot be set")
+        return self
+
+
+class DomoSettings(SlowMoSettings):
+    """Settings of `domo`; `beta` is the server's momentum and `momentum` that of the sites."""
+
+    momentum: float = Field(0.5, ge=0, lt=1, description="momentum of the sites' own SGD, fresh in every round")
+    fusion: float | None = Field(
+        None, ge=0, lt=1, description="share of the server's momentum that sites go along with; left out: beta"
+    )
+    spread: bool = Field(False, description="DOMO-S: the server's momentum spread over a site's steps, not before them")
+
+
+class FedAdcSettings(SlowMoSettings):
+    """Settings of `fedadc`."""
+
+    beta_local: float | None = Field(
+        None, ge=0, lt=1, description="share of the server's momentum in a site's steps; left out: beta"
+    )
+    form: Literal["heavy-ball", "nesterov"] = Field(
+        "heavy-ball", description="whether a gradient is taken before or after the momentum's part of a step"
+    )
+
+
+class NesterovSettings(MomentumSettings):
+    """Settings of methods whose sites have Nesterov momentum that travels; those of `fednag`."""
+
+    gamma: float = Field(0.5, ge=0, lt=1, description="Nesterov momentum of the sites, kept over the rounds")
+
+    @model_validator(mode="after")
+    def _one_momentum(self) -> NesterovSettings:
+        if self.momentum:
+            raise ValueError("the sites' momentum is 'gamma' here, so 'momentum' cannot be set")
+        return self
+
+
+class FastSlowMoSettings(NesterovSettings):
+    """Settings of `fastslowmo`."""
+
+    beta: float = Field(0.5, ge=0, lt=1, description=_BETA)
+
+
+class RepresentationSettings(NesterovSettings):
+    """Settings of `representation`: the server's own steps are as long and as many as a site's in the other methods."""
+
+    held_out: float = Field(
+        0.2, gt=0, lt=1, description="share of the server's labelled samples held out: scores are taken on these"
+    )
+
+
+class PfedmoSettings(RepresentationSettings):
+    """Settings of `pfedmo`; how the default of `rule` was chosen is said in docs/momentum.md."""
+
+    rule: Literal["pull", "printed", "reversed"] = Field(
+        "pull", description="how a site's model follows from mean and representation"
+    )
+    pi: float = Field(1.0, ge=0, le=1, description="temperature: how strongly scores personalise; 0 is fednag")
+    score_batch: Count = Field(256, description="held-out samples that scores are taken on, drawn anew in each round")

@@ -1,0 +1,178 @@
+"""Start the sites and the server of an experiment: which model, on which engine, who trains together, who attacks."""
+
+from __future__ import annotations
+
+import os
+import sys
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from importlib import import_module
+from typing import Any
+
+import torch
+
+from fedaccord.adversary.choice import hostile_sites
+from fedaccord.config import Experiment
+from fedaccord.data.sensitive import Target, find_target
+from fedaccord.data.site_data import SiteData
+from fedaccord.data.sites import FederationData, pool_sites
+from fedaccord.engines.embedded import EmbeddedEngine
+from fedaccord.engines.engine import Engine, HostSpec
+from fedaccord.engines.network import SimulatedNetwork
+from fedaccord.errors import ConfigError, did_you_mean
+from fedaccord.federation.cohorts import FEWEST_SITES, MANY_SITES, Cohorts, cohort_size
+from fedaccord.federation.host import with_tensors
+from fedaccord.federation.membership import Stay
+from fedaccord.federation.network import draw_links
+from fedaccord.federation.server import Server
+from fedaccord.federation.state import RunState
+from fedaccord.messages.message import Message
+from fedaccord.messages.names import POOL
+from fedaccord.methods.hosting import build_network, host_spec, site_spec
+from fedaccord.methods.registry import make_recipe
+from fedaccord.methods.settings import PooledSettings
+from fedaccord.models.layout import Layout
+from fedaccord.models.network import Network
+
+
+@contextmanager
+def open_server(
+    experiment: Experiment, data: FederationData, run: str = "", engine: Engine | None = None,
+    state: Message | None = None,
+) -> Iterator[Server]:  # fmt: skip
+    """Start the sites and the server of an experiment, or the server for an engine that is there; both end with it.
+
+    `state` is that of a checkpoint from which a run goes on.
+    """
+    with one_thread(), closing(engine or _engine(experiment, data)) as engine:
+        server = _server(experiment, data, engine, run or uuid.uuid4().hex)
+        if state is not None:
+            server.state = RunState.from_message(state)
+        server.join()
+        server.ready()
+        yield server
+
+
+def _server(experiment: Experiment, data: FederationData, engine: Engine, run: str) -> Server:
+    network = _network(experiment, data)
+    counters = {n: b.clone() for n, b in network.named_buffers() if not b.is_floating_point()}
+    return Server(
+        run=run,
+        seed=experiment.seed,
+        space=data.space,
+        recipe=make_recipe(experiment.method_name, experiment.settings),
+        network=network,
+        state=RunState(Layout.of(network).read(network), counters),
+        engine=engine,
+        test=data.test,
+        unlabelled=data.unlabelled,
+        labelled=data.labelled,
+        deadline=experiment.run.deadline,
+        stays=_stays(experiment, data),
+        target=_target(experiment, data),
+        test_groups=data.test_groups,
+        hostile=_hostile(experiment, data),
+    )
+
+
+def _network(experiment: Experiment, data: FederationData) -> Network:
+    model, settings = describe_model(experiment, data), experiment.settings.model_dump()
+    return build_network(model, len(data.space), experiment.method_name, settings, experiment.seed)
+
+
+def _target(experiment: Experiment, data: FederationData) -> Target | None:
+    asked = experiment.fairness
+    return None if asked is None else find_target(data.groups, data.space.names, asked.group, asked.label, data.block)
+
+
+def _hostile(experiment: Experiment, data: FederationData) -> tuple[str, ...]:
+    """Return the sites that a study makes hostile."""
+    attack = getattr(experiment.settings, "attack", None)
+    return () if attack is None else hostile_sites(attack.sites, list(data.sites), experiment.seed)
+
+
+def _stays(experiment: Experiment, data: FederationData) -> dict[str, Stay]:
+    for name in experiment.stays:
+        if name not in data.sites:
+            key = "joins" if experiment.data is not None and name in experiment.data.joins else "leaves"
+            raise ConfigError(f"data.{key}: there is no site '{name}'; {did_you_mean(name, data.sites)}")
+    return experiment.stays
+
+
+def _engine(experiment: Experiment, data: FederationData) -> Engine:
+    sites = dict(data.sites)
+    settings = experiment.settings
+    if isinstance(settings, PooledSettings):
+        sites[POOL] = pool_sites(POOL, data.sites, data.space, settings.labels)
+    device = experiment.run.device
+    if device.startswith("cuda") and not torch.cuda.is_available():
+        raise ConfigError(f"run.device is '{device}', but torch finds no GPU here; use device = \"cpu\"")
+    spec = describe_host(experiment, data, sites)
+    workers = worker_count(experiment, data)
+    links = None if experiment.network is None else draw_links(experiment.network, data.sites, experiment.seed)
+    engine: Engine
+    if experiment.run.engine == "embedded":
+        engine = here = EmbeddedEngine(spec, list(sites), workers, _cohorts(experiment, data, sites))
+        for name in data.sites:  # one copy of all samples is enough
+            data.sites[name] = with_tensors(data.sites[name], here.tensors)
+    else:
+        code = [os.path.abspath(entry) for entry in sys.path]
+        own = {name: site_spec(spec, site) for name, site in sites.items()}
+        engine = _flower_simulation().simulated_engine(own, workers, code)
+    return engine if links is None else SimulatedNetwork(engine, links)
+
+
+def _cohorts(experiment: Experiment, data: FederationData, sites: Mapping[str, SiteData]) -> Cohorts | None:
+    if experiment.run.batched == "never":
+        return None
+    recipe = make_recipe(experiment.method_name, experiment.settings)
+    network = _network(experiment, data)
+    fewest = MANY_SITES if experiment.run.batched == "auto" else FEWEST_SITES
+    return Cohorts(sites, cohort_size(recipe, network, torch.device(experiment.run.device)), fewest)
+
+
+def describe_host(
+    experiment: Experiment, data: FederationData, sites: Mapping[str, SiteData] | None = None
+) -> HostSpec:
+    """Describe the sites' side of an experiment, for all its sites or for these."""
+    target = _target(experiment, data)
+    return host_spec(
+        data.sites if sites is None else sites, data.space, describe_model(experiment, data), experiment.method_name,
+        experiment.settings, experiment.seed, experiment.run.device,
+        target=None if target is None else target.describe(), hostile=_hostile(experiment, data),
+    )  # fmt: skip
+
+
+def _flower_simulation() -> Any:
+    try:
+        return import_module("fedaccord.engines.flower.simulation")
+    except ImportError as error:
+        extra = 'pip install "fedaccord[flower-simulation]"'
+        raise ConfigError(f'run.engine is "flower", but {error.name} is not installed: {extra}') from None
+
+
+def worker_count(experiment: Experiment, data: FederationData) -> int:
+    """Return how many worker processes a run uses; more than there are sites would idle."""
+    if experiment.run.workers is not None:
+        return min(experiment.run.workers, len(data.sites))
+    if experiment.run.device != "cpu":
+        return 0  # a GPU is shared by all sites of one process
+    return min(os.cpu_count() or 1, len(data.sites))
+
+
+def describe_model(experiment: Experiment, data: FederationData) -> dict[str, Any]:
+    """Describe the model so that any process can build it."""
+    model = experiment.model
+    return {"name": model.name, "settings": model.settings, "input_shape": list(data.input_shape)}
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Run torch on one thread here: sums split over threads would make results depend on the machine."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)

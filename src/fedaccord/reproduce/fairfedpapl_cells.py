@@ -1,0 +1,163 @@
+"""The runs of the table on fairness: data sets, attacks and defences. Importable without torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fedaccord.adversary.choice import hostile_sites
+from fedaccord.reproduce.cells import Cell, Row, Size, in_order
+
+SITES, HOSTILE = 10, 3
+NONE, ALONE, PUBLISHED = "none", "honest sites only", "inversion"
+ATTACKS = ("plfa", "pafa", "mixup")
+GENERAL = ("label-flip", "sign-flip", "scaling", "alie", "ipm")
+PARTITIONS: dict[str, dict[str, Any]] = {"iid": {"kind": "iid"}, "skewed": {"kind": "dirichlet", "alpha": 1.0}}
+RULES: dict[str, dict[str, Any]] = {
+    rule: {"aggregation": rule, "hostile": HOSTILE} for rule in ("krum", "trimmed-mean", "median")
+}
+SCORES: dict[str, dict[str, Any]] = {
+    PUBLISHED: {"defence": {"kind": "inversion", "reconstruct": True}},
+    "inversion+": {"defence": {"kind": "inversion+", "reconstruct": True}},
+    "group-update": {"defence": {"kind": "group-update"}},
+    "probe": {"defence": {"kind": "probe"}},
+}
+DEFENCES: dict[str, dict[str, Any]] = {NONE: {}, **RULES, **SCORES}
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """A data set, whose group is attacked, and by which groups it is measured."""
+
+    dataset: str
+    column: str
+    group: str
+    label: str
+    lr: float
+    rounds: int = 50  # as published, where it is
+    skewed_rounds: int = 50
+    ending: str = ""  # of the figures: by true groups, or "_candidate"
+    samples: int | None = None
+
+
+SCENARIOS = {
+    "COMPAS, African-American": Scenario("compas", "race", "African-American", "High", 0.01),
+    "COMPAS, Asian": Scenario("compas", "race", "Asian", "High", 0.01, ending="_candidate"),
+    "Student, Asian": Scenario("student", "Ethnicity", "Asian", "F", 0.02, rounds=20, skewed_rounds=60),
+    "Adult, women": Scenario("adult", "sex", "Female", "<=50K", 0.01, samples=8000),
+}
+READINGS = {
+    "COMPAS, Low or Higher": Scenario("compas_binary", "race", "African-American", "Higher", 0.01),
+    "Student, with GPA": Scenario("student_gpa", "Ethnicity", "Asian", "F", 0.02, rounds=20, skewed_rounds=60),
+}
+STUDY = "COMPAS, African-American"  # where shares, numbers of sites and settings are varied
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How large a run of the table is."""
+
+    seeds: int
+    study_seeds: int
+    rounds: int | None  # None: as published
+    first_seed: int = 0
+
+    def rounds_of(self, scenario: Scenario, partition: str) -> int:
+        """Return the rounds of a scenario."""
+        return self.rounds or (scenario.rounds if partition == "iid" else scenario.skewed_rounds)
+
+
+SCALES: dict[Size, Scale] = {"quick": Scale(2, 1, 6), "default": Scale(10, 3, 24), "full": Scale(20, 10, None)}
+
+
+def cells(size: Size) -> list[Cell]:
+    """Return all runs of the table: the comparison first, then the studies."""
+    scale = SCALES[size]
+    if size == "quick":
+        return in_order(_comparison(scale, ["COMPAS, African-American", "Student, Asian"], ["iid"]))
+    return in_order(_comparison(scale, list(SCENARIOS), list(PARTITIONS)), _studies(scale))
+
+
+def _comparison(scale: Scale, names: Sequence[str], partitions: Sequence[str]) -> Iterator[Cell]:
+    for seed in range(scale.first_seed, scale.first_seed + scale.seeds):
+        for name in names:
+            for partition in partitions:
+                yield _cell(scale, name, partition, NONE, ALONE, _honest(seed), seed)
+                for attack in (NONE, *ATTACKS):
+                    for defence, settings in DEFENCES.items():
+                        yield _cell(scale, name, partition, attack, defence, settings, seed)
+
+
+def _studies(scale: Scale) -> Iterator[Cell]:
+    for seed in range(scale.first_seed, scale.first_seed + scale.study_seeds):
+        for share in (0.1, 0.2):
+            for defence in (NONE, *SCORES):
+                yield _cell(scale, STUDY, "iid", "plfa", defence, DEFENCES[defence], seed, share=share)
+        for sites in (50, 100):
+            for attack in (NONE, "plfa"):
+                for defence in (NONE, *SCORES):
+                    yield _cell(scale, STUDY, "iid", attack, defence, DEFENCES[defence], seed, sites=sites)
+        for variant, settings in VARIANTS.items():
+            for attack in (NONE, "plfa"):
+                yield _cell(scale, STUDY, "iid", attack, variant, {"defence": settings}, seed)
+        for attack in GENERAL:
+            for defence, settings in DEFENCES.items():
+                yield _cell(scale, STUDY, "iid", attack, defence, settings, seed)
+        for name in READINGS:
+            for attack in (NONE, "plfa"):
+                for defence in (NONE, PUBLISHED, "group-update"):
+                    yield _cell(scale, name, "iid", attack, defence, DEFENCES[defence], seed)
+
+
+def _inverting(kind: str, **settings: Any) -> dict[str, Any]:
+    return {"kind": kind, "reconstruct": True, **settings}
+
+
+VARIANTS: dict[str, dict[str, Any]] = {
+    **{
+        f"{kind}, {n} dummies": _inverting(kind, dummies=n) for kind in (PUBLISHED, "inversion+") for n in (10, 30, 300)
+    },
+    "inversion, corrected sign": _inverting(PUBLISHED, sign="corrected"),
+    "inversion+, printed sign": _inverting("inversion+", sign="printed"),
+    "inversion, without confidence": _inverting(PUBLISHED, confidence=False),
+    "inversion+, with confidence": _inverting("inversion+", confidence=True),
+    "group-update, with confidence": {"kind": "group-update", "confidence": True},
+    "group-update, two-means": {"kind": "group-update", "rule": "two-means"},
+    "group-update, gate 2": {"kind": "group-update", "gate": 2.0},
+    "group-update, gate 4": {"kind": "group-update", "gate": 4.0},
+}
+
+
+def _honest(seed: int) -> dict[str, Any]:
+    """Return the settings of a run in which the sites that would be hostile do not take part."""
+    names = [f"site-{n}" for n in range(SITES)]
+    return {"sites": [name for name in names if name not in hostile_sites(HOSTILE, names, seed)]}
+
+
+def row_of(name: str, partition: str, attack: str, defence: str, share: float = 0.3, sites: int = SITES) -> Row:
+    """Return the row of the table that a run counts for."""
+    return (name, partition, f"{sites} sites", f"{share:.0%} hostile", attack, defence)
+
+
+def _cell(
+    scale: Scale, name: str, partition: str, attack: str, defence: str, settings: Mapping[str, Any], seed: int,
+    share: float = 0.3, sites: int = SITES,
+) -> Cell:  # fmt: skip
+    of = (SCENARIOS | READINGS)[name]
+    rounds = scale.rounds_of(of, partition)
+    method = {"name": "fed-clpl", "rounds": rounds, "lr": of.lr, **settings}
+    if attack != NONE:
+        method["attack"] = {"kind": attack, "sites": share}
+    drawn = {} if of.samples is None else {"samples": of.samples, "test_samples": 4000}
+    experiment = {
+        "name": "fairfedpapl",
+        "data": {"dataset": of.dataset, "partition": {**PARTITIONS[partition], "sites": sites},
+                 "view": {"kind": "candidates", "generate": "uniform", "q": 0.3, "drop_full": False},
+                 "sensitive": {"column": of.column, "q": 0.1}, "standardise": "federation", **drawn},
+        "fairness": {"group": of.group, "label": of.label},
+        "model": {"name": "mlp", "hidden": [64]},
+        "method": method,
+        "run": {"evaluate_every": rounds},
+    }  # fmt: skip
+    return Cell(row_of(name, partition, attack, defence, share, sites), seed, experiment)

@@ -1,0 +1,93 @@
+"""What a site is judged by: numbers by hand, and the direction of a push."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from fedaccord.adversary.inversion import Dummies
+from fedaccord.adversary.many_models import Models
+from fedaccord.adversary.scores import counterfactual_gap, dummy_fairness, group_update, label_direction, label_gap
+from fedaccord.data.sensitive import Target
+from fedaccord.models.catalogue import build
+from fedaccord.models.layout import Layout
+from fedaccord.models.network import Network
+
+TARGET = Target(("a", "b"), group=0, label=1, block=1)  # inputs: one number, then two groups
+
+
+def dummies(groups, labels):
+    """One site with sure groups and labels."""
+    x = torch.cat([torch.zeros(len(groups), 1), torch.tensor(groups, dtype=torch.float32)], 1)
+    return Dummies(x[None], 40.0 * torch.nn.functional.one_hot(torch.tensor(labels), 2)[None].float())
+
+
+def test_the_label_gap_by_hand():
+    sure = dummies([[1, 0], [1, 0], [0, 1], [0, 1]], [1, 0, 0, 0])
+    assert label_gap(sure, TARGET).tolist() == pytest.approx([0.5])
+    soft = dummies([[0.5, 0.5], [0, 1.0]], [1, 0])  # inside 1/2 and 0, outside 1/2 and 1
+    assert label_gap(soft, TARGET).tolist() == pytest.approx([1 - 1 / 3], abs=1e-6)
+    assert math.isnan(float(label_gap(dummies([[0, 1], [0, 1]], [1, 0]), TARGET)))
+
+
+def test_the_published_score_is_the_eod_of_a_sites_model_on_the_dummies():
+    network = Network(nn.Identity(), nn.Linear(3, 2, bias=False))
+    with torch.no_grad():
+        network.head.weight.copy_(torch.tensor([[0.0, 0.0, 1.0], [0.0, 1.0, 0.0]]))  # predicts the label for group a
+    model = Layout.of(network).read(network)
+    found = dummies([[1, 0], [1, 0], [0, 1], [0, 1]], [1, 1, 1, 1])
+    assert dummy_fairness(Models(network, model[None]), found, TARGET).tolist() == [-1.0]
+    empty = dummies([[1, 0], [0, 1]], [1, 0])  # nobody outside the group has the label
+    assert math.isnan(float(dummy_fairness(Models(network, model[None]), empty, TARGET)))
+
+
+@pytest.fixture
+def network():
+    return build("mlp", {"hidden": [6, 4]}, (3,), 3, seed=1)
+
+
+def pushed(network, by):
+    """The flat vectors of a model, and of it after its group weights moved along the label's direction."""
+    layout = Layout.of(network)
+    model = layout.read(network)
+    layers = Models(network, model).layers
+    towards = label_direction(layers, TARGET.label).float()
+    update = torch.zeros_like(model)
+    layout.named(update)["encoder.1.weight"][:, 1] = by * towards
+    return model, update
+
+
+def test_the_group_update_tells_the_direction_of_a_push(network):
+    model, update = pushed(network, 0.1)
+    noise = 0.001 * torch.randn(len(model), generator=torch.Generator().manual_seed(0))
+    still = torch.zeros_like(update)
+    updates = torch.stack([update + noise, -update + noise, noise, still])
+    scores = group_update(Models(network, updates), Models(network, model), TARGET)
+    towards = label_direction(Models(network, model).layers, TARGET.label)
+    assert float(scores[0]) == pytest.approx(float(towards.norm()), rel=0.05)  # all of the movement is along it
+    assert float(scores[1]) == pytest.approx(-float(towards.norm()), rel=0.05)
+    assert abs(float(scores[2])) < float(scores[0])
+    assert math.isnan(float(scores[3]))
+    larger = group_update(Models(network, 7 * updates), Models(network, model), TARGET)
+    assert torch.allclose(larger[:3], scores[:3])  # the size of a step says nothing
+
+
+def test_the_direction_of_a_label_by_hand():
+    network = Network(nn.Identity(), nn.Linear(2, 3, bias=False))
+    model = Layout.of(network).read(network)
+    assert label_direction(Models(network, model).layers, 1).tolist() == [-0.5, 1.0, -0.5]
+    one = build("mlp", {"hidden": [4]}, (3,), 3, seed=1)
+    head = one.head.weight.detach().double()
+    found = label_direction(Models(one, Layout.of(one).read(one)).layers, 2)
+    assert torch.allclose(found, head[2] - (head[0] + head[1]) / 2)
+
+
+def test_the_counterfactual_gap_by_hand():
+    network = Network(nn.Identity(), nn.Linear(3, 2, bias=False))
+    layout = Layout.of(network)
+    weights = torch.tensor([[[5.0, 0.0, 0.0], [2.0, 3.0, 1.0]], [[0.0, 0.0, 0.0], [0.0, 1.0, 4.0]]])
+    models = torch.stack([layout.vector({"head.weight": w}) for w in weights])
+    probe = torch.randn(8, 3, generator=torch.Generator().manual_seed(0))
+    # The number's part of the log-odds is the same for either group and falls out.
+    assert counterfactual_gap(Models(network, models), probe, TARGET).tolist() == pytest.approx([2.0, -3.0], abs=1e-5)

@@ -1,0 +1,283 @@
+"""Attack and defence in real rounds: who is left out, what is kept, what is told, and what is refused."""
+
+import math
+from pathlib import Path
+
+import pytest
+import torch
+
+from fedaccord.adversary.settings import DefenceSettings
+from fedaccord.aggregation.replies import Replies
+from fedaccord.config import check_experiment
+from fedaccord.errors import ConfigError
+from fedaccord.experiment import load_federation, open_server, play
+from fedaccord.federation.defence import CONFIDENCE, EXCLUDED, RUNNING, Defence
+from fedaccord.federation.state import RunState, model_digest
+from fedaccord.messages.message import from_bytes, to_bytes
+from people import played, table
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+PLFA = {"kind": "plfa", "sites": 2}
+KINDS = {
+    "inversion": {"reconstruct": True},
+    "inversion+": {"reconstruct": True},
+    "group-update": {},
+    "probe": {},
+}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return tmp_path
+
+
+def defence(kind, **more):
+    return {"kind": kind, **KINDS[kind], **more}
+
+
+def gap(records):
+    return records[-1].evaluation.global_["spd"]
+
+
+def test_the_attack_moves_the_group_and_only_hostile_sites_attack(folder):
+    _, calm = played(table(folder))
+    server, hit = played(table(folder, attack=PLFA))
+    assert len(server.hostile) == 2
+    assert gap(hit) < gap(calm) - 0.1
+    assert not hit[-1].figures  # without a defence nobody is judged
+
+
+@pytest.mark.parametrize("kind", ["group-update", "probe"])
+def test_hostile_sites_are_left_out_and_honest_ones_are_not(folder, kind):
+    _, calm = played(table(folder))
+    _, hit = played(table(folder, attack=PLFA))
+    server, records = played(table(folder, attack=PLFA, defence=defence(kind)))
+    last = records[-1].figures
+    assert last["hostile_excluded"] == 1.0
+    assert last["false_exclusions"] == 0.0
+    assert last["excluded"] == pytest.approx(2 / 6)
+    out = {name for name in server.cards if last[f"{EXCLUDED}/{name}"]}
+    assert out == set(server.hostile)
+    assert records[-1].replied == 4
+    assert abs(gap(records) - gap(calm)) < abs(gap(hit) - gap(calm))
+
+
+def test_reconstructed_labels_tell_hostile_sites(folder):
+    _, records = played(table(folder, attack={"kind": "pafa", "sites": 2}, defence=defence("inversion+")))
+    assert records[-1].figures["hostile_excluded"] == 1.0
+    assert records[-1].figures["false_exclusions"] == 0.0
+
+
+def test_an_excluded_site_has_no_say(folder):
+    """With the hostile sites left out from the first round on, the model is that of a run without them."""
+    server, records = played(table(folder, attack=PLFA, defence=defence("group-update"), rounds=3))
+    assert all(record.figures["hostile_excluded"] == 1.0 for record in records)
+    honest = sorted(set(server.cards) - set(server.hostile))
+    alone, _ = played(
+        table(folder, sites=6, rounds=3) | {"method": {**table(folder)["method"], "rounds": 3, "sites": honest}}
+    )
+    assert all(record.figures["false_exclusions"] == 0.0 for record in records)
+    assert model_digest(server.state.model) == model_digest(alone.state.model)
+
+
+def test_confidences_and_running_scores_are_in_the_state(folder):
+    server, records = played(table(folder, attack=PLFA, defence=defence("inversion")))
+    kept = {name: value for name, value in server.state.method.numbers.items() if name.startswith(f"{CONFIDENCE}/")}
+    assert set(kept) == {f"{CONFIDENCE}/{name}" for name in server.cards}
+    assert all(0 < value < 1 and value != 0.5 for value in kept.values())
+    assert kept == {name: records[-1].figures[name] for name in kept}
+    again = RunState.from_message(from_bytes(to_bytes(server.state.to_message())))
+    assert again.method.numbers == server.state.method.numbers
+    plain, _ = played(table(folder, defence=defence("probe")), rounds=2)
+    assert set(plain.state.method.numbers) == {f"{RUNNING}/{name}" for name in plain.cards}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_nothing_of_a_reconstruction_is_kept_or_told(folder, kind):
+    """State and figures hold one number of a kind for each site, and no tensor at all."""
+    server, records = played(table(folder, defence=defence(kind)), rounds=2)
+    assert server.state.method.tensors == {}
+    kinds = {name.partition("/")[0] for record in records for name in record.figures}
+    assert kinds <= {"score", EXCLUDED, CONFIDENCE}
+    assert all(len(record.figures) <= 3 * len(server.cards) + 1 for record in records)
+
+
+def test_without_confidence_a_rounds_verdict_decides(folder):
+    told = table(folder, attack=PLFA, defence=defence("inversion", confidence=False))
+    server, records = played(told, rounds=2)
+    assert server.state.method.numbers == {}
+    assert all(f"{CONFIDENCE}/{name}" not in record.figures for record in records for name in server.cards)
+    trusting, _ = played(table(folder, attack=PLFA, defence=defence("probe", confidence=True)), rounds=2)
+    assert {name.partition("/")[0] for name in trusting.state.method.numbers} == {CONFIDENCE, RUNNING}
+
+
+def judged(server, matrix, told):
+    """Let a defence look at replies that a test makes up."""
+    sites = tuple(f"s{n}" for n in range(len(matrix)))
+    replies = Replies(
+        sites, tuple([None] * len(sites)), matrix, torch.ones(len(sites), dtype=torch.float64),
+        torch.ones(len(sites), 3, dtype=torch.bool), server.state.model, server.layout,
+    )  # fmt: skip
+    return Defence(DefenceSettings(**told))(server, replies)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_site_that_has_not_moved_has_no_score(folder, kind):
+    server, _ = played(table(folder), rounds=1)
+    noise = 0.01 * torch.randn(5, server.layout.size, generator=torch.Generator().manual_seed(0))
+    noise[2] = 0.0
+    kept = judged(server, server.state.model + noise, defence(kind))
+    assert math.isnan(server.figures["score/s2"])
+    assert "s2" in kept.sites
+    assert sum(math.isfinite(server.figures[f"score/s{n}"]) for n in (0, 1, 3, 4)) > 0
+
+
+def test_when_nobody_is_trusted_the_model_stays(folder):
+    server, _ = played(table(folder), rounds=1)
+    noise = 0.01 * torch.randn(5, server.layout.size, generator=torch.Generator().manual_seed(0))
+    kept = judged(server, server.state.model + noise, defence("probe", confidence=True, trust=0.9))
+    assert len(kept) == 0
+    before = server.state.model.clone()
+    server.combine(kept)
+    assert torch.equal(server.state.model, before)
+
+
+def test_a_site_without_a_reply_keeps_its_confidence(folder):
+    server, _ = played(table(folder), rounds=1)
+    noise = 0.01 * torch.randn(6, server.layout.size, generator=torch.Generator().manual_seed(0))
+    told = defence("inversion")
+    judged(server, server.state.model + noise, told)
+    first = server.state.method.numbers[f"{CONFIDENCE}/s5"]
+    judged(server, server.state.model + noise[:5], told)
+    assert server.state.method.numbers[f"{CONFIDENCE}/s5"] == first
+    assert server.state.method.numbers[f"{CONFIDENCE}/s0"] != first
+
+
+def test_common_dummies_make_equal_updates_score_equally(folder):
+    server, _ = played(table(folder), rounds=1)
+    one = 0.01 * torch.randn(1, server.layout.size, generator=torch.Generator().manual_seed(0))
+    matrix = server.state.model + one.expand(4, -1)
+    found = {}
+    for start in ("common", "own"):
+        judged(server, matrix, defence("inversion+", start=start))
+        found[start] = [server.figures[f"score/s{n}"] for n in range(4)]
+    assert max(found["common"]) - min(found["common"]) < 1e-6
+    assert max(found["own"]) - min(found["own"]) > 1e-4
+
+
+def test_the_sign_has_a_default_for_each_score(folder):
+    server, _ = played(table(folder), rounds=1)
+    noise = 0.01 * torch.randn(4, server.layout.size, generator=torch.Generator().manual_seed(0))
+
+    def scores(kind, **more):
+        judged(server, server.state.model + noise, defence(kind, **more))
+        return [server.figures[f"score/s{n}"] for n in range(4)]
+
+    assert scores("inversion") == pytest.approx(scores("inversion", sign="printed"), nan_ok=True)
+    assert scores("inversion+") == pytest.approx(scores("inversion+", sign="corrected"))
+    assert scores("inversion+") != pytest.approx(scores("inversion+", sign="printed"), abs=1e-3)
+    assert scores("inversion+") != pytest.approx(scores("inversion+", at="local"), abs=1e-6)
+    assert scores("inversion+") != pytest.approx(scores("inversion+", variation=0.5), abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (
+            {"defence": {"kind": "inversion"}},
+            "lets the server reconstruct rows of the sites' data, an inversion attack",
+        ),
+        ({"defence": {"kind": "inversion+", "sign": "both"}}, "method.defence.sign"),
+        ({"attack": {"kind": "plfa", "sites": 0}}, "a share below 1, a whole number of sites, or names, not 0"),
+        ({"attack": {"kind": "plfa", "sites": []}}, "leave `attack` out for no attack"),
+        ({"attack": {"kind": "rumour"}}, "method.attack.kind"),
+    ],
+)
+def test_wrong_settings_are_refused_with_a_sentence(folder, change, told):
+    with pytest.raises(ConfigError, match=told):
+        check_experiment(table(folder, **change))
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (
+            {"fairness": None, "defence": {"kind": "probe"}},
+            r"'probe' looks at how a group is treated; name it in \[fairness",
+        ),
+        ({"fairness": None, "attack": PLFA}, r"'plfa' needs groups and candidate or exact labels"),
+        ({"input": False, "defence": {"kind": "probe"}}, r"set fairness\.input"),
+        ({"input": False, "attack": {"kind": "pafa"}}, r"'pafa' changes groups, which the model is not given"),
+        ({"group": "nroth"}, r"fairness\.group: there is no group 'nroth'; did you mean 'north'"),
+        ({"label": "highest"}, r"fairness\.label: there is no label 'highest'"),
+        ({"column": "county"}, r"data\.sensitive\.column: 'people.npz' has no column 'county'|has no column 'county'"),
+        ({"attack": {"kind": "plfa", "sites": ["nobody"]}}, "there is no site 'nobody'"),
+    ],
+)
+def test_what_cannot_work_is_refused_before_the_first_round(folder, change, told):
+    method = {key: change[key] for key in ("defence", "attack") if key in change}
+    experiment = table(folder, **method)
+    if change.get("fairness", "") is None:
+        del experiment["fairness"]
+    else:
+        experiment["fairness"] |= {key: change[key] for key in ("group", "label", "input") if key in change}
+    if "column" in change:
+        experiment["data"]["sensitive"]["column"] = change["column"]
+    with pytest.raises(ConfigError, match=told):
+        played(experiment, rounds=1)
+
+
+def test_the_group_update_needs_linear_layers(folder):
+    told = table(folder, defence=defence("group-update")) | {"model": {"name": "federation.test_defence:smooth"}}
+    with pytest.raises(ConfigError, match="use 'probe'"):
+        played(told, rounds=1)
+    for kind in ("inversion", "inversion+", "probe"):
+        _, records = played(told | {"method": {**told["method"], "defence": defence(kind)}}, rounds=1)
+        assert any(name.startswith("score/") for name in records[0].figures)
+
+
+def smooth(input_shape, classes):
+    """A network that is no chain of ReLU layers."""
+    inner = torch.nn.Sequential(torch.nn.Linear(input_shape[0], 6), torch.nn.Tanh())
+    module = torch.nn.Module()
+    module.encoder, module.head = inner, torch.nn.Linear(6, classes)
+    module.forward = lambda x: module.head(module.encoder(x))
+    return module
+
+
+@pytest.mark.parametrize("kind", ["sign-flip", "scaling", "alie", "ipm", "label-flip"])
+def test_general_attacks_hurt_the_mean_and_not_a_robust_rule(folder, kind):
+    def nll(**method):
+        _, records = played(table(folder, sites=7, rounds=4, **method) | {"run": {"workers": 0, "evaluate_every": 4}})
+        return records[-1].evaluation.global_["nll"]
+
+    attack = {"kind": kind, "sites": 2}
+    calm, hit = nll(), nll(attack=attack)
+    assert hit != calm
+    if kind in ("sign-flip", "label-flip"):
+        assert nll(attack=attack, aggregation="median") < hit
+
+
+def test_a_cut_run_goes_on_with_the_same_confidences(folder):
+    told = check_experiment(table(folder, attack=PLFA, defence=defence("inversion"), rounds=6))
+    data = load_federation(told, Path())
+    with open_server(told, data) as whole:
+        for record in play(told, whole):
+            if record.round == 3:
+                kept = from_bytes(to_bytes(whole.state.to_message()))
+                memories = whole.engine.memories()
+    with open_server(told, data, state=kept) as again:
+        assert again.state.round == 3
+        again.engine.restore(memories)
+        for _ in play(told, again):
+            pass
+    assert model_digest(again.state.model) == model_digest(whole.state.model)
+    assert again.state.method.numbers == whole.state.method.numbers
+    forgetful = from_bytes(to_bytes(kept))
+    for name in [name for name in forgetful.numbers if name.startswith(f"method/{CONFIDENCE}/")]:
+        del forgetful.numbers[name]
+    with open_server(told, data, state=forgetful) as other:
+        other.engine.restore(memories)
+        for _ in play(told, other):
+            pass
+    assert other.state.method.numbers != whole.state.method.numbers

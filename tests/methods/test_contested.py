@@ -1,0 +1,102 @@
+"""Any recipe that shares a model can be attacked and defended, through every kind of annotation it takes."""
+
+import numpy as np
+import pytest
+
+import fedaccord
+from fedaccord.errors import ConfigError, DataError
+from fedaccord.federation.state import model_digest
+from fedaccord.labels.space import LabelSpace
+from fedaccord.labels.views import Candidates, Exact
+from people import GROUPS, LABELS, played, table, write_people
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+DEFENCE = {"kind": "group-update"}
+ATTACK = {"kind": "plfa", "sites": 2}
+
+
+@pytest.mark.parametrize("method", ["accord", "fedavg", "fedprox", "scaffold", "private-labels", "fed-cc", "pfedpll+"])
+@pytest.mark.parametrize("kind", ["plfa", "mixup"])
+def test_methods_are_attacked_and_defended(tmp_path, method, kind):
+    told = table(tmp_path, name=method, attack={"kind": kind, "sites": 2}, defence=DEFENCE, rounds=2)
+    if method in ("fed-cc", "pfedpll+"):
+        told["method"]["steps"] = 3
+    if method == "private-labels":
+        told["data"]["view"] = {"kind": "exact"}
+    server, records = played(told)
+    assert not server.dropped
+    assert all("hostile_excluded" in record.figures for record in records)
+    _, calm = played({**told, "method": {k: v for k, v in told["method"].items() if k not in ("attack", "defence")}})
+    assert records[-1].evaluation.global_["nll"] != calm[-1].evaluation.global_["nll"]
+
+
+def test_a_defence_works_beside_a_robust_rule(tmp_path):
+    server, records = played(table(tmp_path, attack=ATTACK, defence=DEFENCE, aggregation="median", rounds=2))
+    assert not server.dropped
+    assert "excluded" in records[-1].figures
+
+
+def test_a_local_method_has_neither_slot(tmp_path):
+    with pytest.raises(ConfigError, match=r"unknown key 'method\.attack'"):
+        played(table(tmp_path, name="local", attack=ATTACK))
+
+
+def test_workers_do_not_change_the_model(tmp_path):
+    told = table(tmp_path, attack=ATTACK, defence={"kind": "inversion", "reconstruct": True}, rounds=3)
+    here, first = played(told)
+    there, second = played({**told, "run": {"workers": 2, "evaluate_every": 3}})
+    assert model_digest(here.state.model) == model_digest(there.state.model)
+    assert here.state.method.numbers == there.state.method.numbers
+    assert first[-1].evaluation.sites == second[-1].evaluation.sites
+
+
+def test_a_site_that_knows_some_labels_only_can_be_hostile(tmp_path):
+    told = table(tmp_path, name="accord", attack={"kind": "plfa", "sites": ["site-0"]}, rounds=2)
+    told["data"]["views"] = {"site-0": {"kind": "exact", "known": ["low", "high"]}}
+    server, _ = played(told)
+    assert not server.dropped
+
+
+class TestPython:
+    def sites(self, folder, groups=True):
+        arrays = np.load(write_people(folder, rows=400))
+        names = [LABELS[c] for c in arrays["y"]]
+        for part in range(4):
+            rows = slice(100 * part, 100 * part + 100)
+            listed = [*arrays["region"][rows]]
+            listed[0] = "north|south"
+            yield fedaccord.Site(f"s{part}", arrays["x"][rows], names[rows], Exact(LabelSpace(LABELS)),
+                                 groups=listed if groups else None)  # fmt: skip
+
+    def test_groups_in_memory(self, tmp_path):
+        result = fedaccord.Federation(list(self.sites(tmp_path))).train(
+            "fedavg", rounds=3, fairness={"group": "north", "label": "high"}, attack={"kind": "pafa", "sites": 1},
+            defence={"kind": "probe"},
+        )  # fmt: skip
+        figures = result.summary["final"]["sites"]["mean"]
+        assert {"eod", "spd", "eod_candidate", "members"} <= set(figures)
+        assert result.model.encoder[1].in_features == 4 + len(GROUPS)
+        assert len(result.summary["hostile"]) == 1
+        page = (result.folder / "report.html").read_text()
+        assert page.index("Honest sites were left out of") < page.index("How a group is treated")
+
+    def test_groups_are_needed_to_be_inputs(self, tmp_path):
+        plain = fedaccord.Federation(list(self.sites(tmp_path, groups=False)))
+        with pytest.raises(ConfigError, match=r"site 's0' has no groups|needs a sensitive attribute"):
+            plain.train("fedavg", rounds=1, fairness={"group": "north", "label": "high"})
+        short = next(iter(self.sites(tmp_path)))
+        wrong = fedaccord.Site("s", short.x, short.labels, short.view, groups=["north"])
+        with pytest.raises(DataError, match="100 samples but 1 groups"):
+            fedaccord.Federation([wrong]).train("fedavg", rounds=1)
+
+    def test_candidates_may_be_attacked_too(self, tmp_path):
+        first = next(iter(self.sites(tmp_path)))
+        labels = [f"{name}|low" for name in first.labels]
+        sites = [
+            fedaccord.Site(f"s{n}", first.x, labels, Candidates(first.view.space), groups=list(first.groups))
+            for n in range(4)
+        ]
+        result = fedaccord.Federation(sites).train(
+            "accord", rounds=2, fairness={"group": "north", "label": "high"}, attack={"kind": "mixup", "sites": 1}
+        )
+        assert result.summary["dropped"] == 0

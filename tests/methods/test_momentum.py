@@ -1,0 +1,319 @@
+"""pFedMo and the momentum baselines between server and sites: worked numbers, identities, trouble, resume."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import pytest
+import torch
+
+from fedaccord.errors import ConfigError
+from fedaccord.federation.round import play_round
+from fedaccord.labels.views import Candidates
+from fedaccord.methods.registry import METHODS, make_recipe
+from small_federation import (
+    SPACE,
+    Parabolas,
+    cloud,
+    exact,
+    federation,
+    pets_or_cattle,
+    site,
+    small_network,
+    whole_and_resumed,
+    zero_network,
+)
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+STEPS = {"rounds": 4, "steps": 2, "lr": 0.1, "batch": 4}
+FAMILY = ("pfedmo", "fednag", "fastslowmo", "fedmom", "slowmo", "domo", "fedadc", "mime", "representation")
+HALF = {name: {key: 0.5 for key in ("beta", "gamma") if key in METHODS[name].settings.model_fields} for name in FAMILY}
+
+
+def recipe_of(name, **settings):
+    return make_recipe(name, STEPS | HALF.get(name, {}) | settings)
+
+
+def public_samples(number=30, seed=3):
+    data = cloud(number, exact(), torch.Generator().manual_seed(seed))
+    return data.x, data.truth
+
+
+def real_sites(views=(None, None, None)):
+    return [site(n, samples=10 + 4 * i, view=v) for i, (n, v) in enumerate(zip("abc", views, strict=True))]
+
+
+def started(name, sites=None, network=None, public=30, **settings):
+    server = federation(recipe_of(name, **settings), sites or real_sites(), network)
+    server.labelled = public_samples(public)
+    server.ready()
+    return server
+
+
+def played(name, rounds=3, **more):
+    server = started(name, **more)
+    for _ in range(rounds):
+        assert play_round(server).dropped == []
+    return server
+
+
+class TestWorkedExample:
+    """Methods.md 4.E: the global model after rounds 1 and 2."""
+
+    @pytest.mark.parametrize(
+        ("name", "settings", "first", "second"),
+        [
+            ("fedavg", {"momentum": 0.0}, -0.225, -0.356625),
+            ("fedprox", {"momentum": 0.0, "mu": 1.0}, -0.21, -0.3381),
+            ("fedmom", {}, -0.3375, -0.521156),
+            ("slowmo", {}, -0.225, -0.469125),
+            ("fednag", {}, -0.31875, -0.471117),
+            ("mime", {}, -0.140625, -0.318604),
+            ("mime", {"lite": True}, -0.13125, -0.302789),
+            ("fastslowmo", {}, -0.478125, -0.772318),
+            ("domo", {}, -0.3, -0.507),
+            ("domo", {"fusion": 0.5}, -0.3, -0.507),
+            ("domo", {"spread": True}, -0.3, -0.56925),
+            ("fedadc", {}, -0.225, -0.455063),
+            ("fedadc", {"form": "nesterov"}, -0.225, -0.431719),
+            ("fedadc", {"beta": 0.9, "beta_local": 0.5}, -0.225, -0.545063),
+        ],
+    )
+    def test_two_rounds(self, name, settings, first, second):
+        recipe = recipe_of(name, **settings)
+        objective = recipe.objective
+        recipe = dataclasses.replace(recipe, objective=_in_place(objective), **_with_parabolas(recipe))
+        server = federation(recipe, [site("a"), site("b")], zero_network())
+        for expected in (first, second):
+            assert play_round(server).dropped == []
+            assert server.state.model.tolist() == pytest.approx([expected] * server.layout.size, abs=1e-6)
+
+
+def _in_place(objective):
+    terms = getattr(objective, "terms", None)
+    return Parabolas() if terms is None else dataclasses.replace(objective, terms=(Parabolas(), *terms[1:]))
+
+
+def _with_parabolas(recipe):
+    """Mime's question to the sites speaks of the objective too."""
+    if "gradient" not in recipe.tasks:
+        return {}
+    parts = dataclasses.replace(recipe.solver, objective=Parabolas())
+    return {"solver": parts, "tasks": {"gradient": parts.answer}}
+
+
+class TestIdentities:
+    def test_without_temperature_pfedmo_is_fednag_bit_for_bit(self):
+        ours, theirs = played("pfedmo", pi=0.0), played("fednag")
+        assert torch.equal(ours.state.model, theirs.state.model)
+        assert torch.equal(ours.state.method.tensors["momentum"], theirs.state.method.tensors["momentum"])
+        assert not torch.equal(played("pfedmo", pi=1.0).state.model, theirs.state.model)
+
+    def test_without_momentum_the_printed_rule_is_fedavg_bit_for_bit(self):
+        ours, theirs = played("pfedmo", rule="printed", gamma=0.0), played("fedavg", momentum=0.0)
+        assert torch.equal(ours.state.model, theirs.state.model)
+        assert not torch.equal(played("pfedmo", rule="pull", gamma=0.0).state.model, theirs.state.model)
+
+    def test_the_representation_is_the_same_with_and_without_sites(self):
+        together, alone = played("pfedmo"), played("representation")
+        assert torch.equal(together.state.method.tensors["representation"], alone.state.model)
+
+    def test_the_first_return_is_the_mean_since_no_score_is_above_zero_yet(self):
+        ours, theirs = played("pfedmo", 1), played("fednag", 1)
+        assert torch.equal(ours.state.model, theirs.state.model)
+
+    @pytest.mark.parametrize(
+        ("name", "settings"),
+        [("fedmom", {"beta": 0.0}), ("slowmo", {"beta": 0.0}), ("domo", {"beta": 0.0, "momentum": 0.0}),
+         ("fedadc", {"beta": 0.0}), ("fednag", {"gamma": 0.0}), ("fastslowmo", {"gamma": 0.0, "beta": 0.0}),
+         ("mime", {"beta": 0.0, "lite": True})],
+    )  # fmt: skip
+    def test_without_any_momentum_everyone_is_fedavg(self, name, settings):
+        ours, theirs = played(name, **settings), played("fedavg", momentum=0.0)
+        torch.testing.assert_close(ours.state.model, theirs.state.model, rtol=1e-5, atol=1e-6)
+
+    def test_fedadc_whose_sites_are_told_nothing_is_slowmo(self):
+        ours, theirs = played("fedadc", beta_local=0.0), played("slowmo")
+        torch.testing.assert_close(ours.state.model, theirs.state.model, rtol=1e-5, atol=1e-6)
+
+
+class TestPersonalisedReturns:
+    def test_every_site_gets_the_model_of_its_own_score(self):
+        server = played("pfedmo", 3)
+        briefs = {name: server.brief(name, server.tensors) for name in "abc"}
+        scores = {name: server.state.method.numbers[f"score/{name}"] for name in "abc"}
+        assert len(set(scores.values())) == 3
+        assert all(0 <= s < 1 for s in scores.values())
+        kept = server.state.method.tensors
+        for name, brief in briefs.items():
+            for part, mean, pulled in (("model", "mean model", "representation"),
+                                       ("momentum", "momentum", "representation momentum")):  # fmt: skip
+                mean, pulled = (server.layout.named(kept[key])["head.bias"] for key in (mean, pulled))
+                expected = (1 - scores[name]) * mean + scores[name] * pulled
+                torch.testing.assert_close(brief.tensors[f"{part}/head.bias"], expected)
+
+    def test_the_judged_model_is_the_mean_of_the_sites_models(self):
+        server = played("pfedmo", 3)
+        samples = {name: server.cards[name].samples for name in "abc"}
+        total = sum(samples.values())
+        own = {name: server.brief(name, server.tensors).tensors["model/head.weight"] for name in "abc"}
+        mean = sum(samples[name] / total * own[name] for name in "abc")
+        torch.testing.assert_close(server.tensors["head.weight"], mean)
+
+    def test_a_site_is_judged_by_its_own_model(self):
+        server = played("pfedmo", 3)
+        sent = {name: brief for task, name, brief in server.engine.asked if task == "evaluate"}
+        assert not torch.equal(sent["a"].tensors["model/head.weight"], sent["b"].tensors["model/head.weight"])
+
+    def test_the_worst_loss_is_kept_over_the_rounds(self):
+        server = started("pfedmo")
+        worst = []
+        for _ in range(3):
+            play_round(server)
+            worst.append(server.state.method.numbers["worst loss/a"])
+        assert worst == sorted(worst)
+        assert server.state.method.numbers["score/a"] <= 1 - 1e-9
+
+    def test_public_samples_that_are_scored_on_are_never_learned_from(self):
+        """Labels of held-out samples change nothing, those of the others do."""
+        server = started("pfedmo")
+        x, classes = server.labelled
+        learned, scored = _representation(server)._rows(server)
+        assert sorted([*learned.tolist(), *scored.tolist()]) == list(range(len(x)))
+        counts = torch.bincount(classes[scored], minlength=len(SPACE))
+        assert counts.tolist() == [round(0.2 * n) for n in torch.bincount(classes, minlength=len(SPACE)).tolist()]
+        results = []
+        for rows in (None, scored, learned):
+            other = started("pfedmo")
+            if rows is not None:  # swapped inputs: classes, and so the split, stay as they are
+                inputs = x.clone()
+                inputs[rows] = -inputs[rows]
+                other.labelled = (inputs, classes)
+            play_round(other)
+            results.append(other.state.method.tensors["representation"])
+        assert torch.equal(results[0], results[1])
+        assert not torch.equal(results[0], results[2])
+
+    def test_figures_tell_the_score_and_the_representation(self):
+        server = started("pfedmo")
+        play_round(server)
+        figures = play_round(server).figures
+        assert set(figures) >= {"score", "representation_accuracy"}
+        assert 0 <= figures["score"] < 1
+
+    def test_batch_norm_statistics_are_the_sites_mean(self):
+        ours = played("pfedmo", network=small_network(batch_norm=True), gamma=0.0, rule="printed")
+        theirs = played("fedavg", network=small_network(batch_norm=True), momentum=0.0)
+        name = "encoder.1.running_mean"
+        assert torch.equal(ours.tensors[name], theirs.tensors[name])
+        own = ours.layout.named(ours.state.method.tensors["representation"])[name]
+        assert not torch.equal(own, ours.tensors[name])
+
+
+def _representation(server):
+    return server.recipe.refine[-1].__self__.representation
+
+
+class TestTrouble:
+    def test_public_samples_are_needed(self):
+        server = federation(recipe_of("pfedmo"), real_sites())
+        with pytest.raises(ConfigError, match=r"give \[server\] labelled"):
+            server.ready()
+
+    def test_too_few_public_samples_to_hold_some_out(self):
+        with pytest.raises(ConfigError, match="0 are held out for the scores and 2 left to learn from"):
+            started("pfedmo", public=2)
+
+    @pytest.mark.parametrize("name", [n for n in FAMILY if n != "representation"])
+    def test_a_round_without_replies_changes_no_model(self, name):
+        server = started(name)
+        play_round(server)
+        before = server.state.model.clone()
+        for who in "abc":
+            server.engine.spoil["train", who] = lambda reply: reply.tensors.clear() or reply
+        play_round(server)
+        assert torch.equal(server.state.model, before)
+
+    def test_a_wrong_momentum_is_dropped_like_a_wrong_model(self):
+        server = started("fednag")
+
+        def spoiled(reply):
+            reply.tensors["momentum/head.bias"][0] = math.nan
+            return reply
+
+        server.engine.spoil["train", "b"] = spoiled
+        (drop,) = play_round(server).dropped
+        assert (drop.site, drop.tensor) == ("b", "momentum/head.bias")
+
+    def test_a_server_step_that_overflows_leaves_the_mean(self):
+        server = started("slowmo", alpha=1.0)
+        play_round(server)
+        server.state.method.tensors["server momentum"] = torch.full((server.layout.size,), 3e38)
+        server.state.method.tensors["server momentum"][0] = math.inf
+        (drop,) = play_round(server).dropped
+        assert "not finite" in drop.reason
+        assert bool(torch.isfinite(server.state.model).all())
+
+    def test_a_site_that_was_never_scored_gets_the_mean(self):
+        server = started("pfedmo", participation=1)
+        for _ in range(2):
+            play_round(server)
+        unseen = next(name for name in "abc" if f"score/{name}" not in server.state.method.numbers)
+        mean = server.layout.named(server.state.method.tensors["mean model"])["head.bias"]
+        assert torch.equal(server.brief(unseen, server.tensors).tensors["model/head.bias"], mean)
+
+    def test_squared_error_needs_exact_labels(self):
+        with pytest.raises(ConfigError, match=r"one label for each sample.* but site 'b' has coarse"):
+            started("fednag", [site("a"), site("b", view=pets_or_cattle())], loss="squared")
+
+    @pytest.mark.parametrize(("name", "said"), [("fednag", "'gamma'"), ("mime", "statistics")])
+    def test_a_second_momentum_is_refused(self, name, said):
+        with pytest.raises(ValueError, match=said):
+            recipe_of(name, momentum=0.5)
+
+
+@pytest.mark.parametrize("name", FAMILY)
+class TestEveryMethod:
+    VIEWS = {
+        "candidates": (Candidates(SPACE), None, Candidates(SPACE)),
+        "coarse": (pets_or_cattle(), None, pets_or_cattle()),
+        "private": (exact(["cat", "dog"]), exact(["dog", "cow"]), None),
+    }
+
+    @pytest.mark.parametrize(("kind", "softmax"), [("candidates", "full"), ("coarse", "full"), ("private", "view")])
+    def test_it_learns_through_any_view(self, name, kind, softmax):
+        server = started(name, real_sites(self.VIEWS[kind]), softmax=softmax, steps=8, lr=0.2)
+        server.test = public_samples(60, seed=9)
+        first = play_round(server).evaluation.global_["nll"]
+        for _ in range(5):
+            record = play_round(server)
+            assert record.dropped == []
+        assert record.evaluation.global_["nll"] < first
+        assert record.evaluation.global_["accuracy"] > 0.6
+
+    def test_it_goes_on_from_a_checkpoint_bit_for_bit(self, name):
+        settings = {"participation": 2, "schedule": "cosine"}
+        whole, second = whole_and_resumed(lambda: started(name, **settings))
+        assert torch.equal(second.state.model, whole.state.model)
+        for key, kept in whole.state.method.tensors.items():
+            assert torch.equal(second.state.method.tensors[key], kept)
+
+    def test_a_robust_rule_protects_it(self, name):
+        if name == "representation":
+            return
+        sites = [site(n, samples=12) for n in "abcde"]
+        server = started(name, sites, aggregation="median")
+        honest = started(name, sites, aggregation="median")
+
+        def hostile(reply):
+            for tensor in reply.tensors.values():
+                tensor.fill_(1e6)
+            return reply
+
+        server.engine.spoil["train", "e"] = hostile
+        for _ in range(2):
+            play_round(server)
+            play_round(honest)
+        assert float((server.state.model - honest.state.model).abs().max()) < 10

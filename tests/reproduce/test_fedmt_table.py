@@ -1,0 +1,115 @@
+"""The page of FedMT's table: which bars hold for which figures, and which runs it is made of."""
+
+import json
+
+import pytest
+
+from fedaccord.reproduce import fedmt, fedmt_cells
+from fedaccord.reproduce.cells import Results
+from fedaccord.reproduce.fedmt_cells import AT, FOUND, GAMMAS, KNOWN, LABELS, METHODS, PLUS, text_row
+from fedaccord.reproduce.worker import run_cell
+
+# Made-up figures in which every bar holds; the baselines lie below.
+MADE_UP = {KNOWN: 0.72, FOUND: 0.70, PLUS: 0.75, "SemiFL": 0.69, "Learnable": 0.66, "Learnable + Average": 0.65}
+
+
+def results(figures=MADE_UP, size="default", error=lambda cell, round_: 4.0 - 0.1 * round_):
+    made = Results()
+    for cell in fedmt.cells(size):
+        accuracy = figures.get(cell.row[-1], 0.6) + 0.001 * cell.seed
+        sites = {"accuracy": 0.9, "matrix_error": error(cell, 10), "confident": 0.5}
+        curve = [{"round": r, "sites": {"matrix_error": error(cell, r)}} for r in (1, 10)]
+        scopes = {"global": {"accuracy": accuracy}, "sites": {"mean": sites}}
+        made.add(cell, {"final": scopes, "best": scopes, "curve": curve, "seconds": 1.0})
+    return made
+
+
+def smaller_with_more_samples(cell, round_):
+    return 4.0 - 0.1 * round_ - 0.001 * cell.experiment["data"].get("samples", 0)
+
+
+def bars(made, size="default"):
+    chapter = next(c for c in fedmt.chapters(made, size) if c.title == "Bars")
+    return {statement: (verdict, figures) for statement, verdict, figures in chapter.blocks[0].rows}
+
+
+def test_all_bars_hold_where_the_figures_are_so():
+    found = bars(results(error=smaller_with_more_samples))
+    assert {verdict for verdict, _ in found.values()} == {"holds"}
+    assert len([s for s in found if f"{FOUND} is ahead of every baseline" in s]) == 2 * len(LABELS) + 1
+    assert found[f"CLINC150, n = {AT}: {PLUS} is at least 2 points ahead of {FOUND}"][1].startswith("+5.0")
+
+
+@pytest.mark.parametrize(
+    ("changed", "statement"),
+    [
+        ({KNOWN: 0.69}, "CLINC150, n = 3: FedMT (T) is not behind FedMT (E)"),
+        ({"Single": 0.71}, "CIFAR-100, n = 25: FedMT (E) is ahead of every baseline"),
+        ({"Single": 0.70}, "CLINC150, n = 10: FedMT (E) is ahead of every baseline"),
+        ({PLUS: 0.71}, "CLINC150, n = 5: fedmt+ is at least 2 points ahead of FedMT (E)"),
+        ({"likelihood only (T)": 0.76}, "CLINC150, gamma 0.99: fedmt+ is ahead of FedMT (E), likelihood and SemiFL"),
+        ({"Learnable": 0.71}, "FedMT (E) is ahead of the learnable matrix"),
+    ],
+)
+def test_a_bar_that_fails_is_told(changed, statement):
+    assert bars(results())[statement][0] == "holds"
+    assert bars(results(MADE_UP | changed))[statement][0] == "does not hold"
+
+
+def test_an_error_that_does_not_fall_is_told():
+    found = bars(results(error=lambda cell, round_: 3.0))
+    assert found["The error of the estimated matrix falls over the rounds"] == (
+        "does not hold", "3.00 in round 1, 3.00 in round 10",
+    )  # fmt: skip
+    assert found["It is lower with more samples at each site"][0] == "does not hold"
+
+
+def test_what_was_not_run_is_not_judged():
+    assert {verdict for verdict, _ in bars(Results(), "quick").values()} == {"not measured"}
+
+
+def test_every_comparison_has_all_its_runs():
+    rows = {cell.row for cell in fedmt.cells("default")}
+    for labels in LABELS:
+        assert {text_row(name, labels) for name in fedmt_cells.MAIN} <= rows
+        assert {text_row(name, labels, linear=True) for name in fedmt_cells.WITHOUT_LAYER} <= rows
+    for gamma in GAMMAS:
+        assert {text_row(name, gamma=gamma) for name in fedmt_cells.SKEWED} <= rows
+    seeds = {cell.seed for cell in fedmt.cells("default") if cell.row == text_row(FOUND)}
+    assert seeds == {0, 1, 2, 3, 4}
+
+
+def test_sites_hold_the_same_samples_whatever_the_server_has():
+    """So that numbers of labels are compared on the same federation."""
+    for cell in fedmt.cells("full"):
+        labelled = cell.experiment["server"]["labelled"]
+        assert labelled["reserve"] == 25 >= labelled["per_class"]
+
+
+def test_the_texts_come_before_the_images():
+    kinds = [cell.experiment["data"]["dataset"] for cell in fedmt.cells("default")]
+    assert kinds == sorted(kinds, key=["clinc150", "cifar100"].index)
+
+
+def test_all_contestants_are_given_the_same_choices():
+    """Only passes, warm-up and what makes a method differ; learning rate and regularisation are for all alike."""
+    alone = {"epochs", "server_epochs", "warmup", "server_weight", "threshold", "server_lr", "weight_decay", "lr",
+             "lambda2", "project_on"}  # fmt: skip
+    for settings in (fedmt_cells.ON_TEXTS, fedmt_cells.ON_TEXTS_LINEAR, fedmt_cells.ON_IMAGES):
+        for name in METHODS:
+            assert set(settings.own.get(name, {})) <= alone
+
+
+@pytest.mark.realdata
+@pytest.mark.parametrize("kind", ["clinc150", "cifar100"])
+def test_a_shortened_cell_gives_the_figures_that_the_page_asks_for(kind):
+    cell = next(c for c in fedmt.cells("quick") if c.row[-1] == FOUND and c.experiment["data"]["dataset"] == kind)
+    table = json.loads(json.dumps(cell.table))
+    table["data"] |= {"samples": 300, "test_samples": 100}
+    table["server"] = {"labelled": {"per_class": 1}}
+    table["method"] |= {"rounds": 2, "warmup": 20, "threshold": 0.01, "server_epochs": 1}
+    made = Results()
+    made.add(cell, run_cell(table))
+    for figure in ("global.accuracy", fedmt.OWN_NAMES, fedmt.ERROR, fedmt.CONFIDENT):
+        assert made.values(cell.row, figure), figure
+    assert len(fedmt._curve(made, cell.row)) == 2

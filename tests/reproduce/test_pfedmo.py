@@ -1,0 +1,94 @@
+"""The table of pFedMo: every cell can be run, pairs are pairs, and the page says what the figures say."""
+
+from __future__ import annotations
+
+import pytest
+
+from fedaccord.config import check_experiment
+from fedaccord.methods.registry import METHODS
+from fedaccord.reproduce import pfedmo as table
+from fedaccord.reproduce.cells import Results
+from fedaccord.reproduce.pages import Grid, to_html, to_markdown
+from fedaccord.reproduce.registry import find_table
+from fedaccord.reproduce.worker import run_cell
+
+
+@pytest.mark.parametrize("size", ["quick", "default", "full"])
+def test_every_cell_is_a_sound_experiment(size):
+    cells = find_table("pfedmo").cells(size)
+    assert len({cell.key for cell in cells}) == len(cells)
+    for cell in {cell.row: cell for cell in cells}.values():
+        settings = check_experiment(cell.table).settings
+        assert settings.rounds * settings.steps == table.SCALES[size].iterations[_task(size, cell)]
+
+
+def _task(size, cell):
+    scale, part = table.SCALES[size], cell.row[0]
+    if part == "main":
+        return cell.row[1]
+    return scale.skew if part in ("classes", "quantity", "dirichlet") else scale.study
+
+
+def test_methods_of_one_comparison_differ_in_the_method_alone():
+    cells = [cell for cell in table.cells("default") if cell.row[:2] == ("classes", "3") and cell.seed == 0]
+    assert {cell.row[-1] for cell in cells} == set(table.METHODS_RUN)
+    for part in ("data", "server", "model", "run"):
+        assert len({str(cell.experiment[part]) for cell in cells}) == 1
+    common = ("rounds", "steps", "batch", "lr")
+    assert len({tuple(cell.experiment["method"][key] for key in common) for cell in cells}) == 1
+
+
+def test_all_nine_baselines_and_the_public_data_alone_are_there_and_nobody_unregistered():
+    assert len(table.BASELINES) == 9
+    assert table.ALONE in table.METHODS_RUN
+    assert all(method["name"] in METHODS for method in table.METHODS_RUN.values())
+
+
+def filled(accuracy, size="default"):
+    """Results whose accuracy is a function of row and seed."""
+    results = Results()
+    for cell in table.cells(size):
+        value = accuracy(cell.row, cell.seed)
+        point = {"round": 1, "global": {"accuracy": value}, "sites": {}}
+        if cell.row[0] == "edge":
+            point["simulated"] = 120.0
+        figures = {"global": {"accuracy": value}, "sites": {"mean": {}, "each": {}}}
+        results.add(cell, {"final": figures, "best": figures, "curve": [point], "dropped": [], "seconds": 1.0})
+    return results
+
+
+def bars(results):
+    grid = next(c for c in table.chapters(results, "default") if c.title == "Bars").blocks[0]
+    assert isinstance(grid, Grid)
+    return [verdict for _, verdict, _ in grid.rows]
+
+
+def test_bars_follow_the_figures():
+    def good(row, seed):
+        return {table.OURS: 0.9, table.ALONE: 0.85, table.PRINTED: 0.5}.get(row[-1], 0.6) + 0.01 * seed
+
+    assert bars(filled(good)) == ["holds"] * 4
+    assert bars(filled(lambda row, seed: 0.95 if row[-1] == "FedMom" else good(row, seed)))[0] == "does not hold"
+    assert bars(filled(lambda row, seed: good(row, seed) - 0.05 * (row[1] == "3")))[1] == "does not hold"
+    assert bars(filled(lambda row, seed: 0.91 if row[-1] == table.ALONE else good(row, seed)))[2] == "does not hold"
+    assert bars(Results()) == ["not measured"] * 4
+
+
+def test_the_page_says_what_was_shrunk_and_when_the_target_was_reached():
+    results = filled(lambda row, seed: 0.9 if seed else 0.8)
+    text = to_markdown("t", table.chapters(results, "default"))
+    assert "Shrunk against the paper" in text
+    assert "1.0 rounds, 2.0 min, 2 of 3" in text
+    assert "97.23" in text  # published, LeNet-5 on MNIST
+    assert "<html" in to_html("t", table.chapters(results, "full"))
+    assert "Shrunk" not in to_markdown("t", table.chapters(results, "full"))
+
+
+def test_a_cell_on_a_network_has_a_timed_curve():
+    result = run_cell({
+        "data": {"dataset": "digits", "samples": 200, "partition": {"kind": "iid", "sites": 2}},
+        "model": {"name": "linear"}, "method": {"name": "fednag", "rounds": 3, "steps": 2}, "network": {"speed": 10},
+    })  # fmt: skip
+    times = [point["simulated"] for point in result["curve"]]
+    assert times == sorted(times)
+    assert times[0] > 80 / 10  # a site's 80 samples, each once
