@@ -51,6 +51,7 @@ CONTESTANTS = (
     Contestant("stacked by hand, 2 processes", "fedaccord", "bare.py", STACKED, DENSE),
     Contestant("pool first by hand, 2 processes", "fedaccord", "bare.py", POOL_FIRST, ("W2",)),
     Contestant("pfl, 2 processes", "pfl", "pfl_peer.py", ("--processes", "2")),
+    Contestant("pfl, 1 process", "pfl", "pfl_peer.py"),
     Contestant("FedLab, 1 thread", "fedlab", "fedlab_peer.py"),
     Contestant("FedLab, 2 threads", "fedlab", "fedlab_peer.py", threads=2),
     Contestant("fluke, 1 thread", "fluke", "fluke_peer.py"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from toy_host import toy_engine
+from toy_host import in_threes, toy_engine
 
 from fedaccord.engines.embedded import EmbeddedEngine
 from fedaccord.engines.engine import HostSpec
@@ -20,6 +20,13 @@ def pool():
 def here():
     with toy_engine(0) as here:
         yield here
+
+
+@pytest.fixture(scope="session")
+def threes():
+    """Two workers that are given up to three sites at a time, whose host cannot train more than one."""
+    with toy_engine(2, in_threes, apart=["train"]) as threes:
+        yield threes
 
 
 @pytest.fixture(scope="module")

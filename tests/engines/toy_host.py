@@ -25,8 +25,13 @@ def site_data():
     return data
 
 
-def toy_engine(workers, **spec):
-    return EmbeddedEngine(HostSpec("toy_host:build", spec, site_data()), SITES, workers)
+def toy_engine(workers, cohorts=None, **spec):
+    return EmbeddedEngine(HostSpec("toy_host:build", spec, site_data()), SITES, workers, cohorts)
+
+
+def in_threes(task, sites):
+    """Cohorts of up to three sites."""
+    return [sites[start : start + 3] for start in range(0, len(sites), 3)]
 
 
 def everywhere(**parts):
@@ -47,6 +52,15 @@ class ToyHost:
 
     def handle(self, task, site, brief, memory):
         return getattr(self, task)(site, brief, memory)
+
+    def handle_together(self, task, jobs):
+        """Do them one after the other, and say with how many; some tasks know no such thing."""
+        if task in self.spec.get("apart", []):
+            raise ValueError("not together")
+        answers = [self.handle(task, *job) for job in jobs]
+        for reply, _ in answers:
+            reply.numbers["together"] = len(jobs)
+        return answers
 
     def echo(self, site, brief, memory):
         return brief, memory

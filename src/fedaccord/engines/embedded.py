@@ -55,6 +55,8 @@ class EmbeddedEngine:
         self.tensors: dict[str, Tensor] = self._data.read(header)
         described = {"entry": host.entry, "spec": host.spec, "tensors": header}
         self._described_at = self._data.write_bytes(wire.to_json(described))
+        if workers:
+            self._data.let_go()  # it is the workers who read it
         self._host: Host | None = None
         self._crew: list[WorkerProcess] = []
         self._selector = selectors.DefaultSelector()

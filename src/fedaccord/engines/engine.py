@@ -101,6 +101,8 @@ def handle_jobs(host: Host, task: str, jobs: Sequence[Job]) -> Iterator[Answer |
         except (Exception, SystemExit):  # one by one it shows which of them it was
             pass
     for site, brief, memory in jobs:
+        if len(jobs) > 1:  # what several are told may be the same tensors, and a host may write to its own
+            brief = Message({n: t.clone() for n, t in brief.tensors.items()}, dict(brief.numbers), dict(brief.words))
         try:
             yield host.handle(task, site, brief, memory)
         except (Exception, SystemExit) as error:

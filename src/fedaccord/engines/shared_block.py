@@ -122,6 +122,11 @@ class SharedBlock:
         self._see(offset + length)
         return self._map[offset : offset + length]
 
+    def let_go(self) -> None:
+        """Take the block's pages out of this process's own memory; nothing is lost, they come back when read."""
+        if hasattr(mmap, "MADV_DONTNEED"):
+            self._map.madvise(mmap.MADV_DONTNEED)
+
     def mark(self, index: int, value: int) -> None:
         """Leave a number (mark 0 to 7) for the other process; it outlives the one that wrote it."""
         _MARK.pack_into(self._map, index * _MARK.size, value)
