@@ -19,7 +19,7 @@ class TestRegistry:
         assert subprocess.run([sys.executable, "-c", script], env={"PYTHONPATH": ":".join(sys.path)}).returncode == 0
 
     def test_it_lists_every_model(self):
-        assert list(MODELS) == ["linear", "mlp", "lenet5", "cnn", "resnet18", "resnet34"]
+        assert list(MODELS) == ["linear", "mlp", "sphere-mlp", "lenet5", "cnn", "resnet18", "resnet34"]
         for name, entry in MODELS.items():
             assert entry.name == name
             assert entry.summary
@@ -48,7 +48,7 @@ class TestRegistry:
         ("name", "settings", "message"),
         [
             ("lenet", {}, "unknown model 'lenet': did you mean 'lenet5'?"),
-            ("vit", {}, "unknown model 'vit': known: linear, mlp, lenet5, cnn, resnet18, resnet34"),
+            ("vit", {}, "unknown model 'vit': known: linear, mlp, sphere-mlp, lenet5, cnn, resnet18, resnet34"),
             ("mlp", {"hiden": [3]}, "the model 'mlp' has no setting 'hiden': did you mean 'hidden'?"),
             ("linear", {"hidden": [3]}, "the model 'linear' has no setting 'hidden': none is known"),
         ],
