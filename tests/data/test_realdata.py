@@ -28,13 +28,51 @@ PUBLISHED = {
     "cifar100": (12500, 5000, (3, 32, 32), 100),
 }
 
+# Rows, features, tags, mean number of tags of a row (as Mulan publishes it), and whether a test part is published.
+TAGGED = {
+    "extrasensory": (18500, 225, 51, None, False),
+    "scene": (2407, 294, 6, 1.074, True),
+    "emotions": (593, 72, 6, 1.868, True),
+    "corel5k": (5000, 499, 374, 3.522, True),
+    "delicious": (16105, 500, 983, 19.020, True),
+    "birds": (645, 260, 19, 1.014, True),
+    "medical": (978, 1449, 45, 1.245, True),
+    "cal500": (502, 68, 174, 26.044, False),
+}
+
 
 def federation(text):
     return load_federation(parse_experiment(text), Path(os.environ["FEDACCORD_DATA"]))
 
 
 def test_every_named_data_set_is_checked_here():
-    assert {*PUBLISHED, "clinc150", "clinc150-validation", "uci_har"} == set(DATASETS)
+    people = {name for name, entry in DATASETS.items() if entry.people}  # these in test_sensitive.py
+    assert {*PUBLISHED, *TAGGED, *people, "clinc150", "clinc150-validation", "uci_har"} == set(DATASETS)
+
+
+@pytest.mark.parametrize("name", TAGGED)
+def test_data_of_tags(name):
+    rows, features, tags, cardinality, tested = TAGGED[name]
+    dataset = load_dataset(name, Path())
+    assert dataset.train.y is None
+    assert dataset.shape == (features,)
+    assert len(dataset.labels) == tags
+    assert (dataset.test is not None) == tested
+    parts = [part.tags for part in (dataset.train, dataset.test) if part is not None]
+    assert sum(map(len, parts)) == rows
+    if cardinality is not None:
+        assert (np.concatenate(parts) == 1).sum(1).mean() == pytest.approx(cardinality, abs=6e-4)
+
+
+def test_people_of_extrasensory_become_sites_and_some_are_kept_apart():
+    made = federation(
+        '[data]\ndataset = "extrasensory"\npartition = { kind = "natural", by = "user" }\nview = { kind = "tags" }\n'
+        "[server]\nunseen = 5\n"
+    )
+    assert len(made.sites) == 32
+    assert made.test[1].shape == (2500, 51)
+    targets = torch.cat([site.train.target for site in made.sites.values()])
+    assert float((targets == -1).float().mean()) == pytest.approx(0.59, abs=0.02)
 
 
 def test_clinc150(tmp_path):

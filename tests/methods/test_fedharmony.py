@@ -43,6 +43,12 @@ def test_steps_stand_in_for_the_methods_own_number_of_epochs():
         make_recipe("fedharmony", {"steps": 3, "epochs": 2})
 
 
+def test_a_site_has_one_prior():
+    with pytest.raises(ValueError, match="set one of them"):
+        make_recipe("fedharmony+", {"prior": "all"})
+    assert make_recipe("fedharmony+", {"prior": "all", "site_prior": False}).settings.prior == "all"
+
+
 class TestPublished:
     def test_one_exchange_in_a_round_and_no_teacher_in_the_first(self):
         server, _ = played()

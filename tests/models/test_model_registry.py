@@ -9,6 +9,8 @@ from fedaccord.models import catalogue
 from fedaccord.models.catalogue import build
 from fedaccord.models.registry import MODELS, check_model
 
+KNOWN = ["linear", "mlp", "sphere-mlp", "lenet5", "cnn", "cnn1d", "resnet8", "resnet18", "resnet34"]
+
 
 class TestRegistry:
     def test_it_is_known_without_torch(self):
@@ -19,7 +21,7 @@ class TestRegistry:
         assert subprocess.run([sys.executable, "-c", script], env={"PYTHONPATH": ":".join(sys.path)}).returncode == 0
 
     def test_it_lists_every_model(self):
-        assert list(MODELS) == ["linear", "mlp", "lenet5", "cnn", "cnn1d", "resnet8", "resnet18", "resnet34"]
+        assert list(MODELS) == KNOWN
         for name, entry in MODELS.items():
             assert entry.name == name
             assert entry.summary
@@ -48,7 +50,7 @@ class TestRegistry:
         ("name", "settings", "message"),
         [
             ("lenet", {}, "unknown model 'lenet': did you mean 'lenet5'?"),
-            ("vit", {}, "unknown model 'vit': known: linear, mlp, lenet5, cnn, cnn1d, resnet8, resnet18, resnet34"),
+            ("vit", {}, f"unknown model 'vit': known: {', '.join(KNOWN)}"),
             ("mlp", {"hiden": [3]}, "the model 'mlp' has no setting 'hiden': did you mean 'hidden'?"),
             ("linear", {"hidden": [3]}, "the model 'linear' has no setting 'hidden': none is known"),
         ],

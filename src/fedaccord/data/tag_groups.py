@@ -25,5 +25,5 @@ def tag_groups(tags: Array, seed: int) -> NDArray[np.int64]:
         rarest = np.where(present, rank, tags.shape[1]).argmin(1)
         return np.where(present.any(1), rarest, tags.shape[1]).astype(np.int64)
     length = np.sqrt(present.sum(1, keepdims=True)).clip(min=1)
-    found = k_means(torch.from_numpy(present / length), CLUSTERS, seed, restarts=3).numpy()
+    found = k_means(torch.from_numpy(present / length), CLUSTERS, seed, restarts=1).numpy()
     return np.where(present.any(1), found, CLUSTERS).astype(np.int64)

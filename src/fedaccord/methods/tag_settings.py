@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from fedaccord.methods.settings import ClassicSettings, SharedModelSettings
 from fedaccord.training.settings import Count
@@ -57,6 +57,12 @@ class FedHarmonySettings(SharedModelSettings):
         0.0, ge=0, description="noise on what leaves a site of its tags, in units of what one row can change there"
     )
     permuted: bool = Field(False, description="a control: teach each tag another tag's correlations")
+
+    @model_validator(mode="after")
+    def _one_prior(self) -> FedHarmonySettings:
+        if self.site_prior and self.prior != "off":
+            raise ValueError("'site_prior' and 'prior' are two forms of a site's own frequencies; set one of them")
+        return self
 
 
 class FedHarmonyPlusSettings(FedHarmonySettings):
