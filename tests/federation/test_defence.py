@@ -62,6 +62,12 @@ def test_hostile_sites_are_left_out_and_honest_ones_are_not(folder, kind):
     assert abs(gap(records) - gap(calm)) < abs(gap(hit) - gap(calm))
 
 
+def test_a_method_that_counts_steps_is_defended_all_the_same(folder):
+    told = table(folder, attack=PLFA, defence=defence("group-update"))
+    server, records = played(told | {"method": told["method"] | {"name": "fednova"}})
+    assert records[-1].figures["hostile_excluded"] == 1.0
+
+
 def test_reconstructed_labels_tell_hostile_sites(folder):
     _, records = played(table(folder, attack={"kind": "pafa", "sites": 2}, defence=defence("inversion+")))
     assert records[-1].figures["hostile_excluded"] == 1.0

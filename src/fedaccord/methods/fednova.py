@@ -15,7 +15,7 @@ from fedaccord.aggregation.replies import Replies
 from fedaccord.federation.recipe import Recipe, plain_solver
 from fedaccord.federation.server import Server
 from fedaccord.messages.checks import is_finite
-from fedaccord.methods.classic import combining, share_model
+from fedaccord.methods.classic import plain
 from fedaccord.methods.settings import FedNovaSettings
 from fedaccord.training.fednova import EFFECTIVE_STEPS, Counted
 
@@ -23,10 +23,15 @@ from fedaccord.training.fednova import EFFECTIVE_STEPS, Counted
 def fednova(settings: FedNovaSettings) -> Recipe:
     """Return the recipe."""
     momentum = settings.momentum if settings.optimiser == "sgd" else 0.0  # a step of Adam counts as one
-    solver = Counted(plain_solver(settings), momentum)
-    recipe = combining(Recipe(settings, None, solver=solver, sharing=share_model(settings)), settings)
+    recipe = replace(plain(settings), solver=Counted(plain_solver(settings), momentum))
     assert recipe.aggregator is not None
-    return replace(recipe, aggregator=with_normalised_steps(recipe.aggregator), defence=drop_uncounted)
+    asked = recipe.defence
+
+    def defence(server: Server, replies: Replies) -> Replies:
+        counted = drop_uncounted(server, replies)
+        return asked(server, counted) if asked and counted.sites else counted
+
+    return replace(recipe, aggregator=with_normalised_steps(recipe.aggregator), defence=defence)
 
 
 def drop_uncounted(server: Server, replies: Replies) -> Replies:

@@ -244,9 +244,9 @@ def _beyond(results: Results, scale: Scale) -> list[Finding]:
         found.append(_closest(f"{TEXTS}, n = {n}: {PLUS} is ahead of {KNOWN}, likelihood alone and baselines", gaps))
     if scale.studies:
         for gamma in GAMMAS:
-            row = text_row(PLUS, gamma=gamma)
+            row = partial(text_row, gamma=gamma)
             others = (FOUND, *CONTROLS[:2], "SemiFL")
-            gaps = {name: paired(results.values(row), results.values(text_row(name, gamma=gamma))) for name in others}
+            gaps = {name: paired(results.values(row(PLUS)), results.values(row(name))) for name in others}
             found.append(_closest(f"{TEXTS}, gamma {gamma}: {PLUS} is ahead of {FOUND}, likelihood and SemiFL", gaps))
     return found
 
