@@ -155,6 +155,7 @@ class TestCohorts:
         "accord": ["method.name=accord"],
         "pfedpll": ["method.name=pfedpll", "method.score=samples"],
         "scaffold": ["method.name=scaffold", "method.softmax=view"],
+        "fednag": ["method.name=fednag", "method.softmax=view"],
     }
 
     def test_the_model_and_what_sites_keep_are_the_same(self, tmp_path):

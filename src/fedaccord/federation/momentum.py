@@ -8,7 +8,7 @@ momentum and go along with it (DOMO, FedADC); statistics of the gradient that st
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 from torch import Tensor
@@ -47,6 +47,8 @@ def combined(server: Server) -> Replies | None:
 @dataclass(frozen=True)
 class TravellingMomentum:
     """The sites' Nesterov momentum: sent with the model, stepped with at the site, returned and combined like it."""
+
+    steps_apart: ClassVar[bool] = True
 
     beside: Beside
     aggregator: Aggregator  # that of the model, so that a robust rule protects the momentum too
@@ -150,6 +152,8 @@ def _move(server: Server, model: Tensor, momentum: Tensor) -> None:
 @dataclass(frozen=True)
 class SharedMomentum:
     """Sites are told the server's momentum and go along with it: the `solver` and the `brief` of DOMO and FedADC."""
+
+    steps_apart: ClassVar[bool] = True
 
     beside: Beside
     settings: TrainingSettings

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -16,6 +17,8 @@ MEAN, SQUARE, EPSILON = 0.9, 0.999, 1e-8
 @dataclass(frozen=True)
 class Adam:
     """Adam with decoupled weight decay (of `weight_decay` times the learning rate in a step) and clipping."""
+
+    steps_apart: ClassVar[bool] = True
 
     weight_decay: float = 0.0
     clip: float = 0.0

@@ -21,6 +21,11 @@ class Counted:
     inner: Solver
     momentum: float = 0.0
 
+    @property
+    def steps_apart(self) -> bool:
+        """Whether the other solver's steps never run the model."""
+        return bool(getattr(self.inner, "steps_apart", False))
+
     def start(self, work: LocalWork) -> Stepper:
         """Begin to count."""
         return _Counter(self.inner.start(work), self.momentum)
