@@ -154,6 +154,7 @@ class Recorder:
 
     def _write(self, record: RoundRecord) -> bool:
         """Write down a round, and say whether it is the last."""
+        self._settle()  # so that a cut run never goes back further than to the checkpoint before this round
         every, rounds = self.experiment.run.checkpoint_every, self.experiment.settings.rounds
         played = self.played
         played.replies += record.replied

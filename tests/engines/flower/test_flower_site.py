@@ -9,7 +9,7 @@ import threading
 
 import httpx
 import pytest
-from all_recipes import texts
+from all_recipes import texts, write_tags
 from fake_grid import FakeGrid
 
 from command_line import SMALL, command, write
@@ -139,7 +139,7 @@ class TestExtras:
 
 
 @pytest.mark.parametrize("method", [name for name in METHODS if name != "pooled"])
-def test_make_parity_has_an_experiment_for_every_method(method):
+def test_make_parity_has_an_experiment_for_every_method(method, tmp_path):
     def fits(text):
         try:
             experiment = parse_experiment(text)
@@ -148,4 +148,4 @@ def test_make_parity_has_an_experiment_for_every_method(method):
         needs = make_recipe(method, experiment.settings).needs_labelled
         return experiment.server.labelled is not None or not needs
 
-    assert any(map(fits, texts(method)))
+    assert any(map(fits, texts(method, write_tags(tmp_path / "tags.npz"))))
