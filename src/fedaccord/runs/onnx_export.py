@@ -62,7 +62,8 @@ def export_onnx(run: Path, target: Path, site: SiteId | None = None) -> Path:
             warnings.filterwarnings("ignore", "You are using the legacy TorchScript-based ONNX", DeprecationWarning)
             warnings.filterwarnings("ignore", "The feature will be removed", DeprecationWarning)
             # Group norm looks whether a batch is empty, which the exported model need not.
-            warnings.filterwarnings("ignore", category=torch.jit.TracerWarning, module=r"torch\.nn\.functional")
+            seen_by_torch = r"torch\.nn\.functional"
+            warnings.filterwarnings("ignore", "Converting a tensor to a Python boolean", module=seen_by_torch)
             torch.onnx.export(
                 predictor, (samples,), str(half_written), input_names=[INPUT], output_names=[OUTPUT], dynamo=False,
                 dynamic_axes={INPUT: {0: "batch"}, OUTPUT: {0: "batch"}},
