@@ -9,7 +9,7 @@ demo: $(VENV)/.runs
 	$(BIN)/fedaccord demo
 
 test: $(VENV)/.tests lint
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
 
 lint: $(VENV)/.tests
 	$(BIN)/ruff check .

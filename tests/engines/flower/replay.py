@@ -29,13 +29,13 @@ class Losing(EmbeddedEngine):
 
     drops, forget = frozenset(), None
 
-    def ask(self, task, briefs, deadline=None):
+    def stream(self, task, briefs, deadline=None, lent=False):
         lost = {site for site, brief in briefs.items() if (brief.numbers["round"], site, task) in self.drops}
         if self.forget and any(brief.numbers["round"] == self.forget[1] for brief in briefs.values()):
             self.restore({site: kept for site, kept in self.memories().items() if site != self.forget[0]})
-        replies = super().ask(task, {site: brief for site, brief in briefs.items() if site not in lost})
+        replies = dict(super().stream(task, {site: brief for site, brief in briefs.items() if site not in lost}))
         failed = {site: Failure(site, task, "lost") for site in lost}
-        return {site: (replies | failed)[site] for site in sorted(briefs)}
+        yield from ((site, (replies | failed)[site]) for site in sorted(briefs))
 
 
 def switch(fleet, text, folder):
