@@ -9,7 +9,7 @@ demo: $(VENV)/.runs
 	$(BIN)/fedaccord demo
 
 test: $(VENV)/.tests lint
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
 lint: $(VENV)/.tests
 	$(BIN)/ruff check .
