@@ -196,7 +196,7 @@ def _what_was_run(scale: Scale, size: Size) -> list[Block]:
         blocks.append(
             "Shrunk against the paper (100 rounds of 40 steps of 256 on all 60,000 images; `--full`): rounds, steps, "
             "batch and number of the images" + (", and the real sets" if size == "quick" else "") + ". After so "
-            "few steps most methods are far from their end on images: those rows tell who learns fast, not who ends best."
+            "few steps most methods are far from their end on images: they tell who learns fast, not who ends best."
         )
     return blocks
 
