@@ -172,11 +172,11 @@ def _bars(results: Results, seen: Sequence[tuple[str, str]]) -> list[Finding]:
     found: list[Finding] = []
     for defence in dict.fromkeys((best_defence(results, seen), PUBLISHED)):
         for attack in ATTACKS:
-            gap = paired(_pooled(results, seen, defence, [attack]), _pooled(results, seen, NONE, [attack]), 1.0)
+            gap = paired(_pooled(results, seen, NONE, [attack]), _pooled(results, seen, defence, [attack]), 1.0)
             found.append(_lower(f"{defence}: delta EOD under {attack} is lower than without defence", gap))
         rules = {rule: mean(_pooled(results, seen, rule, ATTACKS)) for rule in RULES}
         best = min(rules, key=lambda rule: rules[rule])
-        gap = paired(_pooled(results, seen, defence, ATTACKS), _pooled(results, seen, best, ATTACKS), 1.0)
+        gap = paired(_pooled(results, seen, best, ATTACKS), _pooled(results, seen, defence, ATTACKS), 1.0)
         found.append(_lower(f"{defence}: delta EOD is lower than the best robust rule's ({best})", gap))
         found.append(_close(results, seen, defence))
         found += _told_apart(results, seen, defence)
@@ -184,12 +184,11 @@ def _bars(results: Results, seen: Sequence[tuple[str, str]]) -> list[Finding]:
 
 
 def _lower(statement: str, gap: Paired | None) -> Finding:
+    """Say whether the second of a pair is lower than the first."""
     if gap is None:
         return Finding(statement, None, "–")
     error = "" if math.isnan(gap.error) else f", se {gap.error:.3f}"
-    return Finding(
-        statement, gap.mean < 0, f"{gap.mean:+.3f}{error}, lower on {gap.seeds - gap.wins} of {gap.seeds} seeds"
-    )
+    return Finding(statement, gap.mean > 0, f"{-gap.mean:+.3f}{error}, lower on {gap.wins} of {gap.seeds} seeds")
 
 
 def _close(results: Results, seen: Sequence[tuple[str, str]], defence: str) -> Finding:
