@@ -49,6 +49,15 @@ def test_a_site_has_one_prior():
     assert make_recipe("fedharmony+", {"prior": "all", "site_prior": False}).settings.prior == "all"
 
 
+def test_a_pull_towards_the_received_model_goes_with_it():
+    moved = {}
+    for mu in (0.0, 100.0):
+        server, _ = played("fedharmony+", rounds=1, mu=mu)
+        start, _ = played("fedharmony+", rounds=0)
+        moved[mu] = float((server.state.model - start.state.model).norm())
+    assert moved[100.0] < 0.7 * moved[0.0]
+
+
 class TestPublished:
     def test_one_exchange_in_a_round_and_no_teacher_in_the_first(self):
         server, _ = played()

@@ -1,5 +1,7 @@
 """The alignment of correlations at a site: worked numbers of methods.md 3.D, blocks, masks and gradients."""
 
+import math
+
 import pytest
 import torch
 from torch import tensor
@@ -25,6 +27,7 @@ from fedaccord.training.harmony import (
     RunningPhi,
     alignment,
     remember_teacher,
+    tag_entropy,
 )
 from fedaccord.training.work import Batch
 from small_federation import SPACE, site, small_network, work_for
@@ -158,6 +161,15 @@ class TestHarmony:
         for mine, other in zip(ours, theirs, strict=True):
             torch.testing.assert_close(mine, other, rtol=1e-3, atol=1e-5)
 
+    def test_against_frequencies_rare_tags_are_aligned_less(self):
+        data, batch = tag_site(), whole_batch(tag_site())
+        plain = value(data.view.mean_nll(small_network()(batch.x), batch.target))
+        terms = []
+        for objective in (Harmony(), Harmony(by_entropy=True)):
+            terms.append(value(objective.loss(begun(objective, data, lesson()), batch)) - plain)
+        entropy = tag_entropy(data.train.target)
+        assert terms[1] / terms[0] == pytest.approx(float(entropy.mean()), rel=1e-4)
+
     def test_without_a_teacher_or_strength_it_is_the_likelihood(self):
         data = tag_site()
         batch = whole_batch(data)
@@ -222,7 +234,7 @@ class TestHarmony:
         data = tag_site(200)
         for task, name in ((Correlating, CORRELATION), (CountingTags, COUNTS)):
             plain = task()(work_for(data, small_network())).tensors[name]
-            noisy = [task(0.3)(work_for(data, small_network())).tensors[name] for _ in range(2)]
+            noisy = [task(0.02)(work_for(data, small_network())).tensors[name] for _ in range(2)]
             assert torch.isfinite(noisy[0]).all()
             assert not torch.equal(noisy[0], plain)
             assert not torch.equal(noisy[0], noisy[1])
@@ -247,6 +259,13 @@ class TestHarmony:
         objective, batch = Harmony(), whole_batch(data)
         told, kept = begun(objective, data, lesson()), begun(objective, data, memory=work.memory)
         assert value(objective.loss(told, batch)) == pytest.approx(value(objective.loss(kept, batch)))
+
+
+def test_the_entropy_of_tags_by_hand():
+    target = tensor([[1, 0, -1], [1, 0, -1], [0, 0, -1], [0, 0, -1]], dtype=torch.int8)
+    rare = 1 / 6
+    by_hand = -(rare * math.log(rare) + (1 - rare) * math.log(1 - rare))
+    assert tag_entropy(target).tolist() == pytest.approx([math.log(2), by_hand, math.log(2)])
 
 
 def test_the_relative_offset_by_hand():

@@ -17,19 +17,21 @@ from fedaccord.labels.correlation import Consensus
 from fedaccord.methods.classic import combining, share_model
 from fedaccord.methods.tag_settings import FedHarmonySettings
 from fedaccord.training.harmony import Correlating, CountingTags, Harmony, remember_teacher
+from fedaccord.training.objectives import Proximal, Sum
 
 
 def fedharmony(settings: FedHarmonySettings) -> Recipe:
     """Return the recipe of `fedharmony` and `fedharmony+`."""
     s = settings
     server = harmoniser(settings)
+    harmony = Harmony(
+        strength=s.strength, beta=s.beta, per_block=s.block_loss == "sum", sends=server.sends,
+        noise=s.correlation_noise, by_entropy=s.strength_against == "frequencies", prior=s.site_prior,
+    )  # fmt: skip
     recipe = Recipe(
         s,
         None,
-        Harmony(
-            strength=s.strength, beta=s.beta, per_block=s.block_loss == "sum", sends=server.sends,
-            noise=s.correlation_noise, prior=s.site_prior,
-        ),
+        Sum((harmony, Proximal(s.mu))) if s.mu else harmony,
         sharing=replace(share_model(s), own_rows=True),
         ready=(refuse_other_views,),
         prepare=(server.prepare,),

@@ -21,9 +21,11 @@ class FedHarmonySettings(SharedModelSettings):
     teacher: Literal["scores", "counts", "none"] = Field(
         "scores", description="the others' correlations: of model scores in each round, of tags counted once, or none"
     )
-    strength: float = Field(
-        1.0, ge=0, description="weight of the alignment with the teacher, against the loss of one tag"
+    strength: float = Field(1.0, ge=0, description="weight of the alignment with the teacher")
+    strength_against: Literal["tag", "frequencies"] = Field(
+        "tag", description="what strength is against: the loss of one tag, or of a model that knows frequencies only"
     )
+    mu: float = Field(0.0, ge=0, description="weight of a pull towards the received model, as in fedprox")
     exchanges: Literal[1, 2] = Field(
         1, description="scores: 1: the teacher is of the last round; 2: asked for anew before each round"
     )
@@ -74,8 +76,10 @@ class FedHarmonyPlusSettings(FedHarmonySettings):
     teacher: Literal["scores", "counts", "none"] = Field(
         "counts", description="the others' correlations: of model scores in each round, of tags counted once, or none"
     )
-    strength: float = Field(
-        3.0, ge=0, description="weight of the alignment with the teacher, against the loss of one tag"
+    strength: float = Field(5.0, ge=0, description="weight of the alignment with the teacher")
+    strength_against: Literal["tag", "frequencies"] = Field(
+        "frequencies",
+        description="what strength is against: the loss of one tag, or of a model that knows frequencies only",
     )
     blocks: Literal["off", "common", "per-site", "auto"] = Field(
         "auto", description="align inside blocks of tags only, common or each site's; auto: common from 100 tags on"

@@ -87,12 +87,19 @@ def alignment(student: Tensor, teacher: Tensor, pairs: Tensor, per_block: bool) 
     return squared.sum() / pairs.sum().clamp(min=1)
 
 
+def tag_entropy(target: Tensor) -> Tensor:
+    """Return the entropy of each tag in nats, (C,), of its frequency among annotations of 1, 0 and -1, smoothed."""
+    share = ((target == 1).sum(0) + 1) / ((target != NOT_ANNOTATED).sum(0) + 2)
+    return torch.special.entr(share) + torch.special.entr(1 - share)
+
+
 @dataclass(frozen=True)
 class Harmony(Objective):
     """The view's likelihood with the tags' correlations drawn to those of the other sites.
 
     `strength` weighs the alignment against the loss of one tag: as the likelihood adds up the losses of a sample's
-    tags, it is multiplied by their number.
+    tags, it is multiplied by their number. With `by_entropy` it is against the loss of a model that knows the tags'
+    frequencies only: tags that hardly ever occur cost little, and what is rare must not be drowned by its alignment.
     """
 
     strength: float = 1.0
@@ -100,6 +107,7 @@ class Harmony(Objective):
     per_block: bool = True
     sends: bool = True  # the trained model's correlations go with it
     noise: float = 0.0
+    by_entropy: bool = False
     prior: bool = False  # the site's own tag frequencies are added when it predicts, not when it trains
 
     def start(self, work: LocalWork) -> None:
@@ -118,6 +126,7 @@ class Harmony(Objective):
         if not bool(pairs.any()):
             return
         began, device = time.perf_counter(), work.site.train.x.device
+        work.scratch["entropy"] = tag_entropy(work.site.train.target[:, known]).to(device)
         work.scratch["harmony"] = (
             known, counted, blocks.inside(told.tensors[TEACHER].float()).to(device), pairs.to(device),
             RunningPhi(blocks, _scores(work)[:, known], counted, self.beta),
@@ -132,12 +141,14 @@ class Harmony(Objective):
             return loss
         began = time.perf_counter()
         known, counted, teacher, pairs, running = work.scratch["harmony"]
-        tags = float((batch.target != NOT_ANNOTATED).sum()) / len(batch.target)
+        annotated = counted[batch.rows]
+        weight = annotated * work.scratch["entropy"] if self.by_entropy else annotated
+        scale = self.strength * float(weight.sum()) / len(annotated)
         # Its gradient is taken here and handed on at the logits, so that its cost can be told apart.
         at = logits.detach().requires_grad_()
         scores = torch.sigmoid(work.view.adjusted(at))[:, known]
-        student, seen = running.follow(scores, counted[batch.rows])
-        term = tags * self.strength * alignment(student, teacher, pairs & seen, self.per_block)
+        student, seen = running.follow(scores, annotated)
+        term = scale * alignment(student, teacher, pairs & seen, self.per_block)
         (slope,) = torch.autograd.grad(term, at)
         work.scratch["seconds"] += time.perf_counter() - began
         handed = (logits * slope).sum()
