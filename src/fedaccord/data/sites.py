@@ -177,9 +177,7 @@ def split_dataset(
         result.notes.append(f"the server holds {len(taught)} labelled samples, which no site has")
     elif isinstance(labelled, Path):
         with result.noting():
-            result.labelled = read_server_file(
-                labelled, result.input_shape, result.space, moments, "server.labelled"
-            )
+            result.labelled = read_server_file(labelled, result.input_shape, space, moments, "server.labelled")
     drawn = False
     if test_file is not None:
         with result.noting():
@@ -236,9 +234,7 @@ def read_sites(
             result.test_source = f"the server's own test file, {test_file.name}"
     if labelled is not None:
         with result.noting():
-            result.labelled = read_server_file(
-                labelled, result.input_shape, result.space, moments, "server.labelled"
-            )
+            result.labelled = read_server_file(labelled, result.input_shape, result.space, moments, "server.labelled")
     return result
 
 
