@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from fedaccord.reproduce.bars import ahead_of_all, is_ahead, reaches, verdict
@@ -15,10 +15,12 @@ TITLE = "Partial labels: pFedPLL"
 REAL = {"Lost": "partial_label/lost.npz", "MSRCv2": "partial_label/msrcv2.npz", "FG-NET": "partial_label/fgnet.npz"}
 IMAGES = {"MNIST": "mnist", "Fashion-MNIST": "fashion_mnist"}
 OURS, PLUS, ALONE = "pFedPLL", "pfedpll+", "local, pFedPLL's loss"
+LEVERAGED = "Fed_LW, cross-entropy"  # the paper does not say which form; the other stays at chance on images for long
 ACCURACY, TOLD_APART = "sites.mean.accuracy", "sites.mean.disambiguation"
 
 BASELINES: dict[str, dict[str, Any]] = {
     "Fed_LW": {"name": "fed-lw"},
+    LEVERAGED: {"name": "fed-lw", "form": "cross-entropy"},
     "Fed_CC": {"name": "fed-cc"},
     "Fed_RC": {"name": "fed-rc"},
     "Fed_CAVL": {"name": "fed-cavl"},
@@ -47,6 +49,7 @@ TERMS: dict[str, dict[str, Any]] = {
     for terms in (["s"], ["pc"], ["nc"], ["s", "pc"], ["s", "nc"], ["pc", "nc"])
 }
 FEW = (OURS, PLUS, "Fed_CC", ALONE)  # where a whole comparison would take too long
+SOME = (*FEW, LEVERAGED)
 RHOS = (0.2, 0.3, 0.4)
 MANY = (20, 40, 80)
 
@@ -74,29 +77,41 @@ class Scale:
     image_batch: int
     image_samples: int
     image_seeds: int
+    image_lr: float
     image_test: float = 0.2
 
 
 SCALES: dict[Size, Scale] = {
-    "quick": Scale(30, 20, 2, 5, 10, 64, 2000, 1),
-    "default": Scale(100, 40, 5, 20, 20, 64, 8000, 3),
-    "full": Scale(100, 40, 10, 100, 40, 256, 60000, 5),
+    "quick": Scale(30, 20, 2, 5, 10, 64, 2000, 1, 0.1),
+    "default": Scale(100, 40, 5, 20, 20, 64, 8000, 3, 0.1),
+    "full": Scale(100, 40, 10, 100, 40, 256, 60000, 5, 0.01),
 }
+LARGER = replace(SCALES["default"], image_rounds=40, image_steps=40, image_samples=20000)
 
 
 def cells(size: Size) -> list[Cell]:
     """Return all runs of the table, the real sets first."""
     scale = SCALES[size]
     real = (_real(scale, data, name, seed) for data in REAL for name in METHODS for seed in range(scale.seeds))
-    quick = size == "quick"
-    return in_order(real, _image_cells(scale, quick), () if quick else _study_cells(scale))
+    if size == "quick":
+        return in_order(real, (_image(scale, "MNIST", name, METHODS[name], 0) for name in FEW))
+    return in_order(real, _image_cells(scale), _larger_cells() if size == "default" else (), _study_cells(scale))
 
 
-def _image_cells(scale: Scale, quick: bool) -> Iterator[Cell]:
+def _image_cells(scale: Scale) -> Iterator[Cell]:
     for seed in range(scale.image_seeds):
-        for data in ["MNIST"] if quick else IMAGES:
-            for name in FEW if quick else METHODS:
+        for data in IMAGES:
+            for name in METHODS:
                 yield _image(scale, data, name, METHODS[name], seed)
+
+
+def _larger_cells() -> Iterator[Cell]:
+    """Some of them with more images and more steps, closer to the paper's size."""
+    for seed in range(LARGER.image_seeds):
+        for data in IMAGES:
+            for name in SOME:
+                cell = _image(LARGER, data, name, METHODS[name], seed)
+                yield replace(cell, row=_larger_row(data, name))
 
 
 def _study_cells(scale: Scale) -> Iterator[Cell]:
@@ -105,7 +120,7 @@ def _study_cells(scale: Scale) -> Iterator[Cell]:
         for name, method in (COMPONENTS | TERMS).items():
             yield _image(scale, "MNIST", name, method, seed)
         for rho in RHOS:
-            for name in (*FEW, "Fed_LW"):
+            for name in SOME:
                 yield _image(scale, "MNIST", name, METHODS[name], seed, rho=rho)
         for sites in MANY:
             for name in FEW:
@@ -130,6 +145,10 @@ def _image_row(data: str, name: str, rho: float = 0.4, sites: int = 4) -> Row:
     return (data, f"rho {rho}", f"{sites} sites", name)
 
 
+def _larger_row(data: str, name: str) -> Row:
+    return (data, "larger", name)
+
+
 def _image(
     scale: Scale, data: str, name: str, method: Mapping[str, Any], seed: int, rho: float = 0.4, sites: int = 4
 ) -> Cell:
@@ -143,8 +162,8 @@ def _image(
                  "view": {"kind": "candidates", "generate": "instance", "rho": rho}},
         "server": {"unlabelled": 640},
         "model": {"name": "lenet5"},
-        "method": {"rounds": scale.image_rounds, "batch": scale.image_batch, "lr": 0.01, "momentum": 0.9, **steps,
-                   **method},
+        "method": {"rounds": scale.image_rounds, "batch": scale.image_batch, "lr": scale.image_lr, "momentum": 0.9,
+                   **steps, **method},
         "run": {"evaluate_every": max(1, scale.image_rounds // 5)},
     }  # fmt: skip
     return Cell(_image_row(data, name, rho, sites), seed, experiment)
@@ -164,6 +183,8 @@ def chapters(results: Results, size: Size) -> list[Chapter]:
             if size != "quick" or data == "MNIST"
         ),
     ]
+    if size == "default":
+        parts.append(Chapter("Closer to the paper's size", _larger(results)))
     if size != "quick":
         parts += [
             Chapter("Components, MNIST", [_ablation(results, COMPONENTS)]),
@@ -185,8 +206,8 @@ def _what_was_run(scale: Scale, size: Size) -> list[Block]:
         f"moments of all sites, {scale.seeds} seeds. The server holds 100 inputs without labels, for the KL score; "
         "they are taken out for every method alike.",
         f"Images: {scale.image_samples} training images, candidate sets from a clean network (rho 0.4 unless said), "
-        f"LeNet-5, {scale.image_rounds} rounds of {scale.image_steps} steps of {scale.image_batch}, "
-        f"{scale.image_seeds} seeds; with 20 sites and more a round is one pass over a site's data.",
+        f"LeNet-5, {scale.image_rounds} rounds of {scale.image_steps} steps of {scale.image_batch}, learning rate "
+        f"{scale.image_lr}, {scale.image_seeds} seeds; with 20 sites and more a round is one pass over a site's data.",
         "Figures are the mean over sites of the accuracy of each site's own model on its own 20 %, in percent, last "
         "round: mean ± standard deviation over seeds. `best` is the best evaluated round, chosen on the same test "
         "data: it is shown because papers report it, and nothing is concluded from it. `told apart` is how often the "
@@ -196,8 +217,10 @@ def _what_was_run(scale: Scale, size: Size) -> list[Block]:
     if size != "full":
         blocks.append(
             "Shrunk against the paper (100 rounds of 40 steps of 256 on all 60,000 images; `--full`): rounds, steps, "
-            "batch and number of the images" + (", and the real sets" if size == "quick" else "") + ". After so "
-            "few steps most methods are far from their end on images: they tell who learns fast, not who ends best."
+            "batch and number of the images" + (", and the real sets" if size == "quick" else "") + ". To make up for "
+            f"the missing steps all methods alike have a learning rate of {scale.image_lr} on images instead of 0.01, "
+            "chosen on another seed; even so some are far from their end, and the figures tell who learns fast as well "
+            "as who ends best."
         )
     return blocks
 
@@ -218,6 +241,14 @@ def _comparison(results: Results, data: str, rows: Mapping[str, Row]) -> list[Bl
     return [Grid(("method", "published", "last round", "best round", "told apart", "against " + ALONE), lines)]
 
 
+def _larger(results: Results) -> list[Block]:
+    size = f"{LARGER.image_rounds} rounds of {LARGER.image_steps} steps, {LARGER.image_samples} images"
+    blocks: list[Block] = [f"Some contestants with {size}, all else as above."]
+    for data in IMAGES:
+        blocks += [f"{data}:", *_comparison(results, data, {name: _larger_row(data, name) for name in SOME})]
+    return blocks
+
+
 def _set_size(results: Results, data: str) -> list[Block]:
     sizes = results.values(_image_row(data, OURS), "set_size")
     return [f"Mean size of the candidate sets: {mean(sizes):.2f}."] if sizes else []
@@ -233,8 +264,7 @@ def _ablation(results: Results, variants: Mapping[str, Any]) -> Grid:
 
 
 def _over_rho(results: Results) -> Grid:
-    names = (*FEW, "Fed_LW")
-    lines = [[n, *(spread(results.values(_image_row("MNIST", n, rho), ACCURACY)) for rho in RHOS)] for n in names]
+    lines = [[n, *(spread(results.values(_image_row("MNIST", n, rho), ACCURACY)) for rho in RHOS)] for n in SOME]
     sizes = [results.values(_image_row("MNIST", OURS, rho), "set_size") for rho in RHOS]
     lines.append(["mean set size", *(spread(size, 1.0, digits=2) for size in sizes)])
     lines.append(["published set size", "2.99", "3.97", "4.93"])
@@ -261,9 +291,12 @@ def _bars(results: Results, scale: Scale) -> list[Finding]:
         figures = {name: results.values(row, ACCURACY) for name, row in by_name.items()}
         seeds = scale.seeds if data in REAL else scale.image_seeds
         ours, plus = figures[OURS], figures[PLUS]
+        larger = results.values(_larger_row(data, OURS), ACCURACY)
         if data in PUBLISHED:
             printed = PUBLISHED[data][0]
-            found.append(reaches(f"{data}: pFedPLL at or above {printed:.2f}", ours, printed, seeds))
+            which = ", larger runs" if larger else ""
+            statement = f"{data}{which}: pFedPLL at or above {printed:.2f}"
+            found.append(reaches(statement, larger or ours, printed, seeds))
         gaps = {other: paired(ours, figures[other]) for other in BASELINES}
         found.append(ahead_of_all(f"{data}: pFedPLL ahead of every baseline", gaps, seeds))
         if data in PLUS_BARS:
