@@ -192,12 +192,20 @@ class TestCounts:
         play_round(server)
         assert [site for site, _ in briefs(server, TEACH)] == ["a", "b", "c", "b"]
 
-    def test_permuted_tags_are_taught_other_tags_correlations(self):
-        plain, _ = played("fedharmony+", rounds=1)
-        control, _ = played("fedharmony+", rounds=1, permuted=True)
+    @pytest.mark.parametrize("seed", range(6))
+    def test_permuted_tags_are_all_taught_other_tags_correlations(self, seed):
+        def taught(**settings):
+            sites = [tagged("a"), tagged("b", 40)]
+            server = federation(make_recipe("fedharmony+", WORK | settings), sites, seed=seed)
+            server.recipe.prepare[0](server)
+            return dict(briefs(server, TEACH))["a"].tensors[TEACHER]
+
+        plain, control = taught(), taught(permuted=True)
         apart = ~torch.eye(3, dtype=torch.bool)
-        one, other = (dict(briefs(s, TEACH))["a"].tensors[TEACHER][apart] for s in (plain, control))
-        torch.testing.assert_close(one.sort().values, other.sort().values)
+        torch.testing.assert_close(plain[apart].sort().values, control[apart].sort().values)
+        assert (plain != control)[apart].all()
+        for tag in range(3):
+            assert not torch.equal(plain[tag][apart[tag]].sort().values, control[tag][apart[tag]].sort().values)
 
     def test_head_rows_count_by_how_often_a_tag_is_annotated(self):
         def half(data):

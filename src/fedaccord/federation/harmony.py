@@ -164,7 +164,7 @@ class Harmoniser:
             return Message()
         teacher, pairs = found
         if self.permuted:
-            order = torch.randperm(len(teacher), generator=_generator(server, "permuted tags"))
+            order = _one_cycle(len(teacher), derive(server.seed, "permuted tags"))
             teacher, pairs = teacher[order][:, order], pairs[order][:, order]
         known = card.informs.nonzero().flatten()
         told = {TEACHER: _cut(teacher, known).float(), TAUGHT: _cut(pairs, known)}
@@ -305,8 +305,12 @@ def _pairs(replies: Replies) -> list[tuple[SiteId, Message]]:
     return list(zip(replies.sites, replies.messages, strict=True))
 
 
-def _generator(server: Server, purpose: str) -> torch.Generator:
-    return torch.Generator().manual_seed(derive(server.seed, purpose))
+def _one_cycle(count: int, seed: int) -> Tensor:
+    """Return a random permutation that is a single cycle: it leaves no tag, and of three or more no pair, in place."""
+    shuffled = torch.randperm(count, generator=torch.Generator().manual_seed(seed))
+    order = torch.empty_like(shuffled)
+    order[shuffled] = shuffled.roll(1)
+    return order
 
 
 def refuse_other_views(server: Server) -> None:
