@@ -6,6 +6,7 @@ import torch
 
 from fedaccord.errors import ConfigError
 from fedaccord.federation.harmony import CORRELATE, COUNT, QUALITY, TEACH
+from fedaccord.federation.membership import Stay
 from fedaccord.federation.round import play_round
 from fedaccord.federation.state import RunState
 from fedaccord.labels.correlation import Consensus, leave_one_out, phi_of_sums, tag_sums
@@ -230,17 +231,49 @@ class TestCounts:
         play_round(server)
         assert server.state.method.tensors[f"{COUNTS}/b"].max() == 40
 
-    def test_a_late_joiner_is_counted_and_everybody_taught_anew(self):
-        from fedaccord.federation.membership import Stay
 
-        server, _ = played("fedharmony+", rounds=0)
-        server.stays = {"c": Stay(2, None)}
+class TestComingAndGoing:
+    def stay(self, method, stays, rounds=2, **settings):
+        """Play rounds in which sites come and go; site c is as large as the others together."""
+        sites = [tagged("a"), tagged("b", 40), tagged("c", 64)]
+        server = federation(make_recipe(method, WORK | settings), sites)
+        server.stays = stays
         server.state.cards.clear()
         server.join()
-        play_round(server)
-        play_round(server)
+        for _ in range(rounds):
+            play_round(server)
+        return server, {data.name: data.train.target for data in sites}
+
+    def test_a_late_joiner_is_counted_and_everybody_taught_anew(self):
+        server, _ = self.stay("fedharmony+", {"c": Stay(2, None)})
         assert [site for site, _ in briefs(server, COUNT)] == ["a", "b", "c"]
         assert [site for site, _ in briefs(server, TEACH)] == ["a", "b", "a", "b", "c"]
+
+    @pytest.mark.parametrize(("stay", "others"), [(Stay(2, None), ["b", "bc"]), (Stay(1, 2), ["bc", "b"])])
+    def test_others_are_taught_by_those_who_are_there(self, stay, others):
+        server, targets = self.stay("fedharmony+", {"c": stay})
+        for at, names in enumerate(others, 1):
+            expected, _ = phi_of_sums(tag_sums(torch.cat([targets[name] for name in names])), 20.0)
+            told = dict(briefs(server, TEACH, at))["a"].tensors[TEACHER]
+            torch.testing.assert_close(told, expected.float(), rtol=1e-4, atol=1e-6)
+
+    def test_a_leavers_scores_teach_nobody(self):
+        server, _ = self.stay("fedharmony", {"c": Stay(1, 2)}, rounds=1, blocks="off")
+        sent = server.engine.replies["train", "b"].tensors[CORRELATION]
+        play_round(server)
+        told = dict(briefs(server, "train", 2))["a"].tensors[TEACHER]
+        torch.testing.assert_close(told, sent.clone().fill_diagonal_(0))
+
+    def test_the_last_one_there_forgets_what_others_taught(self):
+        server, _ = self.stay("fedharmony+", {"b": Stay(1, 2), "c": Stay(1, 2)}, rounds=1)
+        assert TEACHER in server.engine.memories()["a"].tensors
+        play_round(server)
+        assert {TEACHER, TAUGHT, BLOCKS}.isdisjoint(server.engine.memories()["a"].tensors)
+
+    def test_a_leaver_is_drawn_with_its_last_round_and_not_after(self):
+        for rounds, drawn in ((1, {None, "a", "b", "c"}), (2, {None, "a", "b"})):
+            server, _ = self.stay("fedharmony+", {"c": Stay(1, 2)}, rounds=rounds)
+            assert {line["site"] for line in server.recipe.account(server)} == drawn
 
 
 class TestLiar:
@@ -317,7 +350,7 @@ def test_the_consensus_is_what_the_report_will_draw():
     server, _ = played(blocks="off")
     from fedaccord.methods.fedharmony import harmoniser
 
-    found, _ = harmoniser(server.recipe.settings).agreed(server)
+    found, _ = harmoniser(server.recipe.settings).agreed(server, server.members())
     kept = server.state.method
     expected, _ = leave_one_out(kept.select(CORRELATION), kept.select(PAIRS), {"a": 24, "b": 40, "c": 24}, Consensus())
     torch.testing.assert_close(found, expected)

@@ -119,29 +119,32 @@ class Harmoniser:
             for site, message in _pairs(server.replies):
                 _keep(server, site, message)
 
-    def matrices(self, server: Server) -> tuple[dict[SiteId, Tensor], dict[SiteId, Tensor]]:
+    def matrices(self, server: Server, members: Iterable[SiteId]) -> tuple[dict[SiteId, Tensor], dict[SiteId, Tensor]]:
         """Return the correlations of every member that told any, (C, C), and the pairs each says something of."""
-        members = server.members(max(1, server.state.round))
         if self.teacher == "counts":
             found = {site: phi_of_sums(sums, self.shrinkage) for site, sums in self._sums(server, members).items()}
             return {s: m for s, (m, _) in found.items()}, {s: p for s, (_, p) in found.items()}
         kept = server.state.method
         there, pairs = kept.select(CORRELATION), kept.select(PAIRS)
-        return {s: there[s] for s in members if s in there}, {s: pairs[s] for s in members if s in there}
+        told = [site for site in members if site in there]
+        return {site: there[site] for site in told}, {site: pairs[site] for site in told}
 
-    def agreed(self, server: Server, site: SiteId | None = None) -> tuple[Tensor, Tensor] | None:
-        """Return what all sites, or all but one, agree on, and the pairs they say something of."""
+    def agreed(
+        self, server: Server, members: Iterable[SiteId], site: SiteId | None = None
+    ) -> tuple[Tensor, Tensor] | None:
+        """Return what all members, or all but one, agree on, and the pairs they say something of."""
         if self.teacher == "counts" and self.consensus.operator == "mean":
-            sums = self._sums(server, server.members(max(1, server.state.round)))
+            sums = self._sums(server, members)
             others = [part for name, part in sums.items() if name != site]
             return phi_of_sums(_total(others), self.shrinkage) if others else None
-        matrices, pairs = self.matrices(server)
+        matrices, pairs = self.matrices(server, members)
         samples = {name: float(server.cards[name].samples) for name in matrices}
         return leave_one_out(matrices, pairs, samples, self.consensus, site)
 
     def account(self, server: Server) -> list[dict[str, Any]]:
         """Return, for the report, what all sites agree on and what each has told, over the tags that matter most."""
-        found = self.agreed(server)
+        members = server.members(max(1, server.state.round))  # of the round that has just ended
+        found = self.agreed(server, members)
         if self.teacher == "none" or found is None:
             return []
         agreed, kept = found[0], server.state.method.tensors
@@ -155,11 +158,11 @@ class Harmoniser:
             told = {} if blocks is None else {"blocks": blocks[shown].tolist()}
             return {"scope": "correlation", "site": site, "names": names, "matrix": rows, **told}
 
-        return [line(None, agreed), *(line(site, matrix) for site, matrix in self.matrices(server)[0].items())]
+        return [line(None, agreed), *(line(site, matrix) for site, matrix in self.matrices(server, members)[0].items())]
 
     def _lesson(self, server: Server, card: SiteCard) -> Message:
         """Return what a site is taught, over the tags it knows; nothing where no other site tells anything."""
-        found = self.agreed(server, card.name)
+        found = self.agreed(server, server.members(), card.name)
         if found is None:
             return Message()
         teacher, pairs = found
@@ -174,7 +177,7 @@ class Harmoniser:
 
     def _distance(self, server: Server, site: SiteId, message: Message) -> float:
         """Return how far a site's trained model is from what the others agreed on; 0 where they told nothing."""
-        found = self.agreed(server, site)
+        found = self.agreed(server, server.members(), site)
         if found is None:
             return 0.0
         known = server.cards[site].informs.nonzero().flatten()
@@ -218,7 +221,7 @@ class Harmoniser:
             return
         server.state.method.words[BLOCKS] = everybody
         for site in [None] if kind == "common" else server.trainers():
-            found = self.agreed(server, site)
+            found = self.agreed(server, server.members(), site)
             if found is not None:
                 name = BLOCKS if site is None else f"{BLOCKS}/{site}"
                 kept[name] = spectral_blocks(*found, self.block_count, seed)

@@ -189,8 +189,9 @@ class CountingTags:
 
 
 def remember_teacher(work: LocalWork) -> Message:
-    """Keep, as a task, what the other sites agree on: it is told once and not in every round."""
+    """Keep, as a task, what the other sites agree on, told once and not in every round; forget what it was before."""
     for name in (TEACHER, TAUGHT, BLOCKS, FREQUENCIES):
+        work.memory.tensors.pop(name, None)  # with no other site left, there is no new one
         if name in work.brief.tensors:
             work.memory.tensors[name] = work.brief.tensors[name].clone()
     return Message()
