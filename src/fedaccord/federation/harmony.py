@@ -37,6 +37,11 @@ CORRELATE, COUNT, TEACH = "correlate tags", "count tags", "learn correlations"  
 QUALITY = "quality"  # prefix of the sites' figures
 MOST_SHOWN = 40  # tags in a report
 MANY_TAGS = 100  # from here on blocks are faster than all pairs of tags
+NO_GUARANTEE = (
+    "correlation_noise gives no privacy guarantee for the matrices that come with the sites' trained models: one row "
+    'changes the model, and so the scores of all rows; it does with teacher = "counts", or with exchanges = 2 and '
+    'other weights than "quality"'
+)
 
 
 @dataclass(frozen=True)
@@ -56,6 +61,7 @@ class Harmoniser:
     volume_rounds: float | None = None
     by_annotations: bool = False  # head rows count by how many of a site's rows annotate their tag
     prior: bool = False
+    noise: float = 0.0  # that sites add to what leaves them of their tags
 
     @property
     def sends(self) -> bool:
@@ -69,6 +75,8 @@ class Harmoniser:
 
     def prepare(self, server: Server) -> None:
         """Learn what is to be learned before the sites train, and put tags into blocks."""
+        if self.noise and self.sends:
+            server.warn(NO_GUARANTEE)
         if self.counts:
             self._count(server)
         if self.teacher == "scores" and self.exchanges == 2:
