@@ -121,9 +121,31 @@ class TestPublished:
             sent = server.flat("a", server.engine.replies["train", "a"])
             torch.testing.assert_close(server.state.model, sent)
 
-    def test_the_cost_of_the_alignment_is_noted(self):
+    @pytest.mark.parametrize("off", [{"strength": 0.0}, {"teacher": "none"}, {"teacher": "none", "exchanges": 2}])
+    def test_agreement_counts_also_where_nobody_is_taught(self, off):
+        server, records = played(rounds=1, gamma=100.0, **off)
+        sent = {name: server.engine.replies["train", name].tensors[CORRELATION] for name in "abc"}
+        records.append(play_round(server))
+        assert {task for task, _, _ in server.engine.asked} == {"join", "train", "evaluate"}
+        assert not any(TEACHER in brief.tensors for _, _, brief in server.engine.asked)
+        others = (40 * sent["b"] + 24 * sent["c"]) / 64
+        apart = ~torch.eye(3, dtype=torch.bool)
+        now = server.engine.replies["train", "a"].tensors[CORRELATION]
+        far = float((now - others)[apart].square().mean().sqrt())
+        assert far > 1e-3
+        assert records[1].figures[f"{QUALITY}/a"] == pytest.approx(np.exp(-100 * far), rel=1e-4)
+
+    def test_nothing_leaves_a_site_that_nobody_needs(self):
+        server, _ = played(teacher="none", weights="samples")
+        assert CORRELATION not in server.engine.replies["train", "a"].tensors
+        assert not server.state.method.tensors
+
+    def test_the_cost_of_the_alignment_is_noted_where_there_was_any(self):
         _, records = played()
         assert 0 < records[1].figures[ALIGNMENT_SHARE] < 1
+        assert ALIGNMENT_SHARE not in records[0].figures
+        for off in ({"strength": 0.0}, {"teacher": "none"}):
+            assert not any(ALIGNMENT_SHARE in record.figures for record in played(**off)[1])
 
     def test_other_views_are_refused_by_name(self):
         for view in (exact(), Candidates(SPACE)):

@@ -49,7 +49,7 @@ class Harmoniser:
     """FedHarmony's parts of a recipe at the server: `prepare`, `brief`, `extras`, `weigh` and `refine`."""
 
     rounds: int
-    teacher: str = "scores"  # or "counts", "none"
+    teacher: str = "scores"  # or "counts", "none"; without one, sites are judged by the scores of the last round
     exchanges: int = 1  # of scores: 1: those sent with the last round's models; 2: asked for anew before each round
     consensus: Consensus = field(default_factory=Consensus)
     shrinkage: float = 0.0  # of counts
@@ -66,7 +66,17 @@ class Harmoniser:
     @property
     def sends(self) -> bool:
         """Whether sites send the correlations of their trained models."""
-        return self.weights == "quality" or (self.teacher == "scores" and self.exchanges == 1)
+        return self.weights == "quality" or (self.teacher == "scores" and not self.asks)
+
+    @property
+    def asks(self) -> bool:
+        """Whether sites are asked for the correlations of the model as it is, before each round."""
+        return self.teacher == "scores" and self.exchanges == 2
+
+    @property
+    def keeps(self) -> bool:
+        """Whether what sites sent is what the others agree on in the next round: to teach, or to judge sites by."""
+        return self.sends and self.teacher != "counts" and not self.asks
 
     @property
     def counts(self) -> bool:
@@ -79,7 +89,7 @@ class Harmoniser:
             server.warn(NO_GUARANTEE)
         if self.counts:
             self._count(server)
-        if self.teacher == "scores" and self.exchanges == 2:
+        if self.asks:
             self._correlate(server)
         if self.teacher != "none" and (kind := self._kind_of_blocks(server)) != "off":
             self._cluster(server, kind)
@@ -123,7 +133,7 @@ class Harmoniser:
         told = [float(share) for share in shares if isinstance(share, int | float) and is_finite(share)]
         if told:
             server.figures[ALIGNMENT_SHARE] = sum(told) / len(told)
-        if self.teacher == "scores" and self.exchanges == 1:
+        if self.keeps:
             for site, message in _pairs(server.replies):
                 _keep(server, site, message)
 
@@ -153,7 +163,7 @@ class Harmoniser:
         """Return, for the report, what all sites agree on and what each has told, over the tags that matter most."""
         members = server.members(max(1, server.state.round))  # of the round that has just ended
         found = self.agreed(server, members)
-        if self.teacher == "none" or found is None:
+        if found is None:
             return []
         agreed, kept = found[0], server.state.method.tensors
         strength = torch.where(found[1], agreed.abs(), 0.0).sum(1)

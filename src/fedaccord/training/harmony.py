@@ -155,10 +155,12 @@ class Harmony(Objective):
         return loss + handed - handed.detach() + term.detach()
 
     def finish(self, work: LocalWork, reply: Message) -> None:
-        """Send the trained model's correlations, and what the alignment cost."""
+        """Send the trained model's correlations, and what the alignment cost, if there was any."""
         began = time.perf_counter()
         if self.sends:
             reply.tensors |= correlations(work, self.noise)
+        if work.scratch["harmony"] is None:
+            return
         spent = work.scratch["seconds"] + time.perf_counter() - began
         reply.numbers[ALIGNMENT_SHARE] = spent / max(time.perf_counter() - work.scratch["began"], 1e-9)
 
