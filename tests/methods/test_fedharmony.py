@@ -320,6 +320,25 @@ class TestLiar:
         moved = float((taught(True) - taught(False))[apart].abs().max())
         assert (moved > 0.1) == fooled
 
+    @pytest.mark.parametrize("settings", [{"teacher": "none"}, {"teacher": "counts"}, {"exchanges": 2}])
+    def test_a_robust_rule_looks_at_no_weights_so_nothing_is_sent_for_them(self, settings):
+        server, records = played(rounds=1, aggregation="median", **settings)
+        assert CORRELATION not in server.engine.replies["train", "a"].tensors
+        assert not any(name.startswith(QUALITY) for name in records[0].figures)
+        assert any("'median'" in said and 'weights = "quality" had no effect' in said for said in records[0].warnings)
+
+    def test_a_robust_rule_leaves_the_teacher_as_it_is(self):
+        server, records = played(aggregation="median")
+        assert all(TEACHER in brief.tensors for _, brief in briefs(server, "train", 2))
+        assert not any(name.startswith(QUALITY) for name in records[1].figures)
+
+    def test_a_robust_rule_needs_no_counts_of_annotations(self):
+        server, records = played("fedharmony+", rounds=1, aggregation="median", teacher="none", site_prior=False)
+        assert not briefs(server, COUNT)
+        assert any('so head_rows = "annotated" had no effect' in said for said in records[0].warnings)
+        _, records = played("fedharmony+", rounds=1, aggregation="median", head_rows="owners")
+        assert not records[0].warnings
+
     def test_a_matrix_out_of_bounds_is_cut(self):
         server, _ = played(rounds=0)
 

@@ -62,11 +62,22 @@ class Harmoniser:
     by_annotations: bool = False  # head rows count by how many of a site's rows annotate their tag
     prior: bool = False
     noise: float = 0.0  # that sites add to what leaves them of their tags
+    rule: str = "mean"  # how models are combined; the robust ones look at no weights
+
+    @property
+    def by_quality(self) -> bool:
+        """Whether sites count by how they agree with the others."""
+        return self.weights == "quality" and self.rule == "mean"
+
+    @property
+    def by_rows(self) -> bool:
+        """Whether head rows count by how often a site annotates their tag."""
+        return self.by_annotations and self.rule == "mean"
 
     @property
     def sends(self) -> bool:
         """Whether sites send the correlations of their trained models."""
-        return self.weights == "quality" or (self.teacher == "scores" and not self.asks)
+        return self.by_quality or (self.teacher == "scores" and not self.asks)
 
     @property
     def asks(self) -> bool:
@@ -81,12 +92,11 @@ class Harmoniser:
     @property
     def counts(self) -> bool:
         """Whether sites are asked to count their tags."""
-        return self.teacher == "counts" or self.by_annotations or self.prior
+        return self.teacher == "counts" or self.by_rows or self.prior
 
     def prepare(self, server: Server) -> None:
         """Learn what is to be learned before the sites train, and put tags into blocks."""
-        if self.noise and self.sends:
-            server.warn(NO_GUARANTEE)
+        self._warn(server)
         if self.counts:
             self._count(server)
         if self.asks:
@@ -95,6 +105,14 @@ class Harmoniser:
             self._cluster(server, kind)
         if self.teacher == "counts" or self.prior:
             self._teach(server)
+
+    def _warn(self, server: Server) -> None:
+        if self.noise and self.sends:
+            server.warn(NO_GUARANTEE)
+        weights = {'weights = "quality"': self.weights == "quality", 'head_rows = "annotated"': self.by_annotations}
+        asked = " and ".join(setting for setting, is_set in weights.items() if is_set)
+        if asked and self.rule != "mean":
+            server.warn(f"the rule '{self.rule}' looks at no weights, so {asked} had no effect")
 
     def brief(self, server: Server, card: SiteCard) -> Message:
         """Return the brief's part for a site: what the others agree on, where that changes with every round."""
@@ -113,14 +131,14 @@ class Harmoniser:
         weights = replies.weights
         if self.weights == "uniform":
             weights = torch.ones_like(weights)
-        elif self.weights == "quality":
+        elif self.by_quality:
             distances = torch.tensor([self._distance(server, *pair) for pair in _pairs(replies)], dtype=torch.float64)
             until = self.rounds / 2 if self.volume_rounds is None else self.volume_rounds
             volume = max(0.0, 1 - server.state.round / until) if until else 0.0
             weights = quality_weights(distances, weights, self.gamma, volume)
             for site, distance in zip(replies.sites, distances.tolist(), strict=True):
                 server.figures[f"{QUALITY}/{site}"] = float(torch.exp(torch.tensor(-self.gamma * distance)))
-        if not self.by_annotations:
+        if not self.by_rows:
             return replace(replies, weights=weights)
         shares = torch.stack([self._annotated_share(server, site) for site in replies.sites])
         return replace(replies, weights=weights, row_weights=weights[:, None] * shares)
