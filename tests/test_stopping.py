@@ -8,6 +8,7 @@ import pytest
 
 from fedaccord.config import Stop
 from fedaccord.errors import ConfigError
+from fedaccord.recording import SimulatedTime
 from fedaccord.stopping import Clock, Signals, Stopped, Stopping, figure, known, signals_stop
 
 
@@ -63,6 +64,27 @@ class TestAFigureThatNoLongerImproves:
         stop = Stop(metric="global.nll", patience=2)
         assert stops_at(stop, "global_nll", [2.0, 1.5, 1.2, 1.1, 1.0])[0] is None
         assert stops_at(stop, "global_nll", [1.0, 1.1, 1.2])[0] == 3
+
+    @pytest.mark.parametrize(
+        "metric", ["nll", "hamming", "correlation_error", "matrix_error", "matrix_change", "eod", "spd_candidate"]
+    )
+    def test_an_error_improves_towards_zero(self, metric):
+        stop = Stop(metric=f"sites.mean.{metric}", patience=2)
+        assert stops_at(stop, f"mean_{metric}", [0.5, 0.4, 0.3, 0.2, 0.1])[0] is None
+        assert stops_at(stop, f"mean_{metric}", [0.1, 0.2, 0.3])[0] == 3
+
+    def test_a_difference_between_groups_improves_from_either_side(self):
+        stop = Stop(metric="global.eod", patience=2)
+        assert stops_at(stop, "global_eod", [-0.5, -0.3, 0.2, -0.1])[0] is None
+        assert stops_at(stop, "global_eod", [-0.1, 0.2, 0.3])[0] == 3
+
+    @pytest.mark.parametrize(("metric", "values", "reached"), [("nll", [0.9, 0.5], 2), ("eod", [-0.9, -0.5], 2),
+                                                               ("accuracy", [0.5, 0.8], 2)])  # fmt: skip
+    def test_a_target_is_reached_from_the_worse_side(self, metric, values, reached):
+        time = SimulatedTime(f"global.{metric}", 0.7)
+        for number, value in enumerate(values, start=1):
+            time.look(number, figures(**{f"global_{metric}": value}))
+        assert time.reached["round"] == reached
 
     def test_a_small_step_does_not_count(self):
         rising = [0.5, 0.55, 0.6, 0.65]

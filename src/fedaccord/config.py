@@ -227,16 +227,6 @@ class Experiment(Section):
             )
         return self
 
-    @model_validator(mode="after")
-    def _a_step_after_the_last_round_is_reached(self) -> Experiment:
-        early = "metric" if self.stop.metric is not None else "seconds" if self.stop.seconds is not None else ""
-        if early and self.method.get("tuning") == "balance":
-            raise ValueError(
-                f"stop.{early} may end the run before its last round, after which alone method.tuning = \"balance\" "
-                "works; leave one of them out"
-            )
-        return self
-
     @property
     def method_name(self) -> str:
         """The method's name."""
@@ -308,6 +298,7 @@ def check_experiment(table: Mapping[str, Any], where: str = "experiment") -> Exp
         raise ConfigError(f"{where}: {sentence(error, entry.settings, ('method',))}") from None
     if getattr(settings, "correspondence", "") == "known":
         _need_correspondences(experiment, where)
+    _reach_last_step(experiment.stop, settings, where)
     # What is written down is complete: every default of method and model stands in the file.
     complete = {"name": entry.name} | settings.model_dump(mode="json", exclude_none=True)
     defaults = {} if is_factory(experiment.model.name) else MODELS[experiment.model.name].settings
@@ -320,6 +311,13 @@ def _need_correspondences(experiment: Experiment, where: str) -> None:
         if isinstance(site.view, CoarseView) and site.view.correspondence is None:
             known = f"method.correspondence is 'known', but site '{site.name}' has names alone"
             raise ConfigError(f"{where}: {known}; use 'estimated'")
+
+
+def _reach_last_step(stop: Stop, settings: TrainingSettings, where: str) -> None:
+    early = "metric" if stop.metric is not None else "seconds" if stop.seconds is not None else ""
+    if early and settings.last_step:
+        late = f"stop.{early} may end the run before its last round, after which alone {settings.last_step}"
+        raise ConfigError(f"{where}: {late}; leave one of them out")
 
 
 def _check_values(value: Any, where: str, place: str = "") -> None:

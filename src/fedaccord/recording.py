@@ -27,7 +27,7 @@ from fedaccord.runs.records import (
 )
 from fedaccord.runs.resume import Past
 from fedaccord.runs.tracking import Tracking
-from fedaccord.stopping import SMALLER_IS_BETTER, Clock, Signals, Stopped, Stopping, figure
+from fedaccord.stopping import Clock, Signals, Stopped, Stopping, figure, gain
 
 
 @dataclass
@@ -66,8 +66,7 @@ class SimulatedTime:
         value = figure(figures, self.metric)
         if self.target is None or self.reached is not None or value is None:
             return
-        smaller = self.metric.rpartition(".")[2] in SMALLER_IS_BETTER
-        if value <= self.target if smaller else value >= self.target:
+        if gain(self.metric, value) >= gain(self.metric, self.target):
             self.reached = {"round": number, "seconds": round(self.seconds, 3)}
 
 

@@ -13,7 +13,9 @@ from typing import Any
 from fedaccord.config import Stop
 from fedaccord.errors import ConfigError, FedAccordError, did_you_mean
 
-SMALLER_IS_BETTER = {"nll", "hamming", "correlation_error"}  # likelihoods are told as losses
+# Losses, errors, and differences between groups, of which either sign is one.
+BEST_AT_ZERO = {"nll", "hamming", "correlation_error", "matrix_error", "matrix_change"}
+BEST_AT_ZERO |= {f"{name}{by}" for name in ("eod", "spd") for by in ("", "_candidate")}
 
 
 class Stopped(FedAccordError):
@@ -99,11 +101,9 @@ class Stopping:
         value = figure(figures, metric)
         if value is None and self.best is None:
             raise ConfigError(f"stop.metric: there is no figure '{metric}'; {did_you_mean(metric, known(figures))}")
-        gain = float("-inf") if value is None else value
-        if value is not None and metric.rpartition(".")[2] in SMALLER_IS_BETTER:
-            gain = -value
-        if self.best is None or gain > self.best + self.settings.min_delta:
-            self.best, self.waited = gain, 0
+        worth = float("-inf") if value is None else gain(metric, value)
+        if self.best is None or worth > self.best + self.settings.min_delta:
+            self.best, self.waited = worth, 0
         else:
             self.waited += 1
 
@@ -119,6 +119,11 @@ class Stopping:
         if settings.seconds is not None and self.out_of_time():
             return f"the time budget of {settings.seconds:g} s is used up"
         return ""
+
+
+def gain(metric: str, value: float) -> float:
+    """Return a number that grows as a figure improves: the figure, or where the best is zero, minus its distance."""
+    return -abs(value) if metric.rpartition(".")[2] in BEST_AT_ZERO else value
 
 
 def figure(figures: dict[str, Any], metric: str) -> float | None:

@@ -131,12 +131,23 @@ class TestWrongMetrics:
         )
 
     @pytest.mark.parametrize("early", ["stop.metric=global.nll", "stop.seconds=60"])
-    def test_a_step_after_the_last_round_might_never_come(self, tmp_path, early):
+    @pytest.mark.parametrize(
+        ("method", "late"),
+        [
+            (["name=private-labels", "tuning=balance"], 'method.tuning = "balance" works'),
+            (["name=fedtrans"], 'method.name = "fedtrans" trains its head'),
+            (["name=spherefed"], 'method.name = "spherefed" solves for its head'),
+        ],
+    )
+    def test_a_step_after_the_last_round_might_never_come(self, tmp_path, early, method, late):
         path = write(tmp_path, SMALL)
-        options = ["--set", early, "--set", "method.name=private-labels", "--set", "method.tuning=balance"]
-        done = command("run", path, *options, cwd=tmp_path)
+        options = [word for setting in method for word in ("--set", f"method.{setting}")]
+        done = command("run", path, *options, "--set", early, cwd=tmp_path)
         assert done.code == 2
-        assert f"{early.partition('=')[0]} may end the run before its last round" in done.err
+        key = early.partition("=")[0]
+        said = f"{key} may end the run before its last round, after which alone {late}; leave one of them out\n"
+        assert done.err == f"error: {path}: {said}"
+        assert not (tmp_path / "runs").exists()
 
 
 class TestSignals:

@@ -6,6 +6,7 @@ import torch
 
 from fedaccord.errors import ConfigError
 from fedaccord.federation.harmony import CORRELATE, COUNT, QUALITY, TEACH
+from fedaccord.federation.membership import Stay
 from fedaccord.federation.round import play_round
 from fedaccord.federation.state import RunState
 from fedaccord.labels.correlation import Consensus, leave_one_out, phi_of_sums, tag_sums
@@ -120,9 +121,31 @@ class TestPublished:
             sent = server.flat("a", server.engine.replies["train", "a"])
             torch.testing.assert_close(server.state.model, sent)
 
-    def test_the_cost_of_the_alignment_is_noted(self):
+    @pytest.mark.parametrize("off", [{"strength": 0.0}, {"teacher": "none"}, {"teacher": "none", "exchanges": 2}])
+    def test_agreement_counts_also_where_nobody_is_taught(self, off):
+        server, records = played(rounds=1, gamma=100.0, **off)
+        sent = {name: server.engine.replies["train", name].tensors[CORRELATION] for name in "abc"}
+        records.append(play_round(server))
+        assert {task for task, _, _ in server.engine.asked} == {"join", "train", "evaluate"}
+        assert not any(TEACHER in brief.tensors for _, _, brief in server.engine.asked)
+        others = (40 * sent["b"] + 24 * sent["c"]) / 64
+        apart = ~torch.eye(3, dtype=torch.bool)
+        now = server.engine.replies["train", "a"].tensors[CORRELATION]
+        far = float((now - others)[apart].square().mean().sqrt())
+        assert far > 1e-3
+        assert records[1].figures[f"{QUALITY}/a"] == pytest.approx(np.exp(-100 * far), rel=1e-4)
+
+    def test_nothing_leaves_a_site_that_nobody_needs(self):
+        server, _ = played(teacher="none", weights="samples")
+        assert CORRELATION not in server.engine.replies["train", "a"].tensors
+        assert not server.state.method.tensors
+
+    def test_the_cost_of_the_alignment_is_noted_where_there_was_any(self):
         _, records = played()
         assert 0 < records[1].figures[ALIGNMENT_SHARE] < 1
+        assert ALIGNMENT_SHARE not in records[0].figures
+        for off in ({"strength": 0.0}, {"teacher": "none"}):
+            assert not any(ALIGNMENT_SHARE in record.figures for record in played(**off)[1])
 
     def test_other_views_are_refused_by_name(self):
         for view in (exact(), Candidates(SPACE)):
@@ -192,12 +215,20 @@ class TestCounts:
         play_round(server)
         assert [site for site, _ in briefs(server, TEACH)] == ["a", "b", "c", "b"]
 
-    def test_permuted_tags_are_taught_other_tags_correlations(self):
-        plain, _ = played("fedharmony+", rounds=1)
-        control, _ = played("fedharmony+", rounds=1, permuted=True)
+    @pytest.mark.parametrize("seed", range(6))
+    def test_permuted_tags_are_all_taught_other_tags_correlations(self, seed):
+        def taught(**settings):
+            sites = [tagged("a"), tagged("b", 40)]
+            server = federation(make_recipe("fedharmony+", WORK | settings), sites, seed=seed)
+            server.recipe.prepare[0](server)
+            return dict(briefs(server, TEACH))["a"].tensors[TEACHER]
+
+        plain, control = taught(), taught(permuted=True)
         apart = ~torch.eye(3, dtype=torch.bool)
-        one, other = (dict(briefs(s, TEACH))["a"].tensors[TEACHER][apart] for s in (plain, control))
-        torch.testing.assert_close(one.sort().values, other.sort().values)
+        torch.testing.assert_close(plain[apart].sort().values, control[apart].sort().values)
+        assert (plain != control)[apart].all()
+        for tag in range(3):
+            assert not torch.equal(plain[tag][apart[tag]].sort().values, control[tag][apart[tag]].sort().values)
 
     def test_head_rows_count_by_how_often_a_tag_is_annotated(self):
         def half(data):
@@ -222,17 +253,49 @@ class TestCounts:
         play_round(server)
         assert server.state.method.tensors[f"{COUNTS}/b"].max() == 40
 
-    def test_a_late_joiner_is_counted_and_everybody_taught_anew(self):
-        from fedaccord.federation.membership import Stay
 
-        server, _ = played("fedharmony+", rounds=0)
-        server.stays = {"c": Stay(2, None)}
+class TestComingAndGoing:
+    def stay(self, method, stays, rounds=2, **settings):
+        """Play rounds in which sites come and go; site c is as large as the others together."""
+        sites = [tagged("a"), tagged("b", 40), tagged("c", 64)]
+        server = federation(make_recipe(method, WORK | settings), sites)
+        server.stays = stays
         server.state.cards.clear()
         server.join()
-        play_round(server)
-        play_round(server)
+        for _ in range(rounds):
+            play_round(server)
+        return server, {data.name: data.train.target for data in sites}
+
+    def test_a_late_joiner_is_counted_and_everybody_taught_anew(self):
+        server, _ = self.stay("fedharmony+", {"c": Stay(2, None)})
         assert [site for site, _ in briefs(server, COUNT)] == ["a", "b", "c"]
         assert [site for site, _ in briefs(server, TEACH)] == ["a", "b", "a", "b", "c"]
+
+    @pytest.mark.parametrize(("stay", "others"), [(Stay(2, None), ["b", "bc"]), (Stay(1, 2), ["bc", "b"])])
+    def test_others_are_taught_by_those_who_are_there(self, stay, others):
+        server, targets = self.stay("fedharmony+", {"c": stay})
+        for at, names in enumerate(others, 1):
+            expected, _ = phi_of_sums(tag_sums(torch.cat([targets[name] for name in names])), 20.0)
+            told = dict(briefs(server, TEACH, at))["a"].tensors[TEACHER]
+            torch.testing.assert_close(told, expected.float(), rtol=1e-4, atol=1e-6)
+
+    def test_a_leavers_scores_teach_nobody(self):
+        server, _ = self.stay("fedharmony", {"c": Stay(1, 2)}, rounds=1, blocks="off")
+        sent = server.engine.replies["train", "b"].tensors[CORRELATION]
+        play_round(server)
+        told = dict(briefs(server, "train", 2))["a"].tensors[TEACHER]
+        torch.testing.assert_close(told, sent.clone().fill_diagonal_(0))
+
+    def test_the_last_one_there_forgets_what_others_taught(self):
+        server, _ = self.stay("fedharmony+", {"b": Stay(1, 2), "c": Stay(1, 2)}, rounds=1)
+        assert TEACHER in server.engine.memories()["a"].tensors
+        play_round(server)
+        assert {TEACHER, TAUGHT, BLOCKS}.isdisjoint(server.engine.memories()["a"].tensors)
+
+    def test_a_leaver_is_drawn_with_its_last_round_and_not_after(self):
+        for rounds, drawn in ((1, {None, "a", "b", "c"}), (2, {None, "a", "b"})):
+            server, _ = self.stay("fedharmony+", {"c": Stay(1, 2)}, rounds=rounds)
+            assert {line["site"] for line in server.recipe.account(server)} == drawn
 
 
 class TestLiar:
@@ -256,6 +319,25 @@ class TestLiar:
         apart = ~torch.eye(3, dtype=torch.bool)
         moved = float((taught(True) - taught(False))[apart].abs().max())
         assert (moved > 0.1) == fooled
+
+    @pytest.mark.parametrize("settings", [{"teacher": "none"}, {"teacher": "counts"}, {"exchanges": 2}])
+    def test_a_robust_rule_looks_at_no_weights_so_nothing_is_sent_for_them(self, settings):
+        server, records = played(rounds=1, aggregation="median", **settings)
+        assert CORRELATION not in server.engine.replies["train", "a"].tensors
+        assert not any(name.startswith(QUALITY) for name in records[0].figures)
+        assert any("'median'" in said and 'weights = "quality" had no effect' in said for said in records[0].warnings)
+
+    def test_a_robust_rule_leaves_the_teacher_as_it_is(self):
+        server, records = played(aggregation="median")
+        assert all(TEACHER in brief.tensors for _, brief in briefs(server, "train", 2))
+        assert not any(name.startswith(QUALITY) for name in records[1].figures)
+
+    def test_a_robust_rule_needs_no_counts_of_annotations(self):
+        server, records = played("fedharmony+", rounds=1, aggregation="median", teacher="none", site_prior=False)
+        assert not briefs(server, COUNT)
+        assert any('so head_rows = "annotated" had no effect' in said for said in records[0].warnings)
+        _, records = played("fedharmony+", rounds=1, aggregation="median", head_rows="owners")
+        assert not records[0].warnings
 
     def test_a_matrix_out_of_bounds_is_cut(self):
         server, _ = played(rounds=0)
@@ -309,7 +391,7 @@ def test_the_consensus_is_what_the_report_will_draw():
     server, _ = played(blocks="off")
     from fedaccord.methods.fedharmony import harmoniser
 
-    found, _ = harmoniser(server.recipe.settings).agreed(server)
+    found, _ = harmoniser(server.recipe.settings).agreed(server, server.members())
     kept = server.state.method
     expected, _ = leave_one_out(kept.select(CORRELATION), kept.select(PAIRS), {"a": 24, "b": 40, "c": 24}, Consensus())
     torch.testing.assert_close(found, expected)

@@ -74,11 +74,20 @@ def test_with_private_tags_a_site_is_judged_on_those_it_knows(tmp_path):
     assert result.summary["dropped"] == 0
 
 
-def test_noise_on_correlations_leaves_a_run_that_ends_well():
-    result = Federation(sites()).train(
-        "fedharmony+", {"name": "mlp", "hidden": [8]}, correlation_noise=0.1, **SETTINGS
-    )
+@pytest.mark.parametrize(
+    ("method", "settings", "warned"),
+    [
+        ("fedharmony+", {}, 0),
+        ("fedharmony", {"exchanges": 2, "weights": "samples"}, 0),
+        ("fedharmony", {"exchanges": 2}, 1),
+        ("fedharmony", {}, 1),
+    ],
+)
+def test_noise_that_guarantees_nothing_is_told(method, settings, warned):
+    asked = SETTINGS | {"rounds": 2} | settings
+    result = Federation(sites()).train(method, {"name": "mlp", "hidden": [8]}, correlation_noise=0.1, **asked)
     assert result.summary["dropped"] == 0
+    assert sum("no privacy guarantee" in said for said in result.summary["warnings"]) == warned
 
 
 def test_a_tag_site_joins_from_an_experiment_file_with_unseen_sites(tmp_path):

@@ -7,7 +7,7 @@ import torch
 from torch import tensor
 
 from fedaccord.data.site_data import Samples, SiteData
-from fedaccord.labels.correlation import phi_of_scores
+from fedaccord.labels.correlation import pair_sums, phi_of_scores
 from fedaccord.labels.prior import PRIOR, relative_offset
 from fedaccord.labels.views import Tags
 from fedaccord.messages.message import Message
@@ -238,6 +238,27 @@ class TestHarmony:
             assert torch.isfinite(noisy[0]).all()
             assert not torch.equal(noisy[0], plain)
             assert not torch.equal(noisy[0], noisy[1])
+
+    def test_one_row_adds_little_to_sums_by_a_given_model_and_more_to_those_by_one_trained_on_it(self):
+        data = tag_site(6)
+        x = torch.cat([data.train.x, torch.full((1, 4), 3.0)])
+        target = torch.cat([data.train.target, tensor([[1, 1, 1]], dtype=torch.int8)])
+
+        def sums(rows, trained):
+            model = small_network()
+            weights = list(model.parameters())
+            for _ in range(5 if trained else 0):
+                slopes = torch.autograd.grad(data.view.mean_nll(model(x[:rows]), target[:rows]), weights)
+                for weight, slope in zip(weights, slopes, strict=True):
+                    weight.data -= 5 * slope
+            return pair_sums(torch.sigmoid(model(x[:rows])).detach(), target[:rows] != -1)
+
+        def moved(trained):
+            change = sums(7, trained) - sums(6, trained)
+            return float(torch.cat([change.rows.triu(), change.first, change.both.triu()]).norm())
+
+        bound = math.sqrt(3 * 3 + 3 * 4)  # what `noisy_sums` takes as one row's part
+        assert moved(trained=False) <= bound < moved(trained=True)
 
     def test_the_prior_is_used_when_a_site_predicts_and_not_when_it_trains(self):
         data = tag_site()

@@ -37,6 +37,11 @@ CORRELATE, COUNT, TEACH = "correlate tags", "count tags", "learn correlations"  
 QUALITY = "quality"  # prefix of the sites' figures
 MOST_SHOWN = 40  # tags in a report
 MANY_TAGS = 100  # from here on blocks are faster than all pairs of tags
+NO_GUARANTEE = (
+    "correlation_noise gives no privacy guarantee for the matrices that come with the sites' trained models: one row "
+    'changes the model, and so the scores of all rows; it does with teacher = "counts", or with exchanges = 2 and '
+    'other weights than "quality"'
+)
 
 
 @dataclass(frozen=True)
@@ -44,7 +49,7 @@ class Harmoniser:
     """FedHarmony's parts of a recipe at the server: `prepare`, `brief`, `extras`, `weigh` and `refine`."""
 
     rounds: int
-    teacher: str = "scores"  # or "counts", "none"
+    teacher: str = "scores"  # or "counts", "none"; without one, sites are judged by the scores of the last round
     exchanges: int = 1  # of scores: 1: those sent with the last round's models; 2: asked for anew before each round
     consensus: Consensus = field(default_factory=Consensus)
     shrinkage: float = 0.0  # of counts
@@ -56,27 +61,58 @@ class Harmoniser:
     volume_rounds: float | None = None
     by_annotations: bool = False  # head rows count by how many of a site's rows annotate their tag
     prior: bool = False
+    noise: float = 0.0  # that sites add to what leaves them of their tags
+    rule: str = "mean"  # how models are combined; the robust ones look at no weights
+
+    @property
+    def by_quality(self) -> bool:
+        """Whether sites count by how they agree with the others."""
+        return self.weights == "quality" and self.rule == "mean"
+
+    @property
+    def by_rows(self) -> bool:
+        """Whether head rows count by how often a site annotates their tag."""
+        return self.by_annotations and self.rule == "mean"
 
     @property
     def sends(self) -> bool:
         """Whether sites send the correlations of their trained models."""
-        return self.weights == "quality" or (self.teacher == "scores" and self.exchanges == 1)
+        return self.by_quality or (self.teacher == "scores" and not self.asks)
+
+    @property
+    def asks(self) -> bool:
+        """Whether sites are asked for the correlations of the model as it is, before each round."""
+        return self.teacher == "scores" and self.exchanges == 2
+
+    @property
+    def keeps(self) -> bool:
+        """Whether what sites sent is what the others agree on in the next round: to teach, or to judge sites by."""
+        return self.sends and self.teacher != "counts" and not self.asks
 
     @property
     def counts(self) -> bool:
         """Whether sites are asked to count their tags."""
-        return self.teacher == "counts" or self.by_annotations or self.prior
+        return self.teacher == "counts" or self.by_rows or self.prior
 
     def prepare(self, server: Server) -> None:
         """Learn what is to be learned before the sites train, and put tags into blocks."""
+        self._warn(server)
         if self.counts:
             self._count(server)
-        if self.teacher == "scores" and self.exchanges == 2:
+        if self.asks:
             self._correlate(server)
         if self.teacher != "none" and (kind := self._kind_of_blocks(server)) != "off":
             self._cluster(server, kind)
         if self.teacher == "counts" or self.prior:
             self._teach(server)
+
+    def _warn(self, server: Server) -> None:
+        if self.noise and self.sends:
+            server.warn(NO_GUARANTEE)
+        weights = {'weights = "quality"': self.weights == "quality", 'head_rows = "annotated"': self.by_annotations}
+        asked = " and ".join(setting for setting, is_set in weights.items() if is_set)
+        if asked and self.rule != "mean":
+            server.warn(f"the rule '{self.rule}' looks at no weights, so {asked} had no effect")
 
     def brief(self, server: Server, card: SiteCard) -> Message:
         """Return the brief's part for a site: what the others agree on, where that changes with every round."""
@@ -95,14 +131,14 @@ class Harmoniser:
         weights = replies.weights
         if self.weights == "uniform":
             weights = torch.ones_like(weights)
-        elif self.weights == "quality":
+        elif self.by_quality:
             distances = torch.tensor([self._distance(server, *pair) for pair in _pairs(replies)], dtype=torch.float64)
             until = self.rounds / 2 if self.volume_rounds is None else self.volume_rounds
             volume = max(0.0, 1 - server.state.round / until) if until else 0.0
             weights = quality_weights(distances, weights, self.gamma, volume)
             for site, distance in zip(replies.sites, distances.tolist(), strict=True):
                 server.figures[f"{QUALITY}/{site}"] = float(torch.exp(torch.tensor(-self.gamma * distance)))
-        if not self.by_annotations:
+        if not self.by_rows:
             return replace(replies, weights=weights)
         shares = torch.stack([self._annotated_share(server, site) for site in replies.sites])
         return replace(replies, weights=weights, row_weights=weights[:, None] * shares)
@@ -115,34 +151,37 @@ class Harmoniser:
         told = [float(share) for share in shares if isinstance(share, int | float) and is_finite(share)]
         if told:
             server.figures[ALIGNMENT_SHARE] = sum(told) / len(told)
-        if self.teacher == "scores" and self.exchanges == 1:
+        if self.keeps:
             for site, message in _pairs(server.replies):
                 _keep(server, site, message)
 
-    def matrices(self, server: Server) -> tuple[dict[SiteId, Tensor], dict[SiteId, Tensor]]:
+    def matrices(self, server: Server, members: Iterable[SiteId]) -> tuple[dict[SiteId, Tensor], dict[SiteId, Tensor]]:
         """Return the correlations of every member that told any, (C, C), and the pairs each says something of."""
-        members = server.members(max(1, server.state.round))
         if self.teacher == "counts":
             found = {site: phi_of_sums(sums, self.shrinkage) for site, sums in self._sums(server, members).items()}
             return {s: m for s, (m, _) in found.items()}, {s: p for s, (_, p) in found.items()}
         kept = server.state.method
         there, pairs = kept.select(CORRELATION), kept.select(PAIRS)
-        return {s: there[s] for s in members if s in there}, {s: pairs[s] for s in members if s in there}
+        told = [site for site in members if site in there]
+        return {site: there[site] for site in told}, {site: pairs[site] for site in told}
 
-    def agreed(self, server: Server, site: SiteId | None = None) -> tuple[Tensor, Tensor] | None:
-        """Return what all sites, or all but one, agree on, and the pairs they say something of."""
+    def agreed(
+        self, server: Server, members: Iterable[SiteId], site: SiteId | None = None
+    ) -> tuple[Tensor, Tensor] | None:
+        """Return what all members, or all but one, agree on, and the pairs they say something of."""
         if self.teacher == "counts" and self.consensus.operator == "mean":
-            sums = self._sums(server, server.members(max(1, server.state.round)))
+            sums = self._sums(server, members)
             others = [part for name, part in sums.items() if name != site]
             return phi_of_sums(_total(others), self.shrinkage) if others else None
-        matrices, pairs = self.matrices(server)
+        matrices, pairs = self.matrices(server, members)
         samples = {name: float(server.cards[name].samples) for name in matrices}
         return leave_one_out(matrices, pairs, samples, self.consensus, site)
 
     def account(self, server: Server) -> list[dict[str, Any]]:
         """Return, for the report, what all sites agree on and what each has told, over the tags that matter most."""
-        found = self.agreed(server)
-        if self.teacher == "none" or found is None:
+        members = server.members(max(1, server.state.round))  # of the round that has just ended
+        found = self.agreed(server, members)
+        if found is None:
             return []
         agreed, kept = found[0], server.state.method.tensors
         strength = torch.where(found[1], agreed.abs(), 0.0).sum(1)
@@ -155,16 +194,16 @@ class Harmoniser:
             told = {} if blocks is None else {"blocks": blocks[shown].tolist()}
             return {"scope": "correlation", "site": site, "names": names, "matrix": rows, **told}
 
-        return [line(None, agreed), *(line(site, matrix) for site, matrix in self.matrices(server)[0].items())]
+        return [line(None, agreed), *(line(site, matrix) for site, matrix in self.matrices(server, members)[0].items())]
 
     def _lesson(self, server: Server, card: SiteCard) -> Message:
         """Return what a site is taught, over the tags it knows; nothing where no other site tells anything."""
-        found = self.agreed(server, card.name)
+        found = self.agreed(server, server.members(), card.name)
         if found is None:
             return Message()
         teacher, pairs = found
         if self.permuted:
-            order = torch.randperm(len(teacher), generator=_generator(server, "permuted tags"))
+            order = _one_cycle(len(teacher), derive(server.seed, "permuted tags"))
             teacher, pairs = teacher[order][:, order], pairs[order][:, order]
         known = card.informs.nonzero().flatten()
         told = {TEACHER: _cut(teacher, known).float(), TAUGHT: _cut(pairs, known)}
@@ -174,7 +213,7 @@ class Harmoniser:
 
     def _distance(self, server: Server, site: SiteId, message: Message) -> float:
         """Return how far a site's trained model is from what the others agreed on; 0 where they told nothing."""
-        found = self.agreed(server, site)
+        found = self.agreed(server, server.members(), site)
         if found is None:
             return 0.0
         known = server.cards[site].informs.nonzero().flatten()
@@ -218,7 +257,7 @@ class Harmoniser:
             return
         server.state.method.words[BLOCKS] = everybody
         for site in [None] if kind == "common" else server.trainers():
-            found = self.agreed(server, site)
+            found = self.agreed(server, server.members(), site)
             if found is not None:
                 name = BLOCKS if site is None else f"{BLOCKS}/{site}"
                 kept[name] = spectral_blocks(*found, self.block_count, seed)
@@ -305,8 +344,12 @@ def _pairs(replies: Replies) -> list[tuple[SiteId, Message]]:
     return list(zip(replies.sites, replies.messages, strict=True))
 
 
-def _generator(server: Server, purpose: str) -> torch.Generator:
-    return torch.Generator().manual_seed(derive(server.seed, purpose))
+def _one_cycle(count: int, seed: int) -> Tensor:
+    """Return a random permutation that is a single cycle: it leaves no tag, and of three or more no pair, in place."""
+    shuffled = torch.randperm(count, generator=torch.Generator().manual_seed(seed))
+    order = torch.empty_like(shuffled)
+    order[shuffled] = shuffled.roll(1)
+    return order
 
 
 def refuse_other_views(server: Server) -> None:

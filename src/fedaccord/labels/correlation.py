@@ -170,7 +170,8 @@ def spectral_blocks(correlation: Tensor, pairs: Tensor, blocks: int | None, seed
 def noisy_sums(sums: PairSums, noise: float, rng: np.random.Generator) -> PairSums:
     """Return sums with Gaussian noise of `noise` times what one row can change them (the Gaussian mechanism).
 
-    A row adds at most 1 to each number, so all of them together move by at most the root of how many there are.
+    A row adds at most 1 to each number, so all of them together move by at most the root of how many there are: of
+    labels, or of scores by a model that was given, but not of one trained on these rows, which changes every score.
     Phi of the noisy sums tells no more than the sums do.
     """
     tags = len(sums.rows)

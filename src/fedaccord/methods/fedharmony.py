@@ -55,5 +55,6 @@ def harmoniser(s: FedHarmonySettings) -> Harmoniser:
         rounds=s.rounds, teacher=s.teacher if s.strength else "none", exchanges=s.exchanges,
         consensus=Consensus(s.consensus), shrinkage=s.shrinkage, blocks=s.blocks, block_count=s.block_count,
         permuted=s.permuted, weights=s.weights, gamma=s.gamma, volume_rounds=s.volume_rounds,
-        by_annotations=s.head_rows == "annotated", prior=s.site_prior,
+        by_annotations=s.head_rows == "annotated", prior=s.site_prior, noise=s.correlation_noise,
+        rule=s.aggregation,
     )  # fmt: skip

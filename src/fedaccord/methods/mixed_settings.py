@@ -52,6 +52,11 @@ class FedTransSettings(MixedSiteSettings):
     )
     server_epochs: int = Field(100, ge=0, description="passes of the fine-tuning, after the last round")
 
+    @property
+    def last_step(self) -> str:
+        """Say what is done after the last round only."""
+        return 'method.name = "fedtrans" trains its head' if self.server_epochs else ""
+
 
 class FedRepSettings(MixedSiteSettings):
     """Settings of `fedrep`."""

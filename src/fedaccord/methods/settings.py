@@ -120,6 +120,11 @@ class PrivateLabelsSettings(SharedModelSettings):
         "uniform", description="balance: class frequencies of the server's data; sites: by their sizes and labels"
     )
 
+    @property
+    def last_step(self) -> str:
+        """Say what is done after the last round only."""
+        return 'method.tuning = "balance" works' if self.tuning == "balance" else ""
+
     @field_validator("frequencies")
     @classmethod
     def _frequencies_of_something(cls, value: str | list[float]) -> str | list[float]:

@@ -110,3 +110,8 @@ class SphereFedSettings(ClassicSettings):
     """Settings of `spherefed`."""
 
     ridge: float = Field(1.0, gt=0, description="ridge of the head that is solved for after the last round")
+
+    @property
+    def last_step(self) -> str:
+        """Say what is done after the last round only."""
+        return 'method.name = "spherefed" solves for its head'

@@ -155,10 +155,12 @@ class Harmony(Objective):
         return loss + handed - handed.detach() + term.detach()
 
     def finish(self, work: LocalWork, reply: Message) -> None:
-        """Send the trained model's correlations, and what the alignment cost."""
+        """Send the trained model's correlations, and what the alignment cost, if there was any."""
         began = time.perf_counter()
         if self.sends:
             reply.tensors |= correlations(work, self.noise)
+        if work.scratch["harmony"] is None:
+            return
         spent = work.scratch["seconds"] + time.perf_counter() - began
         reply.numbers[ALIGNMENT_SHARE] = spent / max(time.perf_counter() - work.scratch["began"], 1e-9)
 
@@ -189,8 +191,9 @@ class CountingTags:
 
 
 def remember_teacher(work: LocalWork) -> Message:
-    """Keep, as a task, what the other sites agree on: it is told once and not in every round."""
+    """Keep, as a task, what the other sites agree on, told once and not in every round; forget what it was before."""
     for name in (TEACHER, TAUGHT, BLOCKS, FREQUENCIES):
+        work.memory.tensors.pop(name, None)  # with no other site left, there is no new one
         if name in work.brief.tensors:
             work.memory.tensors[name] = work.brief.tensors[name].clone()
     return Message()

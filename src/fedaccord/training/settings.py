@@ -47,6 +47,11 @@ class TrainingSettings(BaseModel):
         "average", description="batch-norm statistics: averaged, exactly pooled, or kept at the site"
     )
 
+    @property
+    def last_step(self) -> str:
+        """Say what is done after the last round only, which a run that ends earlier never comes to; empty: nothing."""
+        return ""
+
     @model_validator(mode="before")
     @classmethod
     def _one_epoch_unless_told(cls, given: Any) -> Any:
