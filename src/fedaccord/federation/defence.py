@@ -7,6 +7,7 @@ in the run's state. Rows that the inversion defences reconstruct live in this pr
 
 from __future__ import annotations
 
+import copy
 import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -22,6 +23,7 @@ from fedaccord.adversary.verdicts import minority, next_confidence, two_means
 from fedaccord.aggregation.replies import Replies
 from fedaccord.data.sensitive import Target
 from fedaccord.errors import ConfigError
+from fedaccord.models.network import Network
 from fedaccord.seeds import derive
 
 if TYPE_CHECKING:
@@ -77,27 +79,33 @@ class Defence:
 
     def score(self, server: Server, replies: Replies, target: Target) -> Tensor:
         """Return each site's score, float64 (sites,); NaN for a site whose model has not moved."""
-        device, kind = torch.device(self.settings.device), self.settings.kind
-        network = server.network.to(device).eval()
-        models, previous = replies.matrix.to(device), replies.previous.to(device)
-        updates = models - previous
+        device = torch.device(self.settings.device)
+        network = copy.deepcopy(server.network).to(device).eval()  # the server's own stays where it is
+        return self.score_models(server, network, replies.matrix.to(device), replies.previous.to(device), target).cpu()
+
+    def score_models(
+        self, server: Server, network: Network, models: Tensor, previous: Tensor, target: Target
+    ) -> Tensor:
+        """Return the scores of models (sites, parameters), computed and left on the device that they are on."""
+        updates, kind = models - previous, self.settings.kind
         if kind == "group-update":
             found = scores.group_update(Models(network, updates), Models(network, previous), target)
         elif kind == "probe":
             generator = self._generator(server, "probe")
-            rows = torch.randn(self.settings.probes, _width(target), generator=generator).to(device)
+            rows = torch.randn(self.settings.probes, _width(target), generator=generator).to(models.device)
             found = scores.counterfactual_gap(Models(network, models), rows, target)
         else:
-            dummies = self.reconstruct(server, models, previous, target)
+            dummies = self.reconstruct(server, network, models, previous, target)
             if kind == "inversion":
                 found = scores.dummy_fairness(Models(network, models), dummies, target)
             else:
                 found = scores.label_gap(dummies, target)
-        server.network.cpu()
-        still = updates[:, replies.layout.trainable_mask().to(device)].abs().amax(1) == 0
-        return found.masked_fill(still, math.nan).cpu()
+        still = updates[:, Models(network, updates).trained].abs().amax(1) == 0
+        return found.masked_fill(still, math.nan)
 
-    def reconstruct(self, server: Server, models: Tensor, previous: Tensor, target: Target) -> Dummies:
+    def reconstruct(
+        self, server: Server, network: Network, models: Tensor, previous: Tensor, target: Target
+    ) -> Dummies:
         """Return what can be reconstructed of every site's data in this round."""
         s, sites = self.settings, len(models)
         sign = s.sign or ("printed" if s.kind == "inversion" else "corrected")
@@ -110,7 +118,7 @@ class Defence:
         logits = torch.randn(*shape, len(server.space), generator=generator)
         start = Dummies(*(part.expand(sites, -1, -1).to(models.device) for part in (x, logits)))
         invert = Inversion(s.steps, s.step_size, s.variation)
-        return invert(server.network, previous if s.at == "global" else models, directions, start, target.inputs)
+        return invert(network, previous if s.at == "global" else models, directions, start, target.inputs)
 
     def _generator(self, server: Server, purpose: str) -> torch.Generator:
         return torch.Generator().manual_seed(derive(server.seed, purpose, server.state.round + 1))
