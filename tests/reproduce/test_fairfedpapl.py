@@ -4,7 +4,7 @@ import pytest
 
 from fedaccord.config import check_experiment
 from fedaccord.reproduce.cells import Results
-from fedaccord.reproduce.fairfedpapl import best_defence, cells, chapters
+from fedaccord.reproduce.fairfedpapl import cells, chapters
 from fedaccord.reproduce.fairfedpapl_cells import ATTACKS, DEFENCES, NONE, SCORES, places, row_of
 from fedaccord.reproduce.pages import to_html, to_markdown
 from fedaccord.reproduce.registry import find_table
@@ -18,6 +18,11 @@ def result(eod, accuracy=0.64, **steps):
     return {"final": {"global": figures}, "best": {"global": {}}, "steps": late, "seconds": 1.0}
 
 
+def table_lines(page):
+    """A page's lines of tables, by their first cell."""
+    return {line.split(" | ")[0].removeprefix("| "): line for line in page.splitlines() if line.startswith("| ")}
+
+
 @pytest.fixture
 def results():
     """Attacks move EOD by 0.3; every defence but one leaves half of that."""
@@ -27,8 +32,9 @@ def results():
             for defence in DEFENCES:
                 left = {NONE: 0.3, "group-update": 0.03}.get(defence, 0.15) if attack != NONE else 0.0
                 told = {"excluded": 0.04} if attack == NONE else {"hostile_excluded": 0.95, "false_exclusions": 0.02}
-                cell = result(-0.2 - left - 0.001 * seed, **(told if defence in SCORES else {}))
+                told = told if defence in SCORES else {}
                 for name, partition in places("quick"):
+                    cell = result(-0.2 - left - 0.001 * seed, **told)
                     found.cells.setdefault(row_of(name, partition, attack, defence), {})[seed] = cell
     return found
 
@@ -53,10 +59,10 @@ def test_runs_of_a_seed_are_paired(results):
 
 
 def test_the_page_tells_the_best_defence_and_the_bars(results):
-    assert best_defence(results, places("quick")) == "group-update"
     page = to_markdown("t", chapters(results, "quick"))
     assert page.index("False exclusions") < page.index("Bars")
-    lines = {line.split(" | ")[0].removeprefix("| "): line for line in page.splitlines() if line.startswith("| ")}
+    assert "for the lowest of the four defences here, `group-update`" in page
+    lines = table_lines(page)
     assert "holds" in lines["group-update: delta EOD under plfa is lower than without defence"]
     assert (
         "-0.270, se 0.000, lower on 2 of 2 seeds"
@@ -71,3 +77,39 @@ def test_the_page_tells_the_best_defence_and_the_bars(results):
 
 def test_an_unfinished_table_has_a_page():
     assert "not measured" in to_markdown("t", chapters(Results(), "default"))
+
+
+@pytest.mark.parametrize(
+    ("attack", "defence"),
+    [(NONE, NONE), ("mixup", NONE), ("mixup", "median"), ("mixup", "group-update"), ("pafa", "probe")],
+)
+def test_bars_are_silent_if_a_seed_lacks_a_figure_that_they_compare(results, attack, defence):
+    """A run without a rate is as missing as one that was not run: whoever is best without it may not be so with it."""
+    del results.cells[row_of(NAME, "iid", attack, defence)][1]["final"]["global"]["eod"]
+    page = to_markdown("t", chapters(results, "quick"))
+    assert "lowest of the four" not in page
+    assert "nan" not in page
+    assert {line.split(" | ")[1] for name, line in table_lines(page).items() if name.startswith("The best")} == {
+        "not measured"
+    }
+
+
+def test_shares_of_excluded_sites_are_judged_only_if_every_scenario_has_them(results):
+    results.cells[row_of(NAME, "iid", "pafa", "group-update")][1]["steps"] = []
+    lines = table_lines(to_markdown("t", chapters(results, "quick")))
+    assert "not measured" in lines["group-update: hostile sites are excluded in at least 90 % of rounds"]
+    assert "not measured" in lines["group-update: honest ones in at most 10 % under attack"]
+    assert "holds" in lines["group-update: honest ones in at most 10 % when nobody attacks"]
+
+
+def test_accuracy_is_judged_only_if_every_scenario_has_it(results):
+    del results.cells[row_of(NAME, "iid", "pafa", "group-update")][1]["final"]["global"]["accuracy"]
+    lines = table_lines(to_markdown("t", chapters(results, "quick")))
+    assert "not measured" in lines["group-update: accuracy within 1 point of the run without attack"]
+
+
+def test_a_scenario_without_its_calm_run_stays_on_the_page(results):
+    del results.cells[row_of(NAME, "iid", NONE, NONE)]
+    page = to_markdown("t", chapters(results, "quick"))
+    assert f"## {NAME}, iid" in page
+    assert "nan" not in page

@@ -6,6 +6,7 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 
+from fedaccord.reproduce.bars import verdict
 from fedaccord.reproduce.cells import Results, Row, Size
 from fedaccord.reproduce.fairfedpapl_cells import (
     ALONE,
@@ -14,7 +15,6 @@ from fedaccord.reproduce.fairfedpapl_cells import (
     GENERAL,
     HOSTILE,
     NONE,
-    PARTITIONS,
     PUBLISHED,
     READINGS,
     RULES,
@@ -39,12 +39,12 @@ TITLE = "Fairness under partial labels and attributes: FairFedPAPL"
 def chapters(results: Results, size: Size) -> list[Chapter]:
     """Return the page: what is excluded wrongly first."""
     scale = SCALES[size]
-    seen = [(n, p) for n in SCENARIOS for p in PARTITIONS if row_of(n, p, NONE, NONE) in results.cells]
+    at = places(size)
     parts = [
         Chapter("What was run", _what_was_run(scale, size)),
-        Chapter("False exclusions", [_false_exclusions(results, seen)]),
+        Chapter("False exclusions", [_false_exclusions(results, at)]),
         Chapter("Bars", _bars(results, size)),
-        *(Chapter(f"{name}, {partition}", _scenario(results, name, partition)) for name, partition in seen),
+        *(Chapter(f"{name}, {partition}", _scenario(results, name, partition)) for name, partition in at),
         Chapter("As published", published_grids()),
     ]
     if size != "quick":
@@ -103,10 +103,10 @@ def _shares(results: Results, row: Row) -> str:
     return f"{100 * mean(right):.0f} / {100 * mean(wrong):.0f}" if right else "–"
 
 
-def _false_exclusions(results: Results, seen: Sequence[tuple[str, str]]) -> Grid:
+def _false_exclusions(results: Results, at: Sequence[tuple[str, str]]) -> Grid:
     """Show the share of honest sites left out: nobody attacks, and under each attack."""
     lines = []
-    for name, partition in seen:
+    for name, partition in at:
         for defence in SCORES:
             calm = _late(results, row_of(name, partition, NONE, defence), "excluded")
             hit = [_late(results, row_of(name, partition, a, defence), "false_exclusions") for a in ATTACKS]
@@ -117,12 +117,14 @@ def _false_exclusions(results: Results, seen: Sequence[tuple[str, str]]) -> Grid
 def _scenario(results: Results, name: str, partition: str) -> list[Block]:
     eod, spd = _figure(name, "eod"), _figure(name, "spd")
     calm = row_of(name, partition, NONE, NONE)
-    cells = {k: mean(results.values(calm, _figure(name, k))) for k in ("members", "members_with_label")}
+    members, labelled = (
+        spread(results.values(calm, _figure(name, k)), 1.0, digits=0) for k in ("members", "members_with_label")
+    )
     about = (
         f"Without attack and defence: accuracy {spread(results.values(calm))}, "
         f"EOD {_plain(results.values(calm, eod))}, "
-        f"SPD {_plain(results.values(calm, spd))}; {cells['members']:.0f} test rows in the group, "
-        f"{cells['members_with_label']:.0f} of them with the label (mean over seeds)."
+        f"SPD {_plain(results.values(calm, spd))}; {members} test rows in the group, "
+        f"{labelled} of them with the label."
     )
     lines = []
     for defence in (*DEFENCES, ALONE):
@@ -141,95 +143,87 @@ def _plain(values: Mapping[int, float]) -> str:
     return spread(values, 1.0, digits=3)
 
 
-def _pooled(
-    results: Results, seen: Sequence[tuple[str, str]], defence: str, attacks: Sequence[str]
-) -> dict[int, float]:
+def _pooled(results: Results, at: Sequence[tuple[str, str]], defence: str, attacks: Sequence[str]) -> dict[int, float]:
     """Return delta EOD by seed, averaged over scenarios and attacks; seeds that miss one are left out."""
-    every = [_delta(results, row_of(n, p, a, defence), _figure(n, "eod")) for n, p in seen for a in attacks]
+    every = [_delta(results, row_of(n, p, a, defence), _figure(n, "eod")) for n, p in at for a in attacks]
     shared = set.intersection(*(set(values) for values in every)) if every else set()
     return {seed: statistics.fmean(values[seed] for values in every) for seed in sorted(shared)}
 
 
-def best_defence(results: Results, seen: Sequence[tuple[str, str]]) -> str:
-    """Return the defence with the lowest delta EOD over all scenarios and attacks."""
-    pooled = {defence: mean(_pooled(results, seen, defence, ATTACKS)) for defence in SCORES}
-    return min(pooled, key=lambda defence: pooled[defence] if not math.isnan(pooled[defence]) else math.inf)
-
-
 def _bars(results: Results, size: Size) -> list[Block]:
-    """Judge the best defence and the published one, once all that they are compared with has been run."""
-    at = places(size)
-    rows = [row_of(name, partition, a, d) for name, partition in at for a in (NONE, *ATTACKS) for d in DEFENCES]
-    if not results.ran(rows, SCALES[size].seeds):
+    """Judge the best defence and the published one, once all that they are compared with was measured on every seed."""
+    at, seeds = places(size), SCALES[size].seeds
+    pooled = {defence: _pooled(results, at, defence, ATTACKS) for defence in DEFENCES}
+    if any(len(values) < seeds for values in pooled.values()):
         statement = "The best defence and the published one against no defence and robust rules"
-        return [findings_grid([Finding(statement, None, "not every attack and defence has been run on every seed")])]
-    told = ", ".join(f"{defence} {_plain(_pooled(results, at, defence, ATTACKS))}" for defence in DEFENCES)
-    best = best_defence(results, at)
+        return [findings_grid([Finding(statement, None, "not every attack and defence was measured on every seed")])]
+    told = ", ".join(f"{defence} {_plain(values)}" for defence, values in pooled.items())
+    best = min(SCORES, key=lambda defence: mean(pooled[defence]))
     about = (
         f"Delta EOD over all scenarios and attacks: {told}. The bars are for the lowest of the four defences here, "
         f"`{best}`; the published one has its own lines."
     )
-    return [about, findings_grid(f for d in dict.fromkeys((best, PUBLISHED)) for f in _bars_of(results, at, d))]
+    found = []
+    for defence in dict.fromkeys((best, PUBLISHED)):
+        found += _lower_deltas(results, at, defence)
+        found.append(_close(results, at, defence, seeds))
+        found += _told_apart(results, at, defence, seeds)
+    return [about, findings_grid(found)]
 
 
-def _bars_of(results: Results, at: Sequence[tuple[str, str]], defence: str) -> list[Finding]:
+def _lower_deltas(results: Results, at: Sequence[tuple[str, str]], defence: str) -> list[Finding]:
+    """Say whether a defence's delta EOD is lower than without one, and than that of the best robust rule."""
     found: list[Finding] = []
     for attack in ATTACKS:
         gap = paired(_pooled(results, at, NONE, [attack]), _pooled(results, at, defence, [attack]), 1.0)
         found.append(_lower(f"{defence}: delta EOD under {attack} is lower than without defence", gap))
-    rules = {rule: mean(_pooled(results, at, rule, ATTACKS)) for rule in RULES}
-    best = min(rules, key=lambda rule: rules[rule])
-    gap = paired(_pooled(results, at, best, ATTACKS), _pooled(results, at, defence, ATTACKS), 1.0)
-    found.append(_lower(f"{defence}: delta EOD is lower than the best robust rule's ({best})", gap))
-    found.append(_close(results, at, defence))
-    found += _told_apart(results, at, defence)
-    return found
+    rules = {rule: _pooled(results, at, rule, ATTACKS) for rule in RULES}
+    best = min(rules, key=lambda rule: mean(rules[rule]))
+    gap = paired(rules[best], _pooled(results, at, defence, ATTACKS), 1.0)
+    return [*found, _lower(f"{defence}: delta EOD is lower than the best robust rule's ({best})", gap)]
 
 
 def _lower(statement: str, gap: Paired | None) -> Finding:
     """Say whether the second of a pair is lower than the first."""
-    if gap is None:
-        return Finding(statement, None, "–")
+    assert gap is not None  # bars are judged only where every seed has every delta
     error = "" if math.isnan(gap.error) else f", se {gap.error:.3f}"
     return Finding(statement, gap.mean > 0, f"{-gap.mean:+.3f}{error}, lower on {gap.wins} of {gap.seeds} seeds")
 
 
-def _close(results: Results, seen: Sequence[tuple[str, str]], defence: str) -> Finding:
+def _close(results: Results, at: Sequence[tuple[str, str]], defence: str, seeds: int) -> Finding:
     """Say whether accuracy under attack stays within a point of that without any, in the mean of every scenario."""
     gaps = {}
-    for name, partition in seen:
+    for name, partition in at:
         for attack in ATTACKS:
             row = row_of(name, partition, attack, defence)
             gap = paired(results.values(row), results.values(row_of(name, partition, NONE, NONE)))
-            if gap is not None:
-                gaps[f"{name}, {partition}, {attack}"] = gap.mean
+            gaps[f"{name}, {partition}, {attack}"] = gap
+    means = {place: gap.mean for place, gap in gaps.items() if gap is not None}
     statement = f"{defence}: accuracy within 1 point of the run without attack"
-    if not gaps:
+    if not means:
         return Finding(statement, None, "–")
-    worst = min(gaps, key=lambda key: gaps[key])
-    return Finding(
-        statement, gaps[worst] >= -1, f"mean {statistics.fmean(gaps.values()):+.1f}; worst {worst}, {gaps[worst]:+.1f}"
-    )
+    worst = min(means, key=lambda place: means[place])
+    said = f"mean {statistics.fmean(means.values()):+.1f}; worst {worst}, {means[worst]:+.1f}"
+    return Finding(statement, verdict(gaps.values(), seeds, lambda gap: gap.mean >= -1), said)
 
 
-def _told_apart(results: Results, seen: Sequence[tuple[str, str]], defence: str) -> list[Finding]:
-    rows = [row_of(name, partition, attack, defence) for name, partition in seen for attack in ATTACKS]
-    right = [mean(_late(results, row, "hostile_excluded")) for row in rows if _late(results, row, "hostile_excluded")]
-    wrong = [mean(_late(results, row, "false_exclusions")) for row in rows if _late(results, row, "false_exclusions")]
-    calm = [_late(results, row_of(name, partition, NONE, defence), "excluded") for name, partition in seen]
-    alone = [mean(values) for values in calm if values]
-
-    def said(values: list[float]) -> str:
-        return f"mean {100 * statistics.fmean(values):.0f} %, from {100 * min(values):.0f} to {100 * max(values):.0f}"
-
+def _told_apart(results: Results, at: Sequence[tuple[str, str]], defence: str, seeds: int) -> list[Finding]:
+    """Say how often hostile and honest sites were left out; nothing unless it is known of every scenario and seed."""
     found = []
-    for statement, values, holds in (
-        ("hostile sites are excluded in at least 90 % of rounds", right, lambda m: m >= 0.9),
-        ("honest ones in at most 10 % under attack", wrong, lambda m: m <= 0.1),
-        ("honest ones in at most 10 % when nobody attacks", alone, lambda m: m <= 0.1),
+    for words, figure, attacks, holds in (
+        ("hostile sites are excluded in at least 90 % of rounds", "hostile_excluded", ATTACKS, lambda m: m >= 0.9),
+        ("honest ones in at most 10 % under attack", "false_exclusions", ATTACKS, lambda m: m <= 0.1),
+        ("honest ones in at most 10 % when nobody attacks", "excluded", (NONE,), lambda m: m <= 0.1),
     ):
-        verdict = holds(statistics.fmean(values)) if values else None
-        found.append(Finding(f"{defence}: {statement}", verdict, said(values) if values else "–"))
+        every = [_late(results, row_of(n, p, attack, defence), figure) for n, p in at for attack in attacks]
+        whole, statement = all(len(values) >= seeds for values in every), f"{defence}: {words}"
+        means = [mean(values) for values in every if values]
+        if not means:
+            found.append(Finding(statement, None, "–"))
+            continue
+        middle = statistics.fmean(means)
+        said = f"mean {100 * middle:.0f} %, from {100 * min(means):.0f} to {100 * max(means):.0f}"
+        found.append(Finding(statement, holds(middle) if whole else None, said))
     return found
 
 
