@@ -63,8 +63,9 @@ def _what_was_run(scale: Scale, size: Size) -> list[Block]:
     return [
         f"{SITES} sites, {HOSTILE} of them hostile, dealt alike (iid) or by Dirichlet 1.0 over labels (skewed); "
         f"{scale.seeds} paired seeds, {scale.study_seeds} in the studies; rounds: {rounds}. Candidate labels by flips "
-        "of 0.3, candidate groups by flips of 0.1, fed to the model as they are; an MLP with 64 hidden units, CLPL, "
-        "one pass of batches of 32 a round, SGD with momentum 0.9. Test labels are clean; test rows have candidate "
+        "of 0.3, candidate groups by flips of 0.1, fed to the model as they are; an MLP with one layer of 64 hidden "
+        "units (the published sizes are not known; two layers, of 64 and 32, were not run), CLPL, one pass of batches "
+        "of 32 a round, SGD with momentum 0.9. Test labels are clean; test rows have candidate "
         "groups as inputs, as a site would have them, and are measured by true ones.",
         "EOD and SPD are rates of the others less those of the group, so an attack that pushes the group towards the "
         "label lowers both. A delta is the absolute difference, by seed, to the run without attack and defence; "
