@@ -4,7 +4,7 @@ import pytest
 
 from fedaccord.config import check_experiment
 from fedaccord.reproduce.cells import Results
-from fedaccord.reproduce.fairfedpapl import cells, chapters
+from fedaccord.reproduce.fairfedpapl import _late, cells, chapters
 from fedaccord.reproduce.fairfedpapl_cells import ATTACKS, DEFENCES, NONE, SCORES, places, row_of
 from fedaccord.reproduce.pages import to_html, to_markdown
 from fedaccord.reproduce.registry import find_table
@@ -68,7 +68,10 @@ def test_the_page_tells_the_best_defence_and_the_bars(results):
         "-0.270, se 0.000, lower on 2 of 2 seeds"
         in lines["group-update: delta EOD under plfa is lower than without defence"]
     )
-    assert "mean 95 %" in lines["group-update: hostile sites are excluded in at least 90 % of rounds"]
+    assert (
+        "mean 95 %"
+        in lines["group-update: hostile sites are excluded in at least 90 % of the last third of the rounds"]
+    )
     assert "4.0" in lines[f"{NAME}, iid: group-update"]
     assert "inversion: delta EOD under mixup is lower than without defence" in lines
     assert "0.124 *" in page
@@ -97,9 +100,18 @@ def test_bars_are_silent_if_a_seed_lacks_a_figure_that_they_compare(results, att
 def test_shares_of_excluded_sites_are_judged_only_if_every_scenario_has_them(results):
     results.cells[row_of(NAME, "iid", "pafa", "group-update")][1]["steps"] = []
     lines = table_lines(to_markdown("t", chapters(results, "quick")))
-    assert "not measured" in lines["group-update: hostile sites are excluded in at least 90 % of rounds"]
-    assert "not measured" in lines["group-update: honest ones in at most 10 % under attack"]
-    assert "holds" in lines["group-update: honest ones in at most 10 % when nobody attacks"]
+    assert (
+        "not measured"
+        in lines["group-update: hostile sites are excluded in at least 90 % of the last third of the rounds"]
+    )
+    assert (
+        "not measured"
+        in lines["group-update: honest ones in at most 10 % of the last third of the rounds under attack"]
+    )
+    assert (
+        "holds"
+        in lines["group-update: honest ones in at most 10 % of the last third of the rounds when nobody attacks"]
+    )
 
 
 def test_accuracy_is_judged_only_if_every_scenario_has_it(results):
@@ -113,3 +125,32 @@ def test_a_scenario_without_its_calm_run_stays_on_the_page(results):
     page = to_markdown("t", chapters(results, "quick"))
     assert f"## {NAME}, iid" in page
     assert "nan" not in page
+
+
+@pytest.mark.parametrize(("rounds", "late"), [(6, 2), (20, 7), (21, 1), (24, 4), (50, 30)])
+def test_exclusions_count_after_round_20_or_in_the_last_third_of_a_shorter_run(rounds, late):
+    steps = [{"round": number, "excluded": float(number > rounds - late)} for number in range(1, rounds + 1)]
+    row = row_of(NAME, "iid", NONE, "probe")
+    assert _late(Results({row: {0: {"steps": steps}}}), row, "excluded") == {0: 1.0}
+    steps[rounds - late - 1]["excluded"] = 99.0  # one round earlier does not count
+    assert _late(Results({row: {0: {"steps": steps}}}), row, "excluded") == {0: 1.0}
+
+
+@pytest.mark.parametrize(
+    ("size", "rounds"),
+    [
+        ("quick", "90 % of the last third of the rounds"),
+        ("default", "90 % of rounds after round 20"),
+        ("full", "90 % of rounds after round 20, or the last third of the rounds where there are no more"),
+    ],
+)
+def test_a_bar_says_which_rounds_it_is_about(results, size, rounds):
+    for name, partition in places(size):
+        for attack in (NONE, *ATTACKS):
+            for defence in DEFENCES:
+                seen = results.cells[row_of(NAME, "iid", attack, defence)][0]
+                figures = seen["final"]["global"]
+                figures |= {f"{figure}_candidate": value for figure, value in list(figures.items())}
+                results.cells[row_of(name, partition, attack, defence)] = dict.fromkeys(range(20), seen)
+    page = to_markdown("t", chapters(results, size))
+    assert f"group-update: hostile sites are excluded in at least {rounds} | holds" in page

@@ -33,6 +33,7 @@ from fedaccord.reproduce.fairfedpapl_published import published_grids
 from fedaccord.reproduce.pages import Block, Chapter, Finding, Grid, findings_grid
 from fedaccord.reproduce.statistics import Paired, mean, paired, spread
 
+LATE = 20  # rounds after which exclusions count
 TITLE = "Fairness under partial labels and attributes: FairFedPAPL"
 
 
@@ -71,7 +72,7 @@ def _what_was_run(scale: Scale, size: Size) -> list[Block]:
         "label lowers both. A delta is the absolute difference, by seed, to the run without attack and defence; "
         f"`{ALONE}` leaves out the sites that would be hostile and is what a perfect defence would come to. COMPAS, "
         "Asian is measured by candidate groups: by true groups hardly any test row is Asian and High. Shares of "
-        "excluded sites are over the rounds after the 20th, or the last third of shorter runs.",
+        f"excluded sites are over the rounds after the {LATE}th; of runs of {LATE} rounds or fewer, over the last third.",
     ]
 
 
@@ -88,12 +89,12 @@ def _delta(results: Results, row: Row, figure: str) -> dict[int, float]:
 
 
 def _late(results: Results, row: Row, figure: str) -> dict[int, float]:
-    """Return the mean of a server's figure over the late rounds, by seed."""
+    """Return the mean of a server's figure over the rounds after the 20th, or a shorter run's last third, by seed."""
     found = {}
     for seed, result in results.cells.get(row, {}).items():
         steps = result.get("steps", [])
-        first = min(20, 2 * len(steps) // 3)
-        late = [step[figure] for step in steps if step["round"] > first and figure in step]
+        before = LATE if len(steps) > LATE else 2 * len(steps) // 3
+        late = [step[figure] for step in steps if step["round"] > before and figure in step]
         if late:
             found[seed] = statistics.fmean(late)
     return found
@@ -168,7 +169,7 @@ def _bars(results: Results, size: Size) -> list[Block]:
     for defence in dict.fromkeys((best, PUBLISHED)):
         found += _lower_deltas(results, at, defence)
         found.append(_close(results, at, defence, seeds))
-        found += _told_apart(results, at, defence, seeds)
+        found += _told_apart(results, size, defence)
     return [about, findings_grid(found)]
 
 
@@ -208,13 +209,13 @@ def _close(results: Results, at: Sequence[tuple[str, str]], defence: str, seeds:
     return Finding(statement, verdict(gaps.values(), seeds, lambda gap: gap.mean >= -1), said)
 
 
-def _told_apart(results: Results, at: Sequence[tuple[str, str]], defence: str, seeds: int) -> list[Finding]:
+def _told_apart(results: Results, size: Size, defence: str) -> list[Finding]:
     """Say how often hostile and honest sites were left out; nothing unless it is known of every scenario and seed."""
-    found = []
+    at, seeds, rounds, found = places(size), SCALES[size].seeds, _late_in_words(size), []
     for words, figure, attacks, holds in (
-        ("hostile sites are excluded in at least 90 % of rounds", "hostile_excluded", ATTACKS, lambda m: m >= 0.9),
-        ("honest ones in at most 10 % under attack", "false_exclusions", ATTACKS, lambda m: m <= 0.1),
-        ("honest ones in at most 10 % when nobody attacks", "excluded", (NONE,), lambda m: m <= 0.1),
+        (f"hostile sites are excluded in at least 90 % of {rounds}", "hostile_excluded", ATTACKS, lambda m: m >= 0.9),
+        (f"honest ones in at most 10 % of {rounds} under attack", "false_exclusions", ATTACKS, lambda m: m <= 0.1),
+        (f"honest ones in at most 10 % of {rounds} when nobody attacks", "excluded", (NONE,), lambda m: m <= 0.1),
     ):
         every = [_late(results, row_of(n, p, attack, defence), figure) for n, p in at for attack in attacks]
         whole, statement = all(len(values) >= seeds for values in every), f"{defence}: {words}"
@@ -226,6 +227,15 @@ def _told_apart(results: Results, at: Sequence[tuple[str, str]], defence: str, s
         said = f"mean {100 * middle:.0f} %, from {100 * min(means):.0f} to {100 * max(means):.0f}"
         found.append(Finding(statement, holds(middle) if whole else None, said))
     return found
+
+
+def _late_in_words(size: Size) -> str:
+    """Say over which rounds shares of excluded sites are taken."""
+    rounds = [SCALES[size].rounds_of(SCENARIOS[name], partition) for name, partition in places(size)]
+    if min(rounds) > LATE:
+        return f"rounds after round {LATE}"
+    third = "the last third of the rounds"
+    return third if max(rounds) <= LATE else f"rounds after round {LATE}, or {third} where there are no more"
 
 
 def _over_shares(results: Results) -> Grid:
