@@ -60,3 +60,21 @@ def test_own_files_with_a_sensitive_column_are_run(tmp_path):
     done = command("run", own_files(tmp_path), cwd=tmp_path)
     assert done.code == 0, done.err
     assert "equal opportunity" in (tmp_path / "runs/treated/report.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("attack", "told"), [('attack = { kind = "plfa", sites = 1 }', "Honest sites left out"), ("", "Sites left out")]
+)
+def test_a_report_begins_with_how_often_the_defence_left_sites_out(tmp_path, attack, told):
+    path = own_files(tmp_path, sites=4, rows=80, method=f'{attack}\ndefence = {{ kind = "probe" }}')
+    done = command("run", path, cwd=tmp_path)
+    assert done.code == 0, done.err
+    page = (tmp_path / "runs/treated/report.html").read_text()
+    body = page[page.index("<h1>") :]
+    assert body.index(told) < body.index("Global model, last round")
+    assert body.index("Whom the defence left out") < body.index("Learning curves")
+
+
+def test_a_report_without_a_defence_says_nothing_of_exclusions(tmp_path):
+    command("run", own_files(tmp_path, rows=80), cwd=tmp_path)
+    assert "left out" not in (tmp_path / "runs/treated/report.html").read_text()
