@@ -3,6 +3,7 @@
 import pytest
 
 from fedaccord.config import check_experiment
+from fedaccord.reproduce import fairfedpapl_published
 from fedaccord.reproduce.cells import Results
 from fedaccord.reproduce.fairfedpapl import _late, cells, chapters
 from fedaccord.reproduce.fairfedpapl_cells import ATTACKS, DEFENCES, NONE, SCORES, places, row_of
@@ -154,3 +155,36 @@ def test_a_bar_says_which_rounds_it_is_about(results, size, rounds):
                 results.cells[row_of(name, partition, attack, defence)] = dict.fromkeys(range(20), seen)
     page = to_markdown("t", chapters(results, size))
     assert f"group-update: hostile sites are excluded in at least {rounds} | holds" in page
+
+
+def test_a_figure_that_some_seeds_lack_says_how_many_have_it(results):
+    seeds = results.cells[row_of(NAME, "iid", "pafa", "median")]
+    del seeds[1]["final"]["global"]["eod"]
+    lines = [line for line in to_markdown("t", chapters(results, "quick")).splitlines() if "| median | pafa |" in line]
+    assert lines[0].count("(1 of 2 seeds)") == 2  # EOD and its delta
+    assert "seeds)" not in lines[1]
+
+
+def test_a_scenario_by_candidate_groups_shows_true_ones_beside():
+    name, found = "COMPAS, Asian", Results()
+    for seed in (0, 1):
+        figures = {"eod_candidate": -0.1, "members_candidate": 120, "members_with_label_candidate": 23, "members": 6}
+        figures |= {"members_with_label": 1, "accuracy": 0.6} | ({} if seed else {"eod": -0.75})
+        for attack in (NONE, "plfa"):
+            cell = {"final": {"global": figures}, "best": {}, "seconds": 1.0}
+            found.cells.setdefault(row_of(name, "iid", attack, NONE), {})[seed] = cell
+    page = to_markdown("t", chapters(found, "default"))
+    assert "120 ± 0 test rows in the group, 23 ± 0 of them with the label by candidate groups" in page
+    assert "6 ± 0 test rows in the group, 1 ± 0 of them with the label by true ones" in page
+    assert "| none | plfa | 60.0 ± 0.0 | -0.100 ± 0.000 | 0.000 ± 0.000 | – | -0.750 (1 of 2 seeds) |" in page
+
+
+def test_every_published_delta_but_the_marked_is_that_of_its_figures():
+    calm = {"COMPAS": (-0.087, -0.078), "STUDENT": (-0.023, 0.014), "COMPAS_SPD": (-0.091,)}
+    for table, without in calm.items():
+        for method, *cells_ in getattr(fairfedpapl_published, table):
+            for number, cell in enumerate(cells_):
+                _, value, delta = cell.removesuffix(" *").split("/")
+                right = abs(abs(float(value) - without[number // 3]) - float(delta)) < 0.0011
+                assert right != cell.endswith("*"), (table, method, cell)
+    assert "0.751/-0.094/0.003" in to_markdown("t", chapters(Results(), "quick"))

@@ -71,7 +71,8 @@ def _what_was_run(scale: Scale, size: Size) -> list[Block]:
         "EOD and SPD are rates of the others less those of the group, so an attack that pushes the group towards the "
         "label lowers both. A delta is the absolute difference, by seed, to the run without attack and defence; "
         f"`{ALONE}` leaves out the sites that would be hostile and is what a perfect defence would come to. COMPAS, "
-        "Asian is measured by candidate groups: by true groups hardly any test row is Asian and High. Shares of "
+        "Asian is measured by candidate groups, with true ones beside: hardly any test row is truly Asian and High. A "
+        "figure that some runs do not have, since a cell of people is empty, says of how many seeds it is. Shares of "
         f"excluded sites are over the rounds after the {LATE}th; of runs of {LATE} rounds or fewer, over the last third.",
     ]
 
@@ -117,32 +118,53 @@ def _false_exclusions(results: Results, at: Sequence[tuple[str, str]]) -> Grid:
 
 
 def _scenario(results: Results, name: str, partition: str) -> list[Block]:
+    ending = SCENARIOS[name].ending
     eod, spd = _figure(name, "eod"), _figure(name, "spd")
     calm = row_of(name, partition, NONE, NONE)
-    members, labelled = (
-        spread(results.values(calm, _figure(name, k)), 1.0, digits=0) for k in ("members", "members_with_label")
-    )
     about = (
-        f"Without attack and defence: accuracy {spread(results.values(calm))}, "
-        f"EOD {_plain(results.values(calm, eod))}, "
-        f"SPD {_plain(results.values(calm, spd))}; {members} test rows in the group, "
-        f"{labelled} of them with the label."
+        f"Without attack and defence: accuracy {spread(results.values(calm))}, EOD {_level(results, calm, eod)}, "
+        f"SPD {_level(results, calm, spd)}; {_people(results, calm, ending)}"
     )
+    about += f" by candidate groups, {_people(results, calm, '')} by true ones." if ending else "."
     lines = []
     for defence in (*DEFENCES, ALONE):
         for attack in (NONE, *ATTACKS) if defence != ALONE else (NONE,):
             row = row_of(name, partition, attack, defence)
             if row in results.cells:
                 lines.append([
-                    defence, attack, spread(results.values(row)), _plain(results.values(row, eod)),
-                    _plain(_delta(results, row, eod)), _plain(_delta(results, row, spd)), _shares(results, row),
+                    defence, attack, spread(results.values(row)), _level(results, row, eod), _shift(results, row, eod),
+                    _shift(results, row, spd), *_by_true_groups(results, row, ending), _shares(results, row),
                 ])  # fmt: skip
-    head = ("defence", "attack", "accuracy, %", "EOD", "delta EOD", "delta SPD", "hostile / honest excluded, %")
+    true = ("EOD, true groups", "delta EOD, true groups") if ending else ()
+    head = ("defence", "attack", "accuracy, %", "EOD", "delta EOD", "delta SPD", *true, "hostile / honest excluded, %")
     return [about, Grid(head, lines)]
 
 
-def _plain(values: Mapping[int, float]) -> str:
-    return spread(values, 1.0, digits=3)
+def _by_true_groups(results: Results, row: Row, ending: str) -> list[str]:
+    """Return EOD and its delta by true groups, for a scenario that is measured by candidate ones."""
+    return [_level(results, row, "global.eod"), _shift(results, row, "global.eod")] if ending else []
+
+
+def _people(results: Results, row: Row, ending: str) -> str:
+    members, labelled = (
+        spread(results.values(row, f"global.{cell}{ending}"), 1.0, digits=0)
+        for cell in ("members", "members_with_label")
+    )
+    return f"{members} test rows in the group, {labelled} of them with the label"
+
+
+def _level(results: Results, row: Row, figure: str) -> str:
+    return _plain(results.values(row, figure), len(results.cells.get(row, {})))
+
+
+def _shift(results: Results, row: Row, figure: str) -> str:
+    return _plain(_delta(results, row, figure), len(results.cells.get(row, {})))
+
+
+def _plain(values: Mapping[int, float], ran: int) -> str:
+    """Write mean and deviation with three digits; and how many of the seeds that ran have the figure, if not all do."""
+    told = spread(values, 1.0, digits=3)
+    return f"{told} ({len(values)} of {ran} seeds)" if 0 < len(values) < ran else told
 
 
 def _pooled(results: Results, at: Sequence[tuple[str, str]], defence: str, attacks: Sequence[str]) -> dict[int, float]:
@@ -159,7 +181,7 @@ def _bars(results: Results, size: Size) -> list[Block]:
     if any(len(values) < seeds for values in pooled.values()):
         statement = "The best defence and the published one against no defence and robust rules"
         return [findings_grid([Finding(statement, None, "not every attack and defence was measured on every seed")])]
-    told = ", ".join(f"{defence} {_plain(values)}" for defence, values in pooled.items())
+    told = ", ".join(f"{defence} {_plain(values, seeds)}" for defence, values in pooled.items())
     best = min(SCORES, key=lambda defence: mean(pooled[defence]))
     about = (
         f"Delta EOD over all scenarios and attacks: {told}. The bars are for the lowest of the four defences here, "
@@ -243,7 +265,7 @@ def _over_shares(results: Results) -> Grid:
     eod = _figure(STUDY, "eod")
     for defence in (NONE, *SCORES):
         rows = [row_of(STUDY, "iid", "plfa", defence, share=share) for share in (0.1, 0.2, 0.3)]
-        lines.append([defence, *(f"{_plain(_delta(results, row, eod))}; {_shares(results, row)}" for row in rows)])
+        lines.append([defence, *(f"{_shift(results, row, eod)}; {_shares(results, row)}" for row in rows)])
     return Grid(("delta EOD; hostile / honest excluded, %", "10 % hostile", "20 %", "30 %"), lines)
 
 
@@ -255,7 +277,7 @@ def _over_sites(results: Results) -> Grid:
         for sites in (SITES, 50, 100):
             row = row_of(STUDY, "iid", "plfa", defence, sites=sites)
             calm = _late(results, row_of(STUDY, "iid", NONE, defence, sites=sites), "excluded")
-            line.append(f"{_plain(_delta(results, row, eod))}; {_shares(results, row)}; {spread(calm)}")
+            line.append(f"{_shift(results, row, eod)}; {_shares(results, row)}; {spread(calm)}")
         lines.append(line)
     return Grid(("delta EOD; hostile / honest excluded; without attack, %", "10 sites", "50", "100"), lines)
 
@@ -266,7 +288,7 @@ def _variants(results: Results) -> Grid:
     for variant in (*SCORES, *VARIANTS):
         row, calm = (row_of(STUDY, "iid", attack, variant) for attack in ("plfa", NONE))
         excluded = spread(_late(results, calm, "excluded"))
-        lines.append([variant, _plain(_delta(results, row, eod)), _shares(results, row), excluded])
+        lines.append([variant, _shift(results, row, eod), _shares(results, row), excluded])
     return Grid(("under plfa", "delta EOD", "hostile / honest excluded, %", "excluded without attack, %"), lines)
 
 
@@ -289,8 +311,8 @@ def _readings(results: Results) -> Grid:
             for defence in (NONE, PUBLISHED, "group-update"):
                 row = row_of(name, "iid", attack, defence)
                 eod = _figure(name, "eod")
-                gaps = (results.values(row, eod), _delta(results, row, eod))
-                line = [f"{name}: {defence}", attack, spread(results.values(row)), *map(_plain, gaps)]
+                gaps = (_level(results, row, eod), _shift(results, row, eod))
+                line = [f"{name}: {defence}", attack, spread(results.values(row)), *gaps]
                 lines.append([*line, _shares(results, row)])
     head = ("labels: defence", "attack", "accuracy, %", "EOD", "delta EOD", "hostile / honest excluded, %")
     return Grid(head, lines)
