@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 
@@ -78,3 +80,14 @@ def test_a_report_begins_with_how_often_the_defence_left_sites_out(tmp_path, att
 def test_a_report_without_a_defence_says_nothing_of_exclusions(tmp_path):
     command("run", own_files(tmp_path, rows=80), cwd=tmp_path)
     assert "left out" not in (tmp_path / "runs/treated/report.html").read_text()
+
+
+def test_a_run_in_which_nobody_was_trusted_names_the_defence(tmp_path):
+    told = 'defence = { kind = "probe", confidence = true, trust = 0.85 }'
+    done = command("run", own_files(tmp_path, sites=4, rows=80, method=told), cwd=tmp_path)
+    assert done.code == 0, done.err
+    in_a_round = "the defence 'probe' left out every site of a round, and the model stayed as it was"
+    at_the_end = "every reply that was admitted was left out by the defence 'probe', so the model is as it began"
+    assert json.loads((tmp_path / "runs/treated/summary.json").read_text())["warnings"] == [in_a_round, at_the_end]
+    assert at_the_end in done.out
+    assert "was ever admitted" not in done.out

@@ -34,6 +34,7 @@ RUNNING = "running score"  # in the method's state, with a site's name behind it
 CONFIDENCE = "confidence"  # in the method's state and among a round's figures, with a site's name behind it
 SCORE, EXCLUDED = "score", "excluded"  # among a round's figures, with a site's name behind it; alone: the share
 FALSE_EXCLUSIONS, FOUND = "false_exclusions", "hostile_excluded"  # of a study: shares of honest and hostile sites
+ALL_LEFT_OUT = "the defence '{}' left out every site of a round, and the model stayed as it was"
 
 
 @dataclass(frozen=True)
@@ -41,17 +42,6 @@ class Defence:
     """A defence as the settings describe it."""
 
     settings: DefenceSettings
-
-    @property
-    def rule(self) -> str:
-        """The rule that makes verdicts of scores."""
-        return self.settings.rule or ("two-means" if self.settings.kind == "inversion" else "minority")
-
-    @property
-    def uses_confidence(self) -> bool:
-        """Whether a site is judged by the trust in it over the rounds."""
-        asked = self.settings.confidence
-        return self.settings.kind == "inversion" if asked is None else asked
 
     def refuse(self, server: Server) -> None:
         """Refuse, before the first round, a defence that has nothing to look at."""
@@ -75,6 +65,8 @@ class Defence:
         hostile = self._verdicts(server, replies.sites, found)
         excluded = self._excluded(server, replies.sites, hostile)
         self._tell(server, replies.sites, found, excluded)
+        if bool(excluded.all()):
+            server.warn(ALL_LEFT_OUT.format(self.settings.kind))
         return replies.keep(~excluded)
 
     def score(self, server: Server, replies: Replies, target: Target) -> Tensor:
@@ -124,7 +116,7 @@ class Defence:
         return torch.Generator().manual_seed(derive(server.seed, purpose, server.state.round + 1))
 
     def _verdicts(self, server: Server, sites: tuple[str, ...], found: Tensor) -> Tensor:
-        if self.rule == "two-means":
+        if self.settings.verdicts_by == "two-means":
             return two_means(found)
         numbers, share = server.state.method.numbers, self.settings.memory
         running = []
@@ -136,7 +128,7 @@ class Defence:
         return minority(torch.tensor(running, dtype=torch.float64), self.settings.gate, self.settings.most)
 
     def _excluded(self, server: Server, sites: tuple[str, ...], hostile: Tensor) -> Tensor:
-        if not self.uses_confidence:
+        if not self.settings.trusts:
             return hostile
         s, numbers = self.settings, server.state.method.numbers
         trusted = []
@@ -151,7 +143,7 @@ class Defence:
         figures, numbers = server.figures, server.state.method.numbers
         for site, score, out in zip(sites, found.tolist(), excluded.tolist(), strict=True):
             figures |= {f"{SCORE}/{site}": score, f"{EXCLUDED}/{site}": float(out)}
-            if self.uses_confidence:
+            if self.settings.trusts:
                 figures[f"{CONFIDENCE}/{site}"] = float(numbers[f"{CONFIDENCE}/{site}"])
         figures[EXCLUDED] = float(excluded.double().mean())
         # Who is hostile is known where a study chose them; elsewhere nobody can count what was wrong.
