@@ -42,8 +42,8 @@ def fairness_findings(experiment: Experiment, data: FederationData) -> list[Find
         return []
     return [
         warning(
-            f"a rate of '{asked.group}' against others is too uncertain: {whose} have {', '.join(small)}; of fewer than "
-            f"{SMALLEST_TEST_CELL} people it moves by more than 5 points with each"
+            f"a rate of '{asked.group}' against others is too uncertain: {whose} have {', '.join(small)}; of fewer "
+            f"than {SMALLEST_TEST_CELL} people it moves by more than 5 points with each"
         )
     ]
 

@@ -73,7 +73,7 @@ def _what_was_run(scale: Scale, size: Size) -> list[Block]:
         f"`{ALONE}` leaves out the sites that would be hostile and is what a perfect defence would come to. COMPAS, "
         "Asian is measured by candidate groups, with true ones beside: hardly any test row is truly Asian and High. A "
         "figure that some runs do not have, since a cell of people is empty, says of how many seeds it is. Shares of "
-        f"excluded sites are over the rounds after the {LATE}th; of runs of {LATE} rounds or fewer, over the last third.",
+        f"excluded sites are over the rounds after the {LATE}th; of runs of {LATE} rounds or fewer, the last third.",
     ]
 
 
