@@ -16,7 +16,8 @@ from fedaccord.federation.defence import Defence
 from people import played, table
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-KINDS = ["inversion", "inversion+", "group-update", "probe"]
+FEW_STEPS = {"reconstruct": True, "steps": 2}
+KINDS = {"inversion": FEW_STEPS, "inversion+": FEW_STEPS, "group-update": {}, "probe": {}}
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +31,7 @@ def test_scores_are_made_where_the_models_are(server, kind, device):
     network = copy.deepcopy(server.network).to(device)
     previous = server.state.model.to(device)
     models = previous + 0.01 * torch.randn(5, server.layout.size).to(device)
-    defence = Defence(DefenceSettings(kind=kind, reconstruct=kind.startswith("inversion"), steps=2))
+    defence = Defence(DefenceSettings(kind=kind, **KINDS[kind]))
     found = defence.score_models(server, network, models, previous, server.target)
     assert found.device.type == device
     assert (found.shape, found.dtype) == ((5,), torch.float64)
