@@ -20,6 +20,7 @@ from fedaccord.data.sites import FederationData, split_dataset
 from fedaccord.engines.engine import Engine
 from fedaccord.engines.network import SimulatedNetwork
 from fedaccord.errors import FedAccordError, RunFolderError
+from fedaccord.federation.defence import ALL_LEFT_OUT
 from fedaccord.federation.membership import planned
 from fedaccord.federation.server import Server
 from fedaccord.federation.state import model_digest
@@ -104,6 +105,7 @@ class Elsewhere:
 
 
 UNTRAINED = "no site's reply was ever admitted, so the model is as it began; see the dropped replies"
+UNTRUSTED = "every reply that was admitted was left out by the defence '{}', so the model is as it began"
 
 
 def run_experiment(
@@ -184,8 +186,8 @@ def _carry_on(
             folder.write_json("federation.json", account)
             watcher.started(data)
             played = Recorder(experiment, data, server, folder, past, watcher, tracked).play(signals)
-            if not played.replies and not server.recipe.needs_labelled:
-                tell(UNTRAINED)
+            for text in _untrained(experiment, server, played):
+                tell(text)
             model, header = describe_model(experiment, data), experiment.features.header
             # What sites elsewhere have of their own stays with them.
             here = set(data.sites) if elsewhere is None else set()
@@ -257,13 +259,23 @@ def _summary(
         **_simulated(server, played),
         "dropped": len(server.dropped),
         "dropped_replies": [drop.account() for drop in server.dropped],
-        "warnings": [*server.warnings, *([] if played.replies or server.recipe.needs_labelled else [UNTRAINED])],
+        "warnings": [*server.warnings, *_untrained(experiment, server, played)],
         **({"fairness": experiment.fairness.model_dump()} if experiment.fairness is not None else {}),
         **({"hostile": list(server.hostile)} if server.hostile else {}),
         "set_sizes": {name: site["set_size"] for name, site in account["sites"].items() if "set_size" in site},
         "model_sha256": model_digest(server.state.model),
         "settings": experiment.method,
     }
+
+
+def _untrained(experiment: Experiment, server: Server, played: Played) -> list[str]:
+    """Say why the model is as it began, if nothing that sites sent ever reached it."""
+    if played.replies or server.recipe.needs_labelled:
+        return []
+    defence = getattr(experiment.settings, "defence", None)
+    if defence is not None and ALL_LEFT_OUT.format(defence.kind) in server.warnings:
+        return [UNTRUSTED.format(defence.kind)]
+    return [UNTRAINED]
 
 
 def _simulated(server: Server, played: Played) -> dict[str, Any]:

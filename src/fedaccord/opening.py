@@ -22,7 +22,7 @@ from fedaccord.engines.engine import Engine, HostSpec
 from fedaccord.engines.network import SimulatedNetwork
 from fedaccord.errors import ConfigError, did_you_mean
 from fedaccord.federation.cohorts import FEWEST_SITES, MANY_SITES, Cohorts, cohort_size
-from fedaccord.federation.host import with_tensors
+from fedaccord.federation.host import owned_labels, with_tensors
 from fedaccord.federation.membership import Stay
 from fedaccord.federation.network import draw_links
 from fedaccord.federation.server import Server
@@ -87,9 +87,27 @@ def _target(experiment: Experiment, data: FederationData) -> Target | None:
 
 
 def _hostile(experiment: Experiment, data: FederationData) -> tuple[str, ...]:
-    """Return the sites that a study makes hostile."""
+    """Return the sites that a study makes hostile: some of those that may train."""
     attack = getattr(experiment.settings, "attack", None)
-    return () if attack is None else hostile_sites(attack.sites, list(data.sites), experiment.seed)
+    if attack is None:
+        return ()
+    able = _may_train(experiment, data)
+    for name in attack.sites if isinstance(attack.sites, list) else ():
+        if name in data.sites and name not in able:
+            raise ConfigError(f"method.attack.sites: site '{name}' does not train, so it cannot attack")
+    return hostile_sites(attack.sites, able, experiment.seed)
+
+
+def _may_train(experiment: Experiment, data: FederationData) -> list[str]:
+    """Return the sites that the method asks for and that have something to teach."""
+    wanted, recipe = experiment.settings.sites, make_recipe(experiment.method_name, experiment.settings)
+    return [
+        name
+        for name, site in data.sites.items()
+        if (name in wanted if isinstance(wanted, list) else wanted in ("all", site.view.kind))
+        and bool(site.view.annotated(site.train.target).any())
+        and bool(owned_labels(site, recipe).any())
+    ]
 
 
 def _stays(experiment: Experiment, data: FederationData) -> dict[str, Stay]:

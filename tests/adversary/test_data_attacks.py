@@ -152,5 +152,5 @@ def test_hostile_sites_are_drawn_by_seed_or_named():
     assert hostile_sites(["site-7", "site-2"], names, 0) == ("site-2", "site-7")
     with pytest.raises(ConfigError, match="there is no site 'site-x'; did you mean"):
         hostile_sites(["site-x"], names, 0)
-    with pytest.raises(ConfigError, match="asks for 11 hostile sites, and there are 10"):
+    with pytest.raises(ConfigError, match="asks for 11 hostile sites, and 10 may train"):
         hostile_sites(11, names, 0)

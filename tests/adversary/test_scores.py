@@ -10,6 +10,7 @@ from fedaccord.adversary.inversion import Dummies
 from fedaccord.adversary.many_models import Models
 from fedaccord.adversary.scores import counterfactual_gap, dummy_fairness, group_update, label_direction, label_gap
 from fedaccord.data.sensitive import Target
+from fedaccord.evaluation.groups import equal_opportunity_difference
 from fedaccord.models.catalogue import build
 from fedaccord.models.layout import Layout
 from fedaccord.models.network import Network
@@ -40,6 +41,20 @@ def test_the_published_score_is_the_eod_of_a_sites_model_on_the_dummies():
     assert dummy_fairness(Models(network, model[None]), found, TARGET).tolist() == [-1.0]
     empty = dummies([[1, 0], [0, 1]], [1, 0])  # nobody outside the group has the label
     assert math.isnan(float(dummy_fairness(Models(network, model[None]), empty, TARGET)))
+
+
+def test_the_published_score_of_all_sites_is_that_of_each():
+    network = build("mlp", {"hidden": [6]}, (3,), 2, seed=1)
+    noise = torch.randn(7, Layout.of(network).size, generator=torch.Generator().manual_seed(0))
+    x = torch.rand(7, 12, 3, generator=torch.Generator().manual_seed(1))
+    labels = torch.randn(7, 12, 2, generator=torch.Generator().manual_seed(2))
+    labels[3] = torch.tensor([1.0, 0.0])  # nobody has the label: no rate is known
+    found = dummy_fairness(Models(network, noise), Dummies(x, labels), TARGET)
+    for number, score in enumerate(found.tolist()):
+        predicted = Models(network, noise[number]).logits(x[number]).argmax(-1) == TARGET.label
+        actual, member = labels[number].argmax(-1) == TARGET.label, x[number, :, 1:].argmax(-1) == TARGET.group
+        assert score == pytest.approx(equal_opportunity_difference(predicted, actual, member), nan_ok=True)
+    assert math.isnan(found[3])
 
 
 @pytest.fixture

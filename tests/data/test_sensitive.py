@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import torch
 
-from fedaccord.checks.federation import check_experiment_data
 from fedaccord.config import check_experiment
 from fedaccord.data.dataset import load_dataset
 from fedaccord.data.declarations import Sensitive
@@ -140,18 +139,6 @@ class TestTables:
             ConfigError, match="every site needs the same sensitive column, and site 'b' calls it 'area'"
         ):
             read_federation(self.experiment(tmp_path, second="area"), tmp_path)
-
-
-def test_check_warns_of_a_group_too_small_to_measure(tmp_path):
-    told = table(tmp_path)
-    calm = check_experiment_data(check_experiment(told), tmp_path)
-    assert not any("too small to measure: all test parts" in finding.text for finding in calm.findings)
-    few = table(tmp_path) | {"data": {**told["data"], "samples": 150}}
-    report = check_experiment_data(check_experiment(few), tmp_path)
-    said = [finding.text for finding in report.findings if "too small to measure: all test parts" in finding.text]
-    assert len(said) == 1
-    assert "of 'north' with the label 'high'" in said[0]
-    assert report.exit_code == 1
 
 
 @pytest.mark.realdata

@@ -141,11 +141,12 @@ def test_a_site_that_has_not_moved_has_no_score(folder, kind):
 def test_when_nobody_is_trusted_the_model_stays(folder):
     server, _ = played(table(folder), rounds=1)
     noise = 0.01 * torch.randn(5, server.layout.size, generator=torch.Generator().manual_seed(0))
-    kept = judged(server, server.state.model + noise, defence("probe", confidence=True, trust=0.9))
+    kept = judged(server, server.state.model + noise, defence("probe", confidence=True, trust=0.8))
     assert len(kept) == 0
     before = server.state.model.clone()
     server.combine(kept)
     assert torch.equal(server.state.model, before)
+    assert server.warnings == ["the defence 'probe' left out every site of a round, and the model stayed as it was"]
 
 
 def test_a_site_without_a_reply_keeps_its_confidence(folder):
@@ -197,11 +198,34 @@ def test_the_sign_has_a_default_for_each_score(folder):
         ({"attack": {"kind": "plfa", "sites": 0}}, "a share below 1, a whole number of sites, or names, not 0"),
         ({"attack": {"kind": "plfa", "sites": []}}, "leave `attack` out for no attack"),
         ({"attack": {"kind": "rumour"}}, "method.attack.kind"),
+        ({"attack": {"kind": "plfa", "strength": 2.0}}, "'strength' is for 'sign-flip', 'scaling', 'alie', 'ipm'"),
+        ({"attack": {"kind": "alie", "ratio": 0.2}}, "'ratio' is for 'mixup' and would do nothing here"),
+        ({"defence": {"kind": "probe", "dummies": 30}}, r"'dummies' is for 'inversion' and 'inversion\+'"),
+        ({"defence": {"kind": "group-update", "sign": "printed"}}, r"'sign' is for 'inversion' and 'inversion\+'"),
+        ({"defence": defence("inversion", probes=9)}, "'probes' is for 'probe'"),
+        ({"defence": defence("inversion", gate=3.0)}, "'gate' is for rule = \"minority\""),
+        ({"defence": defence("probe", trust=0.4)}, "'trust' is for confidence = true"),
+        ({"defence": defence("inversion", low=0.9)}, "low is 0.9 and high is 0.9, .*: low must be below high"),
+        ({"defence": defence("inversion", trust=0.95)}, "trust is 0.95 and high is 0.9, .*: trust must be below high"),
+        ({"defence": defence("inversion", device="gpu")}, '"cpu" or "cuda" is needed, not "gpu"'),
     ],
 )
 def test_wrong_settings_are_refused_with_a_sentence(folder, change, told):
     with pytest.raises(ConfigError, match=told):
         check_experiment(table(folder, **change))
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        defence("inversion+", confidence=True, trust=0.6, gate=3.0),
+        defence("inversion", rule="minority", gate=3.0, dummies=30, device="cuda:1"),
+        defence("probe", probes=32, memory=0.5, reconstruct=True),
+    ],
+)
+def test_settings_of_the_chosen_kind_are_taken_and_read_back(told):
+    made = DefenceSettings(**told)
+    assert DefenceSettings(**made.model_dump()) == made
 
 
 @pytest.mark.parametrize(

@@ -57,6 +57,51 @@ def test_a_site_that_knows_some_labels_only_can_be_hostile(tmp_path):
     assert not server.dropped
 
 
+class TestExactSites:
+    """Under an attack on labels an exact site trains on sets, but is still the site that it declared to be."""
+
+    def exact(self, folder, sites=6, **method):
+        told = table(folder, sites=sites, name="fedavg", rounds=2, **method)
+        told["data"]["view"] = {"kind": "exact"}
+        return told
+
+    @pytest.mark.parametrize("kind", ["plfa", "pafa", "mixup"])
+    def test_hostile_ones_take_part_where_exact_sites_train(self, tmp_path, kind):
+        told = self.exact(tmp_path, attack={"kind": kind, "sites": 2}, sites=6)
+        server, records = played(told | {"method": told["method"] | {"sites": "exact"}})
+        assert len(server.trainers()) == 6
+        assert records[-1].replied == 6
+        assert not server.dropped
+
+    def test_the_refusal_of_sets_names_the_attack(self, tmp_path):
+        named = r"method\.attack 'plfa' makes candidate sets of the labels of site 'site-\d'"
+        with pytest.raises(ConfigError, match=named):
+            played(self.exact(tmp_path, attack=ATTACK, loss="squared"))
+
+    def test_an_attack_on_groups_leaves_exact_labels_exact(self, tmp_path):
+        server, _ = played(self.exact(tmp_path, attack={"kind": "pafa", "sites": 2}, loss="squared"))
+        assert not server.dropped
+
+    def test_only_sites_that_train_are_drawn(self, tmp_path):
+        for seed in range(4):
+            told = table(tmp_path, seed=seed, name="fedavg", rounds=1, attack={"kind": "plfa", "sites": 3})
+            told["data"]["views"] = {f"site-{n}": {"kind": "exact"} for n in (1, 3, 5)}
+            told["method"]["sites"] = "exact"
+            server, _ = played(told)
+            assert server.hostile == ("site-1", "site-3", "site-5")
+            told["method"] |= {"sites": ["site-0", "site-2"], "attack": {"kind": "plfa", "sites": 0.5}}
+            assert set(played(told)[0].hostile) < {"site-0", "site-2"}
+
+    def test_a_site_that_does_not_train_cannot_attack(self, tmp_path):
+        told = self.exact(tmp_path, attack={"kind": "plfa", "sites": ["site-0"]})
+        told["data"]["views"] = {"site-0": {"kind": "unlabelled"}}
+        with pytest.raises(ConfigError, match="site 'site-0' does not train, so it cannot attack"):
+            played(told)
+        told["method"]["attack"]["sites"] = 6
+        with pytest.raises(ConfigError, match="asks for 6 hostile sites, and 5 may train"):
+            played(told)
+
+
 class TestPython:
     def sites(self, folder, groups=True):
         arrays = np.load(write_people(folder, rows=400))

@@ -3,8 +3,9 @@
 import pytest
 
 from fedaccord.config import check_experiment
+from fedaccord.reproduce import fairfedpapl_published
 from fedaccord.reproduce.cells import Results
-from fedaccord.reproduce.fairfedpapl import best_defence, cells, chapters
+from fedaccord.reproduce.fairfedpapl import _late, cells, chapters
 from fedaccord.reproduce.fairfedpapl_cells import ATTACKS, DEFENCES, NONE, SCORES, places, row_of
 from fedaccord.reproduce.pages import to_html, to_markdown
 from fedaccord.reproduce.registry import find_table
@@ -18,6 +19,11 @@ def result(eod, accuracy=0.64, **steps):
     return {"final": {"global": figures}, "best": {"global": {}}, "steps": late, "seconds": 1.0}
 
 
+def table_lines(page):
+    """A page's lines of tables, by their first cell."""
+    return {line.split(" | ")[0].removeprefix("| "): line for line in page.splitlines() if line.startswith("| ")}
+
+
 @pytest.fixture
 def results():
     """Attacks move EOD by 0.3; every defence but one leaves half of that."""
@@ -27,8 +33,9 @@ def results():
             for defence in DEFENCES:
                 left = {NONE: 0.3, "group-update": 0.03}.get(defence, 0.15) if attack != NONE else 0.0
                 told = {"excluded": 0.04} if attack == NONE else {"hostile_excluded": 0.95, "false_exclusions": 0.02}
-                cell = result(-0.2 - left - 0.001 * seed, **(told if defence in SCORES else {}))
+                told = told if defence in SCORES else {}
                 for name, partition in places("quick"):
+                    cell = result(-0.2 - left - 0.001 * seed, **told)
                     found.cells.setdefault(row_of(name, partition, attack, defence), {})[seed] = cell
     return found
 
@@ -53,16 +60,19 @@ def test_runs_of_a_seed_are_paired(results):
 
 
 def test_the_page_tells_the_best_defence_and_the_bars(results):
-    assert best_defence(results, places("quick")) == "group-update"
     page = to_markdown("t", chapters(results, "quick"))
     assert page.index("False exclusions") < page.index("Bars")
-    lines = {line.split(" | ")[0].removeprefix("| "): line for line in page.splitlines() if line.startswith("| ")}
+    assert "for the lowest of the four defences here, `group-update`" in page
+    lines = table_lines(page)
     assert "holds" in lines["group-update: delta EOD under plfa is lower than without defence"]
     assert (
         "-0.270, se 0.000, lower on 2 of 2 seeds"
         in lines["group-update: delta EOD under plfa is lower than without defence"]
     )
-    assert "mean 95 %" in lines["group-update: hostile sites are excluded in at least 90 % of rounds"]
+    assert (
+        "mean 95 %"
+        in lines["group-update: hostile sites are excluded in at least 90 % of the last third of the rounds"]
+    )
     assert "4.0" in lines[f"{NAME}, iid: group-update"]
     assert "inversion: delta EOD under mixup is lower than without defence" in lines
     assert "0.124 *" in page
@@ -71,3 +81,110 @@ def test_the_page_tells_the_best_defence_and_the_bars(results):
 
 def test_an_unfinished_table_has_a_page():
     assert "not measured" in to_markdown("t", chapters(Results(), "default"))
+
+
+@pytest.mark.parametrize(
+    ("attack", "defence"),
+    [(NONE, NONE), ("mixup", NONE), ("mixup", "median"), ("mixup", "group-update"), ("pafa", "probe")],
+)
+def test_bars_are_silent_if_a_seed_lacks_a_figure_that_they_compare(results, attack, defence):
+    """A run without a rate is as missing as one that was not run: whoever is best without it may not be so with it."""
+    del results.cells[row_of(NAME, "iid", attack, defence)][1]["final"]["global"]["eod"]
+    page = to_markdown("t", chapters(results, "quick"))
+    assert "lowest of the four" not in page
+    assert "nan" not in page
+    assert {line.split(" | ")[1] for name, line in table_lines(page).items() if name.startswith("The best")} == {
+        "not measured"
+    }
+
+
+def test_shares_of_excluded_sites_are_judged_only_if_every_scenario_has_them(results):
+    results.cells[row_of(NAME, "iid", "pafa", "group-update")][1]["steps"] = []
+    lines = table_lines(to_markdown("t", chapters(results, "quick")))
+    assert (
+        "not measured"
+        in lines["group-update: hostile sites are excluded in at least 90 % of the last third of the rounds"]
+    )
+    assert (
+        "not measured"
+        in lines["group-update: honest ones in at most 10 % of the last third of the rounds under attack"]
+    )
+    assert (
+        "holds"
+        in lines["group-update: honest ones in at most 10 % of the last third of the rounds when nobody attacks"]
+    )
+
+
+def test_accuracy_is_judged_only_if_every_scenario_has_it(results):
+    del results.cells[row_of(NAME, "iid", "pafa", "group-update")][1]["final"]["global"]["accuracy"]
+    lines = table_lines(to_markdown("t", chapters(results, "quick")))
+    assert "not measured" in lines["group-update: accuracy within 1 point of the run without attack"]
+
+
+def test_a_scenario_without_its_calm_run_stays_on_the_page(results):
+    del results.cells[row_of(NAME, "iid", NONE, NONE)]
+    page = to_markdown("t", chapters(results, "quick"))
+    assert f"## {NAME}, iid" in page
+    assert "nan" not in page
+
+
+@pytest.mark.parametrize(("rounds", "late"), [(6, 2), (20, 7), (21, 1), (24, 4), (50, 30)])
+def test_exclusions_count_after_round_20_or_in_the_last_third_of_a_shorter_run(rounds, late):
+    steps = [{"round": number, "excluded": float(number > rounds - late)} for number in range(1, rounds + 1)]
+    row = row_of(NAME, "iid", NONE, "probe")
+    assert _late(Results({row: {0: {"steps": steps}}}), row, "excluded") == {0: 1.0}
+    steps[rounds - late - 1]["excluded"] = 99.0  # one round earlier does not count
+    assert _late(Results({row: {0: {"steps": steps}}}), row, "excluded") == {0: 1.0}
+
+
+@pytest.mark.parametrize(
+    ("size", "rounds"),
+    [
+        ("quick", "90 % of the last third of the rounds"),
+        ("default", "90 % of rounds after round 20"),
+        ("full", "90 % of rounds after round 20, or the last third of the rounds where there are no more"),
+    ],
+)
+def test_a_bar_says_which_rounds_it_is_about(results, size, rounds):
+    for name, partition in places(size):
+        for attack in (NONE, *ATTACKS):
+            for defence in DEFENCES:
+                seen = results.cells[row_of(NAME, "iid", attack, defence)][0]
+                figures = seen["final"]["global"]
+                figures |= {f"{figure}_candidate": value for figure, value in list(figures.items())}
+                results.cells[row_of(name, partition, attack, defence)] = dict.fromkeys(range(20), seen)
+    page = to_markdown("t", chapters(results, size))
+    assert f"group-update: hostile sites are excluded in at least {rounds} | holds" in page
+
+
+def test_a_figure_that_some_seeds_lack_says_how_many_have_it(results):
+    seeds = results.cells[row_of(NAME, "iid", "pafa", "median")]
+    del seeds[1]["final"]["global"]["eod"]
+    lines = [line for line in to_markdown("t", chapters(results, "quick")).splitlines() if "| median | pafa |" in line]
+    assert lines[0].count("(1 of 2 seeds)") == 2  # EOD and its delta
+    assert "seeds)" not in lines[1]
+
+
+def test_a_scenario_by_candidate_groups_shows_true_ones_beside():
+    name, found = "COMPAS, Asian", Results()
+    for seed in (0, 1):
+        figures = {"eod_candidate": -0.1, "members_candidate": 120, "members_with_label_candidate": 23, "members": 6}
+        figures |= {"members_with_label": 1, "accuracy": 0.6} | ({} if seed else {"eod": -0.75})
+        for attack in (NONE, "plfa"):
+            cell = {"final": {"global": figures}, "best": {}, "seconds": 1.0}
+            found.cells.setdefault(row_of(name, "iid", attack, NONE), {})[seed] = cell
+    page = to_markdown("t", chapters(found, "default"))
+    assert "120 ± 0 test rows in the group, 23 ± 0 of them with the label by candidate groups" in page
+    assert "6 ± 0 test rows in the group, 1 ± 0 of them with the label by true ones" in page
+    assert "| none | plfa | 60.0 ± 0.0 | -0.100 ± 0.000 | 0.000 ± 0.000 | – | -0.750 (1 of 2 seeds) |" in page
+
+
+def test_every_published_delta_but_the_marked_is_that_of_its_figures():
+    calm = {"COMPAS": (-0.087, -0.078), "STUDENT": (-0.023, 0.014), "COMPAS_SPD": (-0.091,)}
+    for table, without in calm.items():
+        for method, *cells_ in getattr(fairfedpapl_published, table):
+            for number, cell in enumerate(cells_):
+                _, value, delta = cell.removesuffix(" *").split("/")
+                right = abs(abs(float(value) - without[number // 3]) - float(delta)) < 0.0011
+                assert right != cell.endswith("*"), (table, method, cell)
+    assert "0.751/-0.094/0.003" in to_markdown("t", chapters(Results(), "quick"))

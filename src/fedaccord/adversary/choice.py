@@ -12,7 +12,7 @@ from fedaccord.seeds import derive
 
 
 def hostile_sites(asked: int | float | Sequence[str], sites: Sequence[str], seed: int) -> tuple[str, ...]:
-    """Return the hostile sites: those named, or so many, or a share of all, drawn by the run's seed.
+    """Return the hostile ones of the sites that train: those named, or so many, or a share, drawn by the run's seed.
 
     A share is rounded down, to at least one site.
     """
@@ -24,6 +24,6 @@ def hostile_sites(asked: int | float | Sequence[str], sites: Sequence[str], seed
     # The small step is for products such as 0.29 * 100, which floating point puts just below 29.
     number = asked if isinstance(asked, int) else max(1, math.floor(asked * len(sites) + 1e-9))
     if number > len(sites):
-        raise ConfigError(f"method.attack.sites asks for {number} hostile sites, and there are {len(sites)}")
+        raise ConfigError(f"method.attack.sites asks for {number} hostile sites, and {len(sites)} may train")
     rng = np.random.default_rng(derive(seed, "hostile"))
     return tuple(sorted(sorted(sites)[i] for i in rng.choice(len(sites), number, replace=False)))

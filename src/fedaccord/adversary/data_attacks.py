@@ -18,6 +18,7 @@ from fedaccord.labels.sets import candidate_sets, known_labels
 from fedaccord.labels.views import Candidates, Exact, Tags, View
 
 FAIRNESS = ("plfa", "pafa", "mixup")  # attacks on how one group is treated
+TO_SETS = ("plfa", "mixup")  # those that make candidate sets of exact labels
 SAME = 1e-9  # distances that differ by less are equal
 CHUNK = 512
 
@@ -100,7 +101,7 @@ def mirror_labels(view: View, target: Tensor) -> Tensor:
 def poisoned(site: SiteData, kind: str, target: Target | None, ratio: float = 0.5) -> SiteData:
     """Return a site with attacked training data; one of an attack on replies is unchanged.
 
-    Under an attack on fairness exact labels become candidate sets, since an attacked label may be several.
+    Under plfa and mixup exact labels become candidate sets, since an attacked label may be several.
     """
     data = site.train
     if kind == "label-flip":
@@ -111,20 +112,18 @@ def poisoned(site: SiteData, kind: str, target: Target | None, ratio: float = 0.
     if target is None or data.group is None or sets is None:
         missing = "groups and candidate or exact labels, and [fairness]"
         raise ConfigError(f"method.attack: '{kind}' needs {missing}; site '{site.name}' has not all of them")
-    view = Candidates(site.view.space, site.view.known)
-    x, groups, labels = data.x, data.group, sets
-    if kind == "plfa":
-        labels = flip_labels(groups, sets, target.group, target.label, known_labels(view).to(sets.device))
-    elif kind == "mixup":
-        x, labels = mix_up(x, groups, sets, target.group, target.label, ratio, target.inputs)
-    else:
+    if kind == "pafa":
         if target.inputs is None:
             raise ConfigError("method.attack: 'pafa' changes groups, which the model is not given; set fairness.input")
-        groups, x = flip_groups(groups, sets, target.group, target.label), x.clone()
+        groups, x = flip_groups(data.group, sets, target.group, target.label), data.x.clone()
         x[:, target.inputs] = groups.to(x.dtype)
+        return replace(site, train=replace(data, x=x, group=groups))
+    view = Candidates(site.view.space, site.view.known)
+    if kind == "plfa":
+        x, known = data.x, known_labels(view).to(sets.device)
+        labels = flip_labels(data.group, sets, target.group, target.label, known)
+    else:
+        x, labels = mix_up(data.x, data.group, sets, target.group, target.label, ratio, target.inputs)
     judged = candidate_sets(site.view, site.test.target)
     assert judged is not None
-    return replace(
-        site, view=view, train=replace(data, x=x, target=labels, group=groups),
-        test=replace(site.test, target=judged),
-    )  # fmt: skip
+    return replace(site, view=view, train=replace(data, x=x, target=labels), test=replace(site.test, target=judged))

@@ -45,7 +45,8 @@ class Models:
 
     def __init__(self, network: Network, models: Tensor) -> None:
         self.network, self.models, self.layout = network, models, Layout.of(network)
-        self.trained = self.layout.trainable_mask().to(models.device)
+        # Places, not a mask: how many a mask marks is a value, and would have to be read back from a GPU.
+        self.trained = self.layout.trainable_mask().nonzero().flatten().to(models.device)
         names = linear_chain(network)
         self.layers = (
             None if names is None else [Layer(self._named(w), self._named(b) if b else None) for w, b in names]

@@ -11,7 +11,6 @@ from torch import Tensor
 from fedaccord.adversary.inversion import Dummies
 from fedaccord.adversary.many_models import Layer, Models
 from fedaccord.data.sensitive import Target
-from fedaccord.evaluation.groups import equal_opportunity_difference
 
 TINY = 1e-12
 
@@ -21,8 +20,8 @@ def dummy_fairness(models: Models, dummies: Dummies, target: Target) -> Tensor:
     actual = dummies.logits.argmax(-1) == target.label
     member = dummies.x[..., _inputs(target)].argmax(-1) == target.group
     predicted = models.logits(dummies.x).argmax(-1) == target.label
-    rows = zip(predicted, actual, member, strict=True)
-    return torch.tensor([equal_opportunity_difference(*row) for row in rows], dtype=torch.float64)
+    outside, inside = (_share(predicted, actual & cell) for cell in (~member, member))
+    return outside - inside
 
 
 def label_gap(dummies: Dummies, target: Target) -> Tensor:
@@ -76,6 +75,11 @@ def counterfactual_gap(models: Models, probe: Tensor, target: Target) -> Tensor:
         odds.append((z[..., target.label] - torch.logsumexp(_without(z, target.label), -1)).mean(-1))
     every = torch.stack(odds, -1)
     return every[:, target.group] - _without(every, target.group).mean(-1)
+
+
+def _share(hit: Tensor, among: Tensor) -> Tensor:
+    """Return each site's share of hits among some of its rows, float64 (sites,); NaN where there is none."""
+    return (hit & among).sum(-1).double() / among.sum(-1)
 
 
 def _without(values: Tensor, column: int) -> Tensor:

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 Count = Annotated[int, Field(ge=1)]
+SENDING = ("sign-flip", "scaling", "alie", "ipm")  # attacks on what is sent
+
+
+def refuse_idle(settings: BaseModel, keys: Sequence[str], purpose: str) -> None:
+    """Refuse the first of these keys that is set to something else than its default: it would do nothing."""
+    for key in keys:
+        if getattr(settings, key) != type(settings).model_fields[key].default:
+            raise ValueError(f"'{key}' is for {purpose} and would do nothing here")
 
 
 class AttackSettings(BaseModel):
@@ -32,6 +42,17 @@ class AttackSettings(BaseModel):
         elif value < 1 if isinstance(value, int) else not 0 < value < 1:
             raise ValueError(f"a share below 1, a whole number of sites, or names, not {value}")
         return value
+
+    @model_validator(mode="after")
+    def _every_key_does_something(self) -> AttackSettings:
+        if self.kind != "mixup":
+            refuse_idle(self, ("ratio",), "'mixup'")
+        if self.kind not in SENDING:
+            refuse_idle(self, ("strength",), ", ".join(f"'{kind}'" for kind in SENDING))
+        return self
+
+
+RECONSTRUCTING = ("sign", "at", "dummies", "steps", "step_size", "variation", "start")
 
 
 class DefenceSettings(BaseModel):
@@ -77,6 +98,45 @@ class DefenceSettings(BaseModel):
     def inverts(self) -> bool:
         """Whether the server reconstructs rows of the sites' data."""
         return self.kind.startswith("inversion")
+
+    @property
+    def verdicts_by(self) -> str:
+        """The rule that makes verdicts of scores."""
+        return self.rule or ("two-means" if self.kind == "inversion" else "minority")
+
+    @property
+    def trusts(self) -> bool:
+        """Whether a site is judged by the confidence in it over the rounds."""
+        return self.kind == "inversion" if self.confidence is None else self.confidence
+
+    @field_validator("device")
+    @classmethod
+    def _cpu_or_cuda(cls, device: str) -> str:
+        if not re.fullmatch(r"cpu|cuda(:\d+)?", device):
+            raise ValueError(f'"cpu" or "cuda" is needed, not "{device}"')
+        return device
+
+    @model_validator(mode="after")
+    def _every_key_does_something(self) -> DefenceSettings:
+        if not self.inverts:
+            refuse_idle(self, RECONSTRUCTING, "'inversion' and 'inversion+'")
+        if self.kind != "probe":
+            refuse_idle(self, ("probes",), "'probe'")
+        if self.verdicts_by != "minority":
+            refuse_idle(self, ("gate", "most", "memory"), 'rule = "minority"')
+        if not self.trusts:
+            refuse_idle(self, ("rho", "low", "high", "trust", "freeze"), "confidence = true")
+        return self
+
+    @model_validator(mode="after")
+    def _anyone_can_be_trusted(self) -> DefenceSettings:
+        for key in ("low", "trust"):
+            if getattr(self, key) >= self.high:
+                raise ValueError(
+                    f"{key} is {getattr(self, key):g} and high is {self.high:g}, from where on confidence rises no "
+                    f"further: {key} must be below high"
+                )
+        return self
 
     @model_validator(mode="after")
     def _asks_before_it_reconstructs(self) -> DefenceSettings:

@@ -1,12 +1,12 @@
-"""What to know before fairness is measured: whether the group in question is large enough for a rate."""
+"""What to know before fairness is measured: whether enough test rows are behind each rate."""
 
 from __future__ import annotations
 
 import torch
+from torch import Tensor
 
 from fedaccord.checks.findings import Finding, warning
 from fedaccord.config import Experiment
-from fedaccord.data.site_data import Samples
 from fedaccord.data.sites import FederationData
 from fedaccord.labels.views import Exact
 
@@ -14,34 +14,55 @@ SMALLEST_TEST_CELL = 20  # people; one of them is 5 points of a rate
 
 
 def fairness_findings(experiment: Experiment, data: FederationData) -> list[Finding]:
-    """Warn where too few test rows of all sites together are in the group, or in the group with the label."""
+    """Warn where fewer test rows than a rate needs are in the group or outside it, of all or of those with the label.
+
+    These are the server's test samples where it has some with groups, else the test parts of all sites together.
+    """
     asked = experiment.fairness
     if asked is None or asked.group not in data.groups or asked.label not in data.space.names:
         return []  # a wrong name is told as what a run would refuse
-    group, label = data.groups.index(asked.group), data.space.names.index(asked.label)
-    members = with_label = 0
-    for site in data.sites.values():
-        truth = site.test.target if isinstance(site.view, Exact) else site.test.truth
-        known = _known_groups(site.test)
-        if known is not None:
-            members += int((known == group).sum())
-            with_label += 0 if truth is None else int(((known == group) & (truth == label)).sum())
-    counts = {f"'{asked.group}'": members, f"'{asked.group}' with the label '{asked.label}'": with_label}
-    small = [f"{rows} of {who}" for who, rows in counts.items() if rows < SMALLEST_TEST_CELL]
+    if data.test is not None and data.test_groups is not None and data.test[1].dim() == 1:
+        whose, parts = "the server's test samples", [(data.test[1], _certain(*data.test_groups))]
+    else:
+        whose, parts = "all test parts together", _judged_parts(data)
+    if not parts:
+        return [warning(f"how '{asked.group}' is treated cannot be measured: {_why_nothing(data)}")]
+    label, known = (torch.cat(columns) for columns in zip(*parts, strict=True))
+    seen = (label >= 0) & (known >= 0)
+    inside = seen & (known == data.groups.index(asked.group))
+    given = label == data.space.names.index(asked.label)
+    counts = {
+        f"'{asked.group}'": inside,
+        f"'{asked.group}' with the label '{asked.label}'": inside & given,
+        "others": seen & ~inside,
+        f"others with the label '{asked.label}'": seen & ~inside & given,
+    }
+    small = [f"{n} of {who}" for who, rows in counts.items() if (n := int(rows.sum())) < SMALLEST_TEST_CELL]
     if not small:
         return []
     return [
         warning(
-            f"the group in question is too small to measure: all test parts together have {' and '.join(small)}; of "
-            f"fewer than {SMALLEST_TEST_CELL} people a rate moves by more than 5 points with each"
+            f"a rate of '{asked.group}' against others is too uncertain: {whose} have {', '.join(small)}; of fewer "
+            f"than {SMALLEST_TEST_CELL} people it moves by more than 5 points with each"
         )
     ]
 
 
-def _known_groups(part: Samples) -> torch.Tensor | None:
-    """Return each row's group where it is certain, else -1; None for a site without groups."""
-    if part.group is None:
-        return None
-    if part.group_truth is not None:
-        return part.group_truth
-    return torch.where(part.group.sum(1) == 1, part.group.int().argmax(1), -1)
+def _judged_parts(data: FederationData) -> list[tuple[Tensor, Tensor]]:
+    """Return true labels and groups of the sites' test parts that have both."""
+    found = []
+    for site in data.sites.values():
+        truth = site.test.target if isinstance(site.view, Exact) else site.test.truth
+        if len(site.test) and truth is not None and site.test.group is not None:
+            found.append((truth, _certain(site.test.group, site.test.group_truth)))
+    return found
+
+
+def _why_nothing(data: FederationData) -> str:
+    kinds = sorted({site.view.kind for site in data.sites.values() if len(site.test)})
+    return f"test labels are {', '.join(kinds)} without truth" if kinds else "no site has a test part"
+
+
+def _certain(sets: Tensor, true: Tensor | None) -> Tensor:
+    """Return each row's group where it is certain, else -1."""
+    return torch.where(sets.sum(1) == 1, sets.int().argmax(1), -1) if true is None else true

@@ -130,7 +130,7 @@ def _check_name(name: str, known: Sequence[str]) -> None:
 def _features(data: FederationData) -> list[str]:
     if data.features is None:
         return []
-    kinds = {"number": "a number", "category": "{} words", "text": "text"}
+    kinds = {"number": "a number", "category": "{} words", "text": "text", "groups": "{} groups"}
     return [f"{c.name} ({kinds[c.kind].format(len(c.values))})" for c in data.features.columns]
 
 

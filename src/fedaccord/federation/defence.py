@@ -7,6 +7,7 @@ in the run's state. Rows that the inversion defences reconstruct live in this pr
 
 from __future__ import annotations
 
+import copy
 import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -22,6 +23,7 @@ from fedaccord.adversary.verdicts import minority, next_confidence, two_means
 from fedaccord.aggregation.replies import Replies
 from fedaccord.data.sensitive import Target
 from fedaccord.errors import ConfigError
+from fedaccord.models.network import Network
 from fedaccord.seeds import derive
 
 if TYPE_CHECKING:
@@ -32,6 +34,7 @@ RUNNING = "running score"  # in the method's state, with a site's name behind it
 CONFIDENCE = "confidence"  # in the method's state and among a round's figures, with a site's name behind it
 SCORE, EXCLUDED = "score", "excluded"  # among a round's figures, with a site's name behind it; alone: the share
 FALSE_EXCLUSIONS, FOUND = "false_exclusions", "hostile_excluded"  # of a study: shares of honest and hostile sites
+ALL_LEFT_OUT = "the defence '{}' left out every site of a round, and the model stayed as it was"
 
 
 @dataclass(frozen=True)
@@ -39,17 +42,6 @@ class Defence:
     """A defence as the settings describe it."""
 
     settings: DefenceSettings
-
-    @property
-    def rule(self) -> str:
-        """The rule that makes verdicts of scores."""
-        return self.settings.rule or ("two-means" if self.settings.kind == "inversion" else "minority")
-
-    @property
-    def uses_confidence(self) -> bool:
-        """Whether a site is judged by the trust in it over the rounds."""
-        asked = self.settings.confidence
-        return self.settings.kind == "inversion" if asked is None else asked
 
     def refuse(self, server: Server) -> None:
         """Refuse, before the first round, a defence that has nothing to look at."""
@@ -73,31 +65,39 @@ class Defence:
         hostile = self._verdicts(server, replies.sites, found)
         excluded = self._excluded(server, replies.sites, hostile)
         self._tell(server, replies.sites, found, excluded)
+        if bool(excluded.all()):
+            server.warn(ALL_LEFT_OUT.format(self.settings.kind))
         return replies.keep(~excluded)
 
     def score(self, server: Server, replies: Replies, target: Target) -> Tensor:
         """Return each site's score, float64 (sites,); NaN for a site whose model has not moved."""
-        device, kind = torch.device(self.settings.device), self.settings.kind
-        network = server.network.to(device).eval()
-        models, previous = replies.matrix.to(device), replies.previous.to(device)
-        updates = models - previous
+        device = torch.device(self.settings.device)
+        network = copy.deepcopy(server.network).to(device).eval()  # the server's own stays where it is
+        return self.score_models(server, network, replies.matrix.to(device), replies.previous.to(device), target).cpu()
+
+    def score_models(
+        self, server: Server, network: Network, models: Tensor, previous: Tensor, target: Target
+    ) -> Tensor:
+        """Return the scores of models (sites, parameters), computed and left on the device that they are on."""
+        updates, kind = models - previous, self.settings.kind
         if kind == "group-update":
             found = scores.group_update(Models(network, updates), Models(network, previous), target)
         elif kind == "probe":
             generator = self._generator(server, "probe")
-            rows = torch.randn(self.settings.probes, _width(target), generator=generator).to(device)
+            rows = torch.randn(self.settings.probes, _width(target), generator=generator).to(models.device)
             found = scores.counterfactual_gap(Models(network, models), rows, target)
         else:
-            dummies = self.reconstruct(server, models, previous, target)
+            dummies = self.reconstruct(server, network, models, previous, target)
             if kind == "inversion":
                 found = scores.dummy_fairness(Models(network, models), dummies, target)
             else:
                 found = scores.label_gap(dummies, target)
-        server.network.cpu()
-        still = updates[:, replies.layout.trainable_mask().to(device)].abs().amax(1) == 0
-        return found.masked_fill(still, math.nan).cpu()
+        still = updates[:, Models(network, updates).trained].abs().amax(1) == 0
+        return found.masked_fill(still, math.nan)
 
-    def reconstruct(self, server: Server, models: Tensor, previous: Tensor, target: Target) -> Dummies:
+    def reconstruct(
+        self, server: Server, network: Network, models: Tensor, previous: Tensor, target: Target
+    ) -> Dummies:
         """Return what can be reconstructed of every site's data in this round."""
         s, sites = self.settings, len(models)
         sign = s.sign or ("printed" if s.kind == "inversion" else "corrected")
@@ -110,13 +110,13 @@ class Defence:
         logits = torch.randn(*shape, len(server.space), generator=generator)
         start = Dummies(*(part.expand(sites, -1, -1).to(models.device) for part in (x, logits)))
         invert = Inversion(s.steps, s.step_size, s.variation)
-        return invert(server.network, previous if s.at == "global" else models, directions, start, target.inputs)
+        return invert(network, previous if s.at == "global" else models, directions, start, target.inputs)
 
     def _generator(self, server: Server, purpose: str) -> torch.Generator:
         return torch.Generator().manual_seed(derive(server.seed, purpose, server.state.round + 1))
 
     def _verdicts(self, server: Server, sites: tuple[str, ...], found: Tensor) -> Tensor:
-        if self.rule == "two-means":
+        if self.settings.verdicts_by == "two-means":
             return two_means(found)
         numbers, share = server.state.method.numbers, self.settings.memory
         running = []
@@ -128,7 +128,7 @@ class Defence:
         return minority(torch.tensor(running, dtype=torch.float64), self.settings.gate, self.settings.most)
 
     def _excluded(self, server: Server, sites: tuple[str, ...], hostile: Tensor) -> Tensor:
-        if not self.uses_confidence:
+        if not self.settings.trusts:
             return hostile
         s, numbers = self.settings, server.state.method.numbers
         trusted = []
@@ -143,7 +143,7 @@ class Defence:
         figures, numbers = server.figures, server.state.method.numbers
         for site, score, out in zip(sites, found.tolist(), excluded.tolist(), strict=True):
             figures |= {f"{SCORE}/{site}": score, f"{EXCLUDED}/{site}": float(out)}
-            if self.uses_confidence:
+            if self.settings.trusts:
                 figures[f"{CONFIDENCE}/{site}"] = float(numbers[f"{CONFIDENCE}/{site}"])
         figures[EXCLUDED] = float(excluded.double().mean())
         # Who is hostile is known where a study chose them; elsewhere nobody can count what was wrong.

@@ -48,6 +48,7 @@ class SiteHost:
     ) -> None:  # fmt: skip
         self.network, self.recipe, self.seed, self.target = network, recipe, seed, target
         attack = recipe.attack
+        self._declared = {name: site.view.kind for name, site in sites.items()}  # whatever an attack makes of them
         self.sites = {n: attack.poison(s, target) if attack and n in hostile else s for n, s in sites.items()}
         self.layout = Layout.of(network)
         self.device = next(iter(network.parameters())).device
@@ -140,7 +141,7 @@ class SiteHost:
 
     def _join(self, data: SiteData) -> Message:
         samples = int(data.view.annotated(data.train.target).sum())
-        words = {"view": data.view.kind}
+        words = {"view": self._declared[data.name]}
         if isinstance(data.view, Coarse):
             words["names"] = names_digest(data.view)
         return Message({"informs": self._owned(data)}, {"samples": samples}, words)
@@ -148,14 +149,8 @@ class SiteHost:
     def _owned(self, data: SiteData) -> Tensor:
         """Return the labels whose head rows this site sends and is sent, and is averaged into: bool (labels,)."""
         if data.name not in self._owns:
-            self._owns[data.name] = self._owned_labels(data)
+            self._owns[data.name] = owned_labels(data, self.recipe)
         return self._owns[data.name]
-
-    def _owned_labels(self, data: SiteData) -> Tensor:
-        if self.recipe.owners == "all":
-            return torch.ones(len(data.view.space), dtype=torch.bool)
-        view = data.view if self.recipe.owners == "view" else trained_view(data, self.recipe.settings)
-        return view.informs()
 
     def _train(self, work: LocalWork) -> Message:
         self._keep_prior(work)
@@ -230,6 +225,14 @@ def _apart(answer: Answer) -> Answer:
 def trained_view(site: SiteData, settings: TrainingSettings) -> View:
     """Return the view a site trains through: its own, or with the softmax over all labels."""
     return site.view.widened() if settings.softmax == "full" else site.view
+
+
+def owned_labels(site: SiteData, recipe: Recipe) -> Tensor:
+    """Return the labels that a site informs by a recipe: bool (labels,)."""
+    if recipe.owners == "all":
+        return torch.ones(len(site.view.space), dtype=torch.bool)
+    view = site.view if recipe.owners == "view" else trained_view(site, recipe.settings)
+    return view.informs()
 
 
 def site_view(site: SiteData, recipe: Recipe, memory: Message, brief: Message) -> View:

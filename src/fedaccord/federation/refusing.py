@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from fedaccord.adversary.data_attacks import TO_SETS
 from fedaccord.errors import ConfigError
+from fedaccord.labels.views import Candidates
 
 if TYPE_CHECKING:
     from fedaccord.federation.server import Server
@@ -20,6 +22,13 @@ class RefuseViews:
 
     def __call__(self, server: Server) -> None:
         """Look at everyone who may train in the first round."""
+        attack = server.recipe.attack
+        blurred = server.hostile if attack is not None and attack.kind in TO_SETS else ()
         for site in server.trainers():
             if server.cards[site].view in self.kinds:
                 raise ConfigError(f"the method needs {self.needed}, but site '{site}' has {server.cards[site].view}")
+            if attack is not None and site in blurred and Candidates.kind in self.kinds:
+                raise ConfigError(
+                    f"the method needs {self.needed}, but method.attack '{attack.kind}' makes candidate sets of the "
+                    f"labels of site '{site}'"
+                )

@@ -6,6 +6,7 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 
+from fedaccord.reproduce.bars import verdict
 from fedaccord.reproduce.cells import Results, Row, Size
 from fedaccord.reproduce.fairfedpapl_cells import (
     ALONE,
@@ -14,7 +15,6 @@ from fedaccord.reproduce.fairfedpapl_cells import (
     GENERAL,
     HOSTILE,
     NONE,
-    PARTITIONS,
     PUBLISHED,
     READINGS,
     RULES,
@@ -33,18 +33,19 @@ from fedaccord.reproduce.fairfedpapl_published import published_grids
 from fedaccord.reproduce.pages import Block, Chapter, Finding, Grid, findings_grid
 from fedaccord.reproduce.statistics import Paired, mean, paired, spread
 
+LATE = 20  # rounds after which exclusions count
 TITLE = "Fairness under partial labels and attributes: FairFedPAPL"
 
 
 def chapters(results: Results, size: Size) -> list[Chapter]:
     """Return the page: what is excluded wrongly first."""
     scale = SCALES[size]
-    seen = [(n, p) for n in SCENARIOS for p in PARTITIONS if row_of(n, p, NONE, NONE) in results.cells]
+    at = places(size)
     parts = [
         Chapter("What was run", _what_was_run(scale, size)),
-        Chapter("False exclusions", [_false_exclusions(results, seen)]),
+        Chapter("False exclusions", [_false_exclusions(results, at)]),
         Chapter("Bars", _bars(results, size)),
-        *(Chapter(f"{name}, {partition}", _scenario(results, name, partition)) for name, partition in seen),
+        *(Chapter(f"{name}, {partition}", _scenario(results, name, partition)) for name, partition in at),
         Chapter("As published", published_grids()),
     ]
     if size != "quick":
@@ -63,14 +64,16 @@ def _what_was_run(scale: Scale, size: Size) -> list[Block]:
     return [
         f"{SITES} sites, {HOSTILE} of them hostile, dealt alike (iid) or by Dirichlet 1.0 over labels (skewed); "
         f"{scale.seeds} paired seeds, {scale.study_seeds} in the studies; rounds: {rounds}. Candidate labels by flips "
-        "of 0.3, candidate groups by flips of 0.1, fed to the model as they are; an MLP with 64 hidden units, CLPL, "
-        "one pass of batches of 32 a round, SGD with momentum 0.9. Test labels are clean; test rows have candidate "
+        "of 0.3, candidate groups by flips of 0.1, fed to the model as they are; an MLP with one layer of 64 hidden "
+        "units (the published sizes are not known; two layers, of 64 and 32, were not run), CLPL, one pass of batches "
+        "of 32 a round, SGD with momentum 0.9. Test labels are clean; test rows have candidate "
         "groups as inputs, as a site would have them, and are measured by true ones.",
         "EOD and SPD are rates of the others less those of the group, so an attack that pushes the group towards the "
         "label lowers both. A delta is the absolute difference, by seed, to the run without attack and defence; "
         f"`{ALONE}` leaves out the sites that would be hostile and is what a perfect defence would come to. COMPAS, "
-        "Asian is measured by candidate groups: by true groups hardly any test row is Asian and High. Shares of "
-        "excluded sites are over the rounds after the 20th, or the last third of shorter runs.",
+        "Asian is measured by candidate groups, with true ones beside: hardly any test row is truly Asian and High. A "
+        "figure that some runs do not have, since a cell of people is empty, says of how many seeds it is. Shares of "
+        f"excluded sites are over the rounds after the {LATE}th; of runs of {LATE} rounds or fewer, the last third.",
     ]
 
 
@@ -87,12 +90,12 @@ def _delta(results: Results, row: Row, figure: str) -> dict[int, float]:
 
 
 def _late(results: Results, row: Row, figure: str) -> dict[int, float]:
-    """Return the mean of a server's figure over the late rounds, by seed."""
+    """Return the mean of a server's figure over the rounds after the 20th, or a shorter run's last third, by seed."""
     found = {}
     for seed, result in results.cells.get(row, {}).items():
         steps = result.get("steps", [])
-        first = min(20, 2 * len(steps) // 3)
-        late = [step[figure] for step in steps if step["round"] > first and figure in step]
+        before = LATE if len(steps) > LATE else 2 * len(steps) // 3
+        late = [step[figure] for step in steps if step["round"] > before and figure in step]
         if late:
             found[seed] = statistics.fmean(late)
     return found
@@ -103,10 +106,10 @@ def _shares(results: Results, row: Row) -> str:
     return f"{100 * mean(right):.0f} / {100 * mean(wrong):.0f}" if right else "–"
 
 
-def _false_exclusions(results: Results, seen: Sequence[tuple[str, str]]) -> Grid:
+def _false_exclusions(results: Results, at: Sequence[tuple[str, str]]) -> Grid:
     """Show the share of honest sites left out: nobody attacks, and under each attack."""
     lines = []
-    for name, partition in seen:
+    for name, partition in at:
         for defence in SCORES:
             calm = _late(results, row_of(name, partition, NONE, defence), "excluded")
             hit = [_late(results, row_of(name, partition, a, defence), "false_exclusions") for a in ATTACKS]
@@ -115,122 +118,146 @@ def _false_exclusions(results: Results, seen: Sequence[tuple[str, str]]) -> Grid
 
 
 def _scenario(results: Results, name: str, partition: str) -> list[Block]:
+    ending = SCENARIOS[name].ending
     eod, spd = _figure(name, "eod"), _figure(name, "spd")
     calm = row_of(name, partition, NONE, NONE)
-    cells = {k: mean(results.values(calm, _figure(name, k))) for k in ("members", "members_with_label")}
     about = (
-        f"Without attack and defence: accuracy {spread(results.values(calm))}, "
-        f"EOD {_plain(results.values(calm, eod))}, "
-        f"SPD {_plain(results.values(calm, spd))}; {cells['members']:.0f} test rows in the group, "
-        f"{cells['members_with_label']:.0f} of them with the label (mean over seeds)."
+        f"Without attack and defence: accuracy {spread(results.values(calm))}, EOD {_level(results, calm, eod)}, "
+        f"SPD {_level(results, calm, spd)}; {_people(results, calm, ending)}"
     )
+    about += f" by candidate groups, {_people(results, calm, '')} by true ones." if ending else "."
     lines = []
     for defence in (*DEFENCES, ALONE):
         for attack in (NONE, *ATTACKS) if defence != ALONE else (NONE,):
             row = row_of(name, partition, attack, defence)
             if row in results.cells:
                 lines.append([
-                    defence, attack, spread(results.values(row)), _plain(results.values(row, eod)),
-                    _plain(_delta(results, row, eod)), _plain(_delta(results, row, spd)), _shares(results, row),
+                    defence, attack, spread(results.values(row)), _level(results, row, eod), _shift(results, row, eod),
+                    _shift(results, row, spd), *_by_true_groups(results, row, ending), _shares(results, row),
                 ])  # fmt: skip
-    head = ("defence", "attack", "accuracy, %", "EOD", "delta EOD", "delta SPD", "hostile / honest excluded, %")
+    true = ("EOD, true groups", "delta EOD, true groups") if ending else ()
+    head = ("defence", "attack", "accuracy, %", "EOD", "delta EOD", "delta SPD", *true, "hostile / honest excluded, %")
     return [about, Grid(head, lines)]
 
 
-def _plain(values: Mapping[int, float]) -> str:
-    return spread(values, 1.0, digits=3)
+def _by_true_groups(results: Results, row: Row, ending: str) -> list[str]:
+    """Return EOD and its delta by true groups, for a scenario that is measured by candidate ones."""
+    return [_level(results, row, "global.eod"), _shift(results, row, "global.eod")] if ending else []
 
 
-def _pooled(
-    results: Results, seen: Sequence[tuple[str, str]], defence: str, attacks: Sequence[str]
-) -> dict[int, float]:
+def _people(results: Results, row: Row, ending: str) -> str:
+    members, labelled = (
+        spread(results.values(row, f"global.{cell}{ending}"), 1.0, digits=0)
+        for cell in ("members", "members_with_label")
+    )
+    return f"{members} test rows in the group, {labelled} of them with the label"
+
+
+def _level(results: Results, row: Row, figure: str) -> str:
+    return _plain(results.values(row, figure), len(results.cells.get(row, {})))
+
+
+def _shift(results: Results, row: Row, figure: str) -> str:
+    return _plain(_delta(results, row, figure), len(results.cells.get(row, {})))
+
+
+def _plain(values: Mapping[int, float], ran: int) -> str:
+    """Write mean and deviation with three digits; and how many of the seeds that ran have the figure, if not all do."""
+    told = spread(values, 1.0, digits=3)
+    return f"{told} ({len(values)} of {ran} seeds)" if 0 < len(values) < ran else told
+
+
+def _pooled(results: Results, at: Sequence[tuple[str, str]], defence: str, attacks: Sequence[str]) -> dict[int, float]:
     """Return delta EOD by seed, averaged over scenarios and attacks; seeds that miss one are left out."""
-    every = [_delta(results, row_of(n, p, a, defence), _figure(n, "eod")) for n, p in seen for a in attacks]
+    every = [_delta(results, row_of(n, p, a, defence), _figure(n, "eod")) for n, p in at for a in attacks]
     shared = set.intersection(*(set(values) for values in every)) if every else set()
     return {seed: statistics.fmean(values[seed] for values in every) for seed in sorted(shared)}
 
 
-def best_defence(results: Results, seen: Sequence[tuple[str, str]]) -> str:
-    """Return the defence with the lowest delta EOD over all scenarios and attacks."""
-    pooled = {defence: mean(_pooled(results, seen, defence, ATTACKS)) for defence in SCORES}
-    return min(pooled, key=lambda defence: pooled[defence] if not math.isnan(pooled[defence]) else math.inf)
-
-
 def _bars(results: Results, size: Size) -> list[Block]:
-    """Judge the best defence and the published one, once all that they are compared with has been run."""
-    at = places(size)
-    rows = [row_of(name, partition, a, d) for name, partition in at for a in (NONE, *ATTACKS) for d in DEFENCES]
-    if not results.ran(rows, SCALES[size].seeds):
+    """Judge the best defence and the published one, once all that they are compared with was measured on every seed."""
+    at, seeds = places(size), SCALES[size].seeds
+    pooled = {defence: _pooled(results, at, defence, ATTACKS) for defence in DEFENCES}
+    if any(len(values) < seeds for values in pooled.values()):
         statement = "The best defence and the published one against no defence and robust rules"
-        return [findings_grid([Finding(statement, None, "not every attack and defence has been run on every seed")])]
-    told = ", ".join(f"{defence} {_plain(_pooled(results, at, defence, ATTACKS))}" for defence in DEFENCES)
-    best = best_defence(results, at)
+        return [findings_grid([Finding(statement, None, "not every attack and defence was measured on every seed")])]
+    told = ", ".join(f"{defence} {_plain(values, seeds)}" for defence, values in pooled.items())
+    best = min(SCORES, key=lambda defence: mean(pooled[defence]))
     about = (
         f"Delta EOD over all scenarios and attacks: {told}. The bars are for the lowest of the four defences here, "
         f"`{best}`; the published one has its own lines."
     )
-    return [about, findings_grid(f for d in dict.fromkeys((best, PUBLISHED)) for f in _bars_of(results, at, d))]
+    found = []
+    for defence in dict.fromkeys((best, PUBLISHED)):
+        found += _lower_deltas(results, at, defence)
+        found.append(_close(results, at, defence, seeds))
+        found += _told_apart(results, size, defence)
+    return [about, findings_grid(found)]
 
 
-def _bars_of(results: Results, at: Sequence[tuple[str, str]], defence: str) -> list[Finding]:
+def _lower_deltas(results: Results, at: Sequence[tuple[str, str]], defence: str) -> list[Finding]:
+    """Say whether a defence's delta EOD is lower than without one, and than that of the best robust rule."""
     found: list[Finding] = []
     for attack in ATTACKS:
         gap = paired(_pooled(results, at, NONE, [attack]), _pooled(results, at, defence, [attack]), 1.0)
         found.append(_lower(f"{defence}: delta EOD under {attack} is lower than without defence", gap))
-    rules = {rule: mean(_pooled(results, at, rule, ATTACKS)) for rule in RULES}
-    best = min(rules, key=lambda rule: rules[rule])
-    gap = paired(_pooled(results, at, best, ATTACKS), _pooled(results, at, defence, ATTACKS), 1.0)
-    found.append(_lower(f"{defence}: delta EOD is lower than the best robust rule's ({best})", gap))
-    found.append(_close(results, at, defence))
-    found += _told_apart(results, at, defence)
-    return found
+    rules = {rule: _pooled(results, at, rule, ATTACKS) for rule in RULES}
+    best = min(rules, key=lambda rule: mean(rules[rule]))
+    gap = paired(rules[best], _pooled(results, at, defence, ATTACKS), 1.0)
+    return [*found, _lower(f"{defence}: delta EOD is lower than the best robust rule's ({best})", gap)]
 
 
 def _lower(statement: str, gap: Paired | None) -> Finding:
     """Say whether the second of a pair is lower than the first."""
-    if gap is None:
-        return Finding(statement, None, "–")
+    assert gap is not None  # bars are judged only where every seed has every delta
     error = "" if math.isnan(gap.error) else f", se {gap.error:.3f}"
     return Finding(statement, gap.mean > 0, f"{-gap.mean:+.3f}{error}, lower on {gap.wins} of {gap.seeds} seeds")
 
 
-def _close(results: Results, seen: Sequence[tuple[str, str]], defence: str) -> Finding:
+def _close(results: Results, at: Sequence[tuple[str, str]], defence: str, seeds: int) -> Finding:
     """Say whether accuracy under attack stays within a point of that without any, in the mean of every scenario."""
     gaps = {}
-    for name, partition in seen:
+    for name, partition in at:
         for attack in ATTACKS:
             row = row_of(name, partition, attack, defence)
             gap = paired(results.values(row), results.values(row_of(name, partition, NONE, NONE)))
-            if gap is not None:
-                gaps[f"{name}, {partition}, {attack}"] = gap.mean
+            gaps[f"{name}, {partition}, {attack}"] = gap
+    means = {place: gap.mean for place, gap in gaps.items() if gap is not None}
     statement = f"{defence}: accuracy within 1 point of the run without attack"
-    if not gaps:
+    if not means:
         return Finding(statement, None, "–")
-    worst = min(gaps, key=lambda key: gaps[key])
-    return Finding(
-        statement, gaps[worst] >= -1, f"mean {statistics.fmean(gaps.values()):+.1f}; worst {worst}, {gaps[worst]:+.1f}"
-    )
+    worst = min(means, key=lambda place: means[place])
+    said = f"mean {statistics.fmean(means.values()):+.1f}; worst {worst}, {means[worst]:+.1f}"
+    return Finding(statement, verdict(gaps.values(), seeds, lambda gap: gap.mean >= -1), said)
 
 
-def _told_apart(results: Results, seen: Sequence[tuple[str, str]], defence: str) -> list[Finding]:
-    rows = [row_of(name, partition, attack, defence) for name, partition in seen for attack in ATTACKS]
-    right = [mean(_late(results, row, "hostile_excluded")) for row in rows if _late(results, row, "hostile_excluded")]
-    wrong = [mean(_late(results, row, "false_exclusions")) for row in rows if _late(results, row, "false_exclusions")]
-    calm = [_late(results, row_of(name, partition, NONE, defence), "excluded") for name, partition in seen]
-    alone = [mean(values) for values in calm if values]
-
-    def said(values: list[float]) -> str:
-        return f"mean {100 * statistics.fmean(values):.0f} %, from {100 * min(values):.0f} to {100 * max(values):.0f}"
-
-    found = []
-    for statement, values, holds in (
-        ("hostile sites are excluded in at least 90 % of rounds", right, lambda m: m >= 0.9),
-        ("honest ones in at most 10 % under attack", wrong, lambda m: m <= 0.1),
-        ("honest ones in at most 10 % when nobody attacks", alone, lambda m: m <= 0.1),
+def _told_apart(results: Results, size: Size, defence: str) -> list[Finding]:
+    """Say how often hostile and honest sites were left out; nothing unless it is known of every scenario and seed."""
+    at, seeds, rounds, found = places(size), SCALES[size].seeds, _late_in_words(size), []
+    for words, figure, attacks, holds in (
+        (f"hostile sites are excluded in at least 90 % of {rounds}", "hostile_excluded", ATTACKS, lambda m: m >= 0.9),
+        (f"honest ones in at most 10 % of {rounds} under attack", "false_exclusions", ATTACKS, lambda m: m <= 0.1),
+        (f"honest ones in at most 10 % of {rounds} when nobody attacks", "excluded", (NONE,), lambda m: m <= 0.1),
     ):
-        verdict = holds(statistics.fmean(values)) if values else None
-        found.append(Finding(f"{defence}: {statement}", verdict, said(values) if values else "–"))
+        every = [_late(results, row_of(n, p, attack, defence), figure) for n, p in at for attack in attacks]
+        whole, statement = all(len(values) >= seeds for values in every), f"{defence}: {words}"
+        means = [mean(values) for values in every if values]
+        if not means:
+            found.append(Finding(statement, None, "–"))
+            continue
+        middle = statistics.fmean(means)
+        said = f"mean {100 * middle:.0f} %, from {100 * min(means):.0f} to {100 * max(means):.0f}"
+        found.append(Finding(statement, holds(middle) if whole else None, said))
     return found
+
+
+def _late_in_words(size: Size) -> str:
+    """Say over which rounds shares of excluded sites are taken."""
+    rounds = [SCALES[size].rounds_of(SCENARIOS[name], partition) for name, partition in places(size)]
+    if min(rounds) > LATE:
+        return f"rounds after round {LATE}"
+    third = "the last third of the rounds"
+    return third if max(rounds) <= LATE else f"rounds after round {LATE}, or {third} where there are no more"
 
 
 def _over_shares(results: Results) -> Grid:
@@ -238,7 +265,7 @@ def _over_shares(results: Results) -> Grid:
     eod = _figure(STUDY, "eod")
     for defence in (NONE, *SCORES):
         rows = [row_of(STUDY, "iid", "plfa", defence, share=share) for share in (0.1, 0.2, 0.3)]
-        lines.append([defence, *(f"{_plain(_delta(results, row, eod))}; {_shares(results, row)}" for row in rows)])
+        lines.append([defence, *(f"{_shift(results, row, eod)}; {_shares(results, row)}" for row in rows)])
     return Grid(("delta EOD; hostile / honest excluded, %", "10 % hostile", "20 %", "30 %"), lines)
 
 
@@ -250,7 +277,7 @@ def _over_sites(results: Results) -> Grid:
         for sites in (SITES, 50, 100):
             row = row_of(STUDY, "iid", "plfa", defence, sites=sites)
             calm = _late(results, row_of(STUDY, "iid", NONE, defence, sites=sites), "excluded")
-            line.append(f"{_plain(_delta(results, row, eod))}; {_shares(results, row)}; {spread(calm)}")
+            line.append(f"{_shift(results, row, eod)}; {_shares(results, row)}; {spread(calm)}")
         lines.append(line)
     return Grid(("delta EOD; hostile / honest excluded; without attack, %", "10 sites", "50", "100"), lines)
 
@@ -261,7 +288,7 @@ def _variants(results: Results) -> Grid:
     for variant in (*SCORES, *VARIANTS):
         row, calm = (row_of(STUDY, "iid", attack, variant) for attack in ("plfa", NONE))
         excluded = spread(_late(results, calm, "excluded"))
-        lines.append([variant, _plain(_delta(results, row, eod)), _shares(results, row), excluded])
+        lines.append([variant, _shift(results, row, eod), _shares(results, row), excluded])
     return Grid(("under plfa", "delta EOD", "hostile / honest excluded, %", "excluded without attack, %"), lines)
 
 
@@ -284,8 +311,8 @@ def _readings(results: Results) -> Grid:
             for defence in (NONE, PUBLISHED, "group-update"):
                 row = row_of(name, "iid", attack, defence)
                 eod = _figure(name, "eod")
-                gaps = (results.values(row, eod), _delta(results, row, eod))
-                line = [f"{name}: {defence}", attack, spread(results.values(row)), *map(_plain, gaps)]
+                gaps = (_level(results, row, eod), _shift(results, row, eod))
+                line = [f"{name}: {defence}", attack, spread(results.values(row)), *gaps]
                 lines.append([*line, _shares(results, row)])
     head = ("labels: defence", "attack", "accuracy, %", "EOD", "delta EOD", "hostile / honest excluded, %")
     return Grid(head, lines)

@@ -28,8 +28,8 @@ def write_report(folder: Path, alone: Path | None = None) -> Path:
     """
     run, figures = read_run(Path(folder)), dict[str, Figure]()
     gains = [] if alone is None else [_gains(run, read_summary(Path(alone)))]
-    body = [_headline(run), *gains, _curves(run, figures), _sites(run), _classes(run), _confusion(run, figures),
-            fairness.exclusions(run, figures), fairness.treatment(run, figures),
+    body = [_headline(run), fairness.exclusions(run, figures), *gains, _curves(run, figures), _sites(run),
+            _classes(run), _confusion(run, figures), fairness.treatment(run, figures),
             _coverage(run), _absent(run), _correspondences(run, figures),
             mixed.found_correspondences(run, figures), mixed.confidence(run, figures), mixed.returns(run, figures),
             tags.correlations(run, figures), tags.agreement(run, figures),
@@ -49,6 +49,7 @@ def _headline(run: Run) -> Html:
     chosen_by = f"{metric}, {'global model' if scope == 'global' else 'mean over sites'}" if metric else "not measured"
     asked = sum(len(line.asked) for line in run.of("round"))
     cards = [
+        *fairness.exclusion_cards(run),
         _card("Global model, last round", final.overall),
         _card("Mean over sites, last round", final.sites.mean, spread),
         parts.card(f"Best, not last: round {best.round}" if metric else "Best, not last",

@@ -46,9 +46,19 @@ def treatment(run: Run, figures: dict[str, Figure]) -> Html:
     return section("How a group is treated", said, *shown, parts.figure_box("treatment", "Differences over the rounds"))
 
 
+def exclusion_cards(run: Run) -> list[Html]:
+    """Return what a report on a defended run has to say before anything else: how often it left sites out, wrongly."""
+    out, hostile = _by_site(_judged(run), EXCLUDED), set(run.summary.hostile)
+    if not out:
+        return []
+    honest = _share([value for site, curve in out.items() if site not in hostile for _, value in curve])
+    who = "Honest sites left out" if hostile else "Sites left out"
+    return [parts.card(who, percent(honest), "of their rounds, by the defence")]
+
+
 def exclusions(run: Run, figures: dict[str, Figure]) -> Html:
     """Show whom the defence left out and when: first, where a study knows, how often it was wrong."""
-    rounds = [line for line in run.of("round") if any(name.startswith(f"{EXCLUDED}/") for name in line.figures)]
+    rounds = _judged(run)
     if not rounds:
         return Html("")
     out = _by_site(rounds, EXCLUDED)
@@ -81,6 +91,11 @@ def exclusions(run: Run, figures: dict[str, Figure]) -> Html:
     if hostile:
         shown.append(remark("Hostile sites are drawn in orange."))
     return section("Whom the defence left out", *shown)
+
+
+def _judged(run: Run) -> list[Line]:
+    """Return the rounds in which a defence judged sites."""
+    return [line for line in run.of("round") if any(name.startswith(f"{EXCLUDED}/") for name in line.figures)]
 
 
 def _lines(curves: Mapping[str, list[tuple[int, float]]], hostile: set[str]) -> Figure:

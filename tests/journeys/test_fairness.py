@@ -1,0 +1,93 @@
+"""A sensitive attribute in the sites' own files, from the check to the report, through the command line."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from command_line import command, write
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+HEAD = """
+name = "treated"
+
+[labels]
+classes = ["low", "high"]
+
+[fairness]
+group = "north"
+label = "high"
+{fairness}
+
+[model]
+hidden = [8]
+
+[method]
+name = "fedavg"
+rounds = 3
+steps = 4
+{method}
+
+[run]
+workers = 0
+"""
+
+
+def own_files(folder, sites=2, rows=400, fairness="", method="", extra=""):
+    """An experiment on tables of the sites' own, in which a cell of `region` may hold candidates."""
+    rng = np.random.default_rng(0)
+    text = HEAD.format(fairness=fairness, method=method)
+    for number in range(sites):
+        lines = ["size,region,dx"]
+        for row in range(rows):
+            size, region = rng.normal(), ("north", "south", "west", "north|south")[row % 4]
+            lines.append(f"{size:.3f},{region},{'high' if size + 0.3 * rng.normal() > 0 else 'low'}")
+        (folder / f"s{number}.csv").write_text("\n".join(lines) + "\n")
+        text += f'\n[[sites]]\nname = "s{number}"\ndata = "s{number}.csv"\nlabel = "dx"\nsensitive = "region"\n'
+        text += 'view = { kind = "exact" }\n'
+    return write(folder, text + extra)
+
+
+@pytest.mark.parametrize(("fairness", "told"), [("", "region (3 groups)"), ("input = false", "size (a number)")])
+def test_own_files_with_a_sensitive_column_are_checked(tmp_path, fairness, told):
+    done = command("check", own_files(tmp_path, fairness=fairness), cwd=tmp_path)
+    assert (done.code, done.err) == (0, "")
+    assert told in done.out
+
+
+def test_own_files_with_a_sensitive_column_are_run(tmp_path):
+    done = command("run", own_files(tmp_path), cwd=tmp_path)
+    assert done.code == 0, done.err
+    assert "equal opportunity" in (tmp_path / "runs/treated/report.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("attack", "told"), [('attack = { kind = "plfa", sites = 1 }', "Honest sites left out"), ("", "Sites left out")]
+)
+def test_a_report_begins_with_how_often_the_defence_left_sites_out(tmp_path, attack, told):
+    path = own_files(tmp_path, sites=4, rows=80, method=f'{attack}\ndefence = {{ kind = "probe" }}')
+    done = command("run", path, cwd=tmp_path)
+    assert done.code == 0, done.err
+    page = (tmp_path / "runs/treated/report.html").read_text()
+    body = page[page.index("<h1>") :]
+    assert body.index(told) < body.index("Global model, last round")
+    assert body.index("Whom the defence left out") < body.index("Learning curves")
+
+
+def test_a_report_without_a_defence_says_nothing_of_exclusions(tmp_path):
+    command("run", own_files(tmp_path, rows=80), cwd=tmp_path)
+    assert "left out" not in (tmp_path / "runs/treated/report.html").read_text()
+
+
+def test_a_run_in_which_nobody_was_trusted_names_the_defence(tmp_path):
+    told = 'defence = { kind = "probe", confidence = true, trust = 0.85 }'
+    done = command("run", own_files(tmp_path, sites=4, rows=80, method=told), cwd=tmp_path)
+    assert done.code == 0, done.err
+    in_a_round = "the defence 'probe' left out every site of a round, and the model stayed as it was"
+    at_the_end = "every reply that was admitted was left out by the defence 'probe', so the model is as it began"
+    assert json.loads((tmp_path / "runs/treated/summary.json").read_text())["warnings"] == [in_a_round, at_the_end]
+    assert at_the_end in done.out
+    assert "was ever admitted" not in done.out
