@@ -216,6 +216,55 @@ def _representation(server):
     return server.recipe.refine[-1].__self__.representation
 
 
+class TestMimesGradients:
+    """The gradient that all steps are corrected by is combined as the model is."""
+
+    def combined(self, views=(None, None, None), part="head.bias", **settings):
+        """The server's gradient, each site's and each site's samples."""
+        server = started("mime", real_sites(views), **settings)
+        play_round(server)
+        found = server.layout.named(server.state.method.tensors["gradient"])[part]
+        each = torch.stack([server.engine.replies["gradient", name].tensors[f"gradient/{part}"] for name in "abc"])
+        return found, each, torch.tensor([float(server.cards[name].samples) for name in "abc"])
+
+    def test_by_samples(self):
+        found, each, samples = self.combined()
+        torch.testing.assert_close(found, (samples[:, None] * each).sum(0) / samples.sum())
+
+    def test_every_site_alike(self):
+        found, each, _ = self.combined(weights="equal")
+        torch.testing.assert_close(found, each.mean(0))
+
+    def test_head_rows_over_their_owners(self):
+        """Cats are known to a and c, dogs to all, cows to b and c."""
+        views = (exact(["cat", "dog"]), exact(["dog", "cow"]), None)
+        found, each, samples = self.combined(views, softmax="view")
+        shares = samples[:, None] * torch.tensor([[1.0, 1, 0], [0, 1, 1], [1, 1, 1]])
+        torch.testing.assert_close(found, (shares * each).sum(0) / shares.sum(0))
+
+    def test_too_few_for_the_rule_leave_the_last_one(self):
+        server = started("mime", aggregation="median")
+        play_round(server)
+        last = server.state.method.tensors["gradient"].clone()
+        server.engine.spoil["gradient", "b"] = lambda reply: reply.tensors.clear() or reply
+        drops = play_round(server).dropped
+        assert [(d.site, d.task) for d in drops] == [("b", "gradient"), ("", "gradient")]
+        assert "needs at least 3 sites" in drops[1].reason
+        assert torch.equal(server.state.method.tensors["gradient"], last)
+
+    def test_what_a_site_says_of_its_samples_does_not_matter(self):
+        honest, server = started("mime"), started("mime")
+        server.engine.spoil["gradient", "b"] = lambda reply: reply.numbers.pop("samples") and reply
+        server.engine.spoil["gradient", "c"] = lambda reply: reply.numbers.update(samples=10**6) or reply
+        for made in (honest, server):
+            assert play_round(made).dropped == []
+        assert torch.equal(server.state.model, honest.state.model)
+
+    def test_no_defence_can_judge_them_in_time(self):
+        with pytest.raises(ValueError, match="sent before 'defence' can judge any of them"):
+            recipe_of("mime", defence={"kind": "probe"})
+
+
 class TestTrouble:
     def test_public_samples_are_needed(self):
         server = federation(recipe_of("pfedmo"), real_sites())
@@ -312,7 +361,7 @@ class TestEveryMethod:
                 tensor.fill_(1e6)
             return reply
 
-        server.engine.spoil["train", "e"] = hostile
+        server.engine.spoil["train", "e"] = server.engine.spoil["gradient", "e"] = hostile
         for _ in range(2):
             play_round(server)
             play_round(honest)

@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING, ClassVar
 import torch
 from torch import Tensor
 
-from fedaccord.aggregation.mean import weighted_mean
 from fedaccord.aggregation.momentum import heavy_ball, nesterov
 from fedaccord.aggregation.replies import Aggregator, Replies
 from fedaccord.errors import TooFewSitesError
 from fedaccord.federation.beside import Beside
 from fedaccord.messages.checks import TensorSpec, all_finite
-from fedaccord.messages.message import Message
+from fedaccord.messages.message import Message, SiteId
 from fedaccord.messages.names import COMPUTED
 from fedaccord.training.batches import step_count
 from fedaccord.training.local import has_batch_norm
@@ -184,6 +183,7 @@ class GradientStatistics:
 
     gradient: Beside
     statistics: Beside
+    aggregator: Aggregator  # that of the model, so that a robust rule protects the gradients too
     objective: Objective
     sgd: SGD
     beta: float
@@ -205,15 +205,25 @@ class GradientStatistics:
     # At the server
 
     def prepare(self, server: Server) -> None:
-        """Ask the round's sites for their full gradients, and take the mean by the samples they joined with."""
+        """Ask the round's sites for their full gradients, and combine them as models are combined."""
         sharing, tensors, cards = server.recipe.sharing, server.tensors, server.cards
         asked = server.draw()
         briefs = {s: Message(sharing.outgoing(server.layout, tensors, cards[s].informs)) for s in asked}
         answers = server.ask(GRADIENT, briefs, self.gradient.expected(server, cards[asked[0]]) if asked else None)
-        if answers:
-            rows = torch.stack([self.gradient.flat(server, cards[s], answer) for s, answer in answers.items()])
-            weights = torch.tensor([cards[s].samples for s in answers], dtype=torch.float64)
-            server.state.method.tensors[GRADIENT] = weighted_mean(rows, weights)
+        if not answers:
+            return
+        try:
+            server.state.method.tensors[GRADIENT] = self.aggregator(self._gathered(server, answers))
+        except TooFewSitesError as error:
+            server.drop("", GRADIENT, "", f"{error}; the last gradient is kept")
+
+    def _gathered(self, server: Server, answers: dict[SiteId, Message]) -> Replies:
+        """Return the gradients as replies, weighed as models are, but by the samples that the sites joined with."""
+        replies, zeros = server.account(answers), torch.zeros(server.layout.size)
+        samples = torch.tensor([server.cards[site].samples for site in replies.sites], dtype=torch.float64)
+        rows = self.gradient.matrix(server, replies, zeros)
+        replies = replace(replies, matrix=rows, previous=zeros, weights=samples)
+        return server.recipe.weigh(server, replies) if server.recipe.weigh else replies
 
     def brief(self, server: Server, card: SiteCard) -> Message:
         """Return the statistics, and the mean gradient that corrects the sites' own."""

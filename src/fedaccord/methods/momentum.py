@@ -80,9 +80,10 @@ def fedadc(settings: FedAdcSettings) -> Recipe:
 def mime(settings: MimeSettings) -> Recipe:
     """Corrected local steps with the server's statistics in place of momentum (Karimireddy et al. 2021)."""
     recipe = _plain(settings)
+    assert recipe.aggregator is not None
     statistics = GradientStatistics(
-        Beside(recipe.sharing, GRADIENT), Beside(recipe.sharing, STATISTICS), recipe.objective, _sgd(settings),
-        settings.beta, corrected=not settings.lite, samples=settings.gradient_samples,
+        Beside(recipe.sharing, GRADIENT), Beside(recipe.sharing, STATISTICS), recipe.aggregator, recipe.objective,
+        _sgd(settings), settings.beta, corrected=not settings.lite, samples=settings.gradient_samples,
     )  # fmt: skip
     return replace(
         recipe, solver=statistics, prepare=(statistics.prepare,), brief=statistics.brief,

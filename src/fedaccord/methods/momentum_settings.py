@@ -56,6 +56,15 @@ class MimeSettings(MomentumSettings):
             raise ValueError("a step of mime has the server's statistics as momentum, so 'momentum' cannot be set")
         return self
 
+    @model_validator(mode="after")
+    def _no_defence(self) -> MimeSettings:
+        if self.defence is not None:
+            raise ValueError(
+                "every step of mime follows gradients of all sites, sent before 'defence' can judge any of them; "
+                "use a robust 'aggregation'"
+            )
+        return self
+
 
 class DomoSettings(SlowMoSettings):
     """Settings of `domo`; `beta` is the server's momentum and `momentum` that of the sites."""
