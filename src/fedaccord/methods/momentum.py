@@ -32,7 +32,7 @@ from fedaccord.federation.momentum import (
 )
 from fedaccord.federation.recipe import Recipe
 from fedaccord.federation.representation import PersonalisedReturns, Representation, RepresentationAlone
-from fedaccord.methods.classic import held_near, plain, share_model
+from fedaccord.methods.classic import held_near, plain, sgd_alone, share_model
 from fedaccord.methods.momentum_settings import (
     DomoSettings,
     FastSlowMoSettings,
@@ -150,4 +150,4 @@ def _representation(settings: RepresentationSettings, aggregator: Aggregator | N
 
 
 def _sgd(settings: TrainingSettings) -> SGD:
-    return SGD(settings.momentum, settings.weight_decay, settings.clip)
+    return sgd_alone(settings, "the method's own momentum goes into steps of SGD")
