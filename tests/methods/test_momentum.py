@@ -317,6 +317,16 @@ class TestTrouble:
         with pytest.raises(ConfigError, match=r"one label for each sample.* but site 'b' has coarse"):
             started("fednag", [site("a"), site("b", view=pets_or_cattle())], loss="squared")
 
+    @pytest.mark.parametrize(
+        ("setting", "value"),
+        [("attack", {"kind": "sign-flip"}), ("defence", {"kind": "probe"}), ("aggregation", "median"), ("hostile", 1),
+         ("sites", ["a"]), ("participation", 2), ("softmax", "view"), ("prior", "all"), ("bn", "local")],
+    )  # fmt: skip
+    def test_the_public_data_alone_has_no_settings_of_sites(self, setting, value):
+        with pytest.raises(ValueError, match=f"trains at the server alone, so '{setting}' has no meaning"):
+            recipe_of("representation", **{setting: value})
+        recipe_of("pfedmo", **{setting: value})
+
     @pytest.mark.parametrize(("name", "said"), [("fednag", "'gamma'"), ("mime", "statistics")])
     def test_a_second_momentum_is_refused(self, name, said):
         with pytest.raises(ValueError, match=said):
@@ -333,7 +343,8 @@ class TestEveryMethod:
 
     @pytest.mark.parametrize(("kind", "softmax"), [("candidates", "full"), ("coarse", "full"), ("private", "view")])
     def test_it_learns_through_any_view(self, name, kind, softmax):
-        server = started(name, real_sites(self.VIEWS[kind]), softmax=softmax, steps=8, lr=0.2)
+        choice = {} if name == "representation" else {"softmax": softmax}  # it has no view to follow
+        server = started(name, real_sites(self.VIEWS[kind]), steps=8, lr=0.2, **choice)
         server.test = public_samples(60, seed=9)
         first = play_round(server).evaluation.global_["nll"]
         for _ in range(5):
@@ -343,7 +354,7 @@ class TestEveryMethod:
         assert record.evaluation.global_["accuracy"] > 0.6
 
     def test_it_goes_on_from_a_checkpoint_bit_for_bit(self, name):
-        settings = {"participation": 2, "schedule": "cosine"}
+        settings = {"schedule": "cosine"} | ({} if name == "representation" else {"participation": 2})
         whole, second = whole_and_resumed(lambda: started(name, **settings))
         assert torch.equal(second.state.model, whole.state.model)
         for key, kept in whole.state.method.tensors.items():

@@ -42,6 +42,7 @@ from fedaccord.methods.momentum_settings import (
     MomentumSettings,
     NesterovSettings,
     PfedmoSettings,
+    PublicDataSettings,
     RepresentationSettings,
     SlowMoSettings,
 )
@@ -144,7 +145,7 @@ def _travelling(settings: NesterovSettings, aggregator: Aggregator | None) -> Tr
     return TravellingMomentum(Beside(share_model(settings), MOMENTUM), aggregator, _sgd(settings), settings.gamma)
 
 
-def _representation(settings: RepresentationSettings, aggregator: Aggregator | None) -> Representation:
+def _representation(settings: PublicDataSettings, aggregator: Aggregator | None) -> Representation:
     momentum = _travelling(settings, aggregator)
     return Representation(settings, held_near(0.0, settings.loss), momentum, settings.held_out)
 
