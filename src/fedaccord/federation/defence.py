@@ -79,16 +79,16 @@ class Defence:
         """Return each site's score, float64 (sites,); NaN for a site whose model has not moved."""
         device, kind = torch.device(self.settings.device), self.settings.kind
         network = server.network.to(device).eval()
-        models, previous = replies.matrix.to(device), replies.previous.to(device)
-        updates = models - previous
+        models, starts = replies.matrix.to(device), replies.starts.to(device)
+        updates = models - starts
         if kind == "group-update":
-            found = scores.group_update(Models(network, updates), Models(network, previous), target)
+            found = scores.group_update(Models(network, updates), Models(network, replies.previous.to(device)), target)
         elif kind == "probe":
             generator = self._generator(server, "probe")
             rows = torch.randn(self.settings.probes, _width(target), generator=generator).to(device)
             found = scores.counterfactual_gap(Models(network, models), rows, target)
         else:
-            dummies = self.reconstruct(server, models, previous, target)
+            dummies = self.reconstruct(server, models, starts, target)
             if kind == "inversion":
                 found = scores.dummy_fairness(Models(network, models), dummies, target)
             else:
@@ -97,11 +97,11 @@ class Defence:
         still = updates[:, replies.layout.trainable_mask().to(device)].abs().amax(1) == 0
         return found.masked_fill(still, math.nan).cpu()
 
-    def reconstruct(self, server: Server, models: Tensor, previous: Tensor, target: Target) -> Dummies:
+    def reconstruct(self, server: Server, models: Tensor, starts: Tensor, target: Target) -> Dummies:
         """Return what can be reconstructed of every site's data in this round."""
         s, sites = self.settings, len(models)
         sign = s.sign or ("printed" if s.kind == "inversion" else "corrected")
-        directions = models - previous if sign == "printed" else previous - models
+        directions = models - starts if sign == "printed" else starts - models
         directions = directions * server.layout.trainable_mask().to(models.device)
         many = 1 if s.start == "common" else sites
         generator = self._generator(server, "dummies")
@@ -110,7 +110,7 @@ class Defence:
         logits = torch.randn(*shape, len(server.space), generator=generator)
         start = Dummies(*(part.expand(sites, -1, -1).to(models.device) for part in (x, logits)))
         invert = Inversion(s.steps, s.step_size, s.variation)
-        return invert(server.network, previous if s.at == "global" else models, directions, start, target.inputs)
+        return invert(server.network, starts if s.at == "global" else models, directions, start, target.inputs)
 
     def _generator(self, server: Server, purpose: str) -> torch.Generator:
         return torch.Generator().manual_seed(derive(server.seed, purpose, server.state.round + 1))

@@ -74,14 +74,13 @@ class TravellingMomentum:
         """Return what a reply holds beside the model."""
         return self.beside.expected(server, card)
 
-    def refine(self, server: Server) -> None:
-        """Combine the momenta of the round's replies."""
+    def refine(self, server: Server, started: Tensor | None = None) -> None:
+        """Combine the momenta of the round's replies; `started` is what each site was sent, if not the last mean."""
         replies, kept = combined(server), server.state.method.tensors
         if replies is None:
             return
-        rows = self.beside.matrix(server, replies, kept[MOMENTUM])
         try:
-            momentum = self.aggregator(replace(replies, matrix=rows, previous=kept[MOMENTUM]))
+            momentum = self.aggregator(self.beside.replies(server, replies, kept[MOMENTUM], started))
         except TooFewSitesError:  # told where the model was to be combined
             return
         if all_finite(momentum):
@@ -221,8 +220,7 @@ class GradientStatistics:
         """Return the gradients as replies, weighed as models are, but by the samples that the sites joined with."""
         replies, zeros = server.account(answers), torch.zeros(server.layout.size)
         samples = torch.tensor([server.cards[site].samples for site in replies.sites], dtype=torch.float64)
-        rows = self.gradient.matrix(server, replies, zeros)
-        replies = replace(replies, matrix=rows, previous=zeros, weights=samples)
+        replies = replace(self.gradient.replies(server, replies, zeros), weights=samples)
         return server.recipe.weigh(server, replies) if server.recipe.weigh else replies
 
     def brief(self, server: Server, card: SiteCard) -> Message:

@@ -331,7 +331,10 @@ class Server:
         matrix = torch.empty(len(good), self.layout.size)
         for row, (site, reply) in zip(matrix, sorted(good.items()), strict=True):
             self.flat(site, reply, row)
-        return replace(self.account(good), matrix=matrix)
+        recipe, started = self.recipe, None
+        if recipe.starts and (recipe.attack or recipe.defence):  # who looks at a site's update asks where it began
+            started = torch.stack([recipe.starts(self, self.cards[site]) for site in sorted(good)])
+        return replace(self.account(good), matrix=matrix, started=started)
 
     def account(self, answers: Mapping[SiteId, Message]) -> Replies:
         """Return who answered, with which numbers: replies whose matrix has no columns.

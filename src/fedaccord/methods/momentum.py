@@ -118,7 +118,7 @@ def pfedmo(settings: PfedmoSettings) -> Recipe:
     return replace(
         recipe, solver=representation.momentum, needs_labelled=True, prepare=(returns.prepare,), brief=returns.brief,
         ready=(*recipe.ready, representation.refuse_too_few), extras=representation.momentum.extras,
-        refine=(*recipe.refine, returns.refine),
+        refine=(*recipe.refine, returns.refine), starts=returns.starts,
     )  # fmt: skip
 
 
