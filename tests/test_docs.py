@@ -248,6 +248,14 @@ def test_the_decision_table_names_every_method_and_no_other():
     assert {cell.split("`")[1] for cell in cells} == set(METHODS)
 
 
+def test_the_robust_rules_name_every_method_that_takes_one():
+    text = (ROOT / "docs" / "hostile-sites.md").read_text(encoding="utf-8")
+    (about,) = re.findall(r"^- \*\*What travels beside the model\*\*.*?(?=^- )", text, re.MULTILINE | re.DOTALL)
+    named = set(re.findall(r"`([^`]+)`", about))
+    taking = {name for name, method in METHODS.items() if "aggregation" in method.settings.model_fields}
+    assert named == taking - {"representation"}  # which refuses it
+
+
 def test_messages_are_quoted():
     assert len(quoted_messages()) >= 10
     assert "the folder '…' is not empty; give another one with --out" in templates()

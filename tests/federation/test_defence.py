@@ -117,12 +117,12 @@ def test_without_confidence_a_rounds_verdict_decides(folder):
     assert {name.partition("/")[0] for name in trusting.state.method.numbers} == {CONFIDENCE, RUNNING}
 
 
-def judged(server, matrix, told):
+def judged(server, matrix, told, started=None):
     """Let a defence look at replies that a test makes up."""
     sites = tuple(f"s{n}" for n in range(len(matrix)))
     replies = Replies(
         sites, tuple([None] * len(sites)), matrix, torch.ones(len(sites), dtype=torch.float64),
-        torch.ones(len(sites), 3, dtype=torch.bool), server.state.model, server.layout,
+        torch.ones(len(sites), 3, dtype=torch.bool), server.state.model, server.layout, started=started,
     )  # fmt: skip
     return Defence(DefenceSettings(**told))(server, replies)
 
@@ -136,6 +136,21 @@ def test_a_site_that_has_not_moved_has_no_score(folder, kind):
     assert math.isnan(server.figures["score/s2"])
     assert "s2" in kept.sites
     assert sum(math.isfinite(server.figures[f"score/s{n}"]) for n in (0, 1, 3, 4)) > 0
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_site_with_a_model_of_its_own_moves_from_there(folder, kind):
+    server, _ = played(table(folder), rounds=1)
+    generator = torch.Generator().manual_seed(0)
+    own, noise = (0.01 * torch.randn(5, server.layout.size, generator=generator) for _ in range(2))
+    noise[2] = 0.0
+    started = server.state.model + own
+    judged(server, started + noise, defence(kind), started)
+    assert math.isnan(server.figures["score/s2"])
+    if kind == "group-update":  # looks at nothing but updates, and the common model's direction
+        found = [server.figures[f"score/s{n}"] for n in (0, 1, 3, 4)]
+        judged(server, server.state.model + noise, defence(kind))
+        assert found == pytest.approx([server.figures[f"score/s{n}"] for n in (0, 1, 3, 4)], rel=1e-3)
 
 
 def test_when_nobody_is_trusted_the_model_stays(folder):

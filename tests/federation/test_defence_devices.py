@@ -32,7 +32,7 @@ def test_scores_are_made_where_the_models_are(server, kind, device):
     previous = server.state.model.to(device)
     models = previous + 0.01 * torch.randn(5, server.layout.size).to(device)
     defence = Defence(DefenceSettings(kind=kind, **KINDS[kind]))
-    found = defence.score_models(server, network, models, previous, server.target)
+    found = defence.score_models(server, network, models, previous, previous, server.target)
     assert found.device.type == device
     assert (found.shape, found.dtype) == ((5,), torch.float64)
 

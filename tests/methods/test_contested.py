@@ -15,7 +15,9 @@ DEFENCE = {"kind": "group-update"}
 ATTACK = {"kind": "plfa", "sites": 2}
 
 
-@pytest.mark.parametrize("method", ["accord", "fedavg", "fedprox", "scaffold", "private-labels", "fed-cc", "pfedpll+"])
+@pytest.mark.parametrize(
+    "method", ["accord", "fedavg", "fedprox", "scaffold", "private-labels", "fed-cc", "pfedpll+", "fednag", "pfedmo"]
+)
 @pytest.mark.parametrize("kind", ["plfa", "mixup"])
 def test_methods_are_attacked_and_defended(tmp_path, method, kind):
     told = table(tmp_path, name=method, attack={"kind": kind, "sites": 2}, defence=DEFENCE, rounds=2)
@@ -23,6 +25,8 @@ def test_methods_are_attacked_and_defended(tmp_path, method, kind):
         told["method"]["steps"] = 3
     if method == "private-labels":
         told["data"]["view"] = {"kind": "exact"}
+    if method == "pfedmo":
+        told["server"] = {"labelled": {"per_class": 10}}
     server, records = played(told)
     assert not server.dropped
     assert all("hostile_excluded" in record.figures for record in records)

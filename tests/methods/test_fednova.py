@@ -100,3 +100,14 @@ def test_a_site_that_makes_up_its_steps_is_left_out(steps):
     assert [(drop.site, drop.tensor) for drop in record.dropped] == [("b", EFFECTIVE_STEPS)]
     assert torch.isfinite(server.state.model).all()
     assert not torch.equal(server.state.model, Layout.of(small_network()).read(small_network()))
+
+
+@pytest.mark.parametrize("rule", ["median", "trimmed-mean", "krum", "multi-krum"])
+@pytest.mark.parametrize("steps", [1e-9, 1e12])
+def test_a_robust_rule_does_not_believe_one_number_of_steps(rule, steps):
+    work = {"steps": 3, "batch": 4, "lr": 0.05, "aggregation": rule, "hostile": 1}
+    server, honest = (federation(make_recipe("fednova", work), [site(n) for n in "abcde"]) for _ in range(2))
+    server.engine.spoil["train", "e"] = lambda reply: reply.numbers.update({EFFECTIVE_STEPS: steps}) or reply
+    for made in (server, honest):
+        assert play_round(made).dropped == []
+    assert float((server.state.model - honest.state.model).abs().max()) < 1

@@ -216,6 +216,55 @@ def _representation(server):
     return server.recipe.refine[-1].__self__.representation
 
 
+class TestMimesGradients:
+    """The gradient that all steps are corrected by is combined as the model is."""
+
+    def combined(self, views=(None, None, None), part="head.bias", **settings):
+        """The server's gradient, each site's and each site's samples."""
+        server = started("mime", real_sites(views), **settings)
+        play_round(server)
+        found = server.layout.named(server.state.method.tensors["gradient"])[part]
+        each = torch.stack([server.engine.replies["gradient", name].tensors[f"gradient/{part}"] for name in "abc"])
+        return found, each, torch.tensor([float(server.cards[name].samples) for name in "abc"])
+
+    def test_by_samples(self):
+        found, each, samples = self.combined()
+        torch.testing.assert_close(found, (samples[:, None] * each).sum(0) / samples.sum())
+
+    def test_every_site_alike(self):
+        found, each, _ = self.combined(weights="equal")
+        torch.testing.assert_close(found, each.mean(0))
+
+    def test_head_rows_over_their_owners(self):
+        """Cats are known to a and c, dogs to all, cows to b and c."""
+        views = (exact(["cat", "dog"]), exact(["dog", "cow"]), None)
+        found, each, samples = self.combined(views, softmax="view")
+        shares = samples[:, None] * torch.tensor([[1.0, 1, 0], [0, 1, 1], [1, 1, 1]])
+        torch.testing.assert_close(found, (shares * each).sum(0) / shares.sum(0))
+
+    def test_too_few_for_the_rule_leave_the_last_one(self):
+        server = started("mime", aggregation="median")
+        play_round(server)
+        last = server.state.method.tensors["gradient"].clone()
+        server.engine.spoil["gradient", "b"] = lambda reply: reply.tensors.clear() or reply
+        drops = play_round(server).dropped
+        assert [(d.site, d.task) for d in drops] == [("b", "gradient"), ("", "gradient")]
+        assert "needs at least 3 sites" in drops[1].reason
+        assert torch.equal(server.state.method.tensors["gradient"], last)
+
+    def test_what_a_site_says_of_its_samples_does_not_matter(self):
+        honest, server = started("mime"), started("mime")
+        server.engine.spoil["gradient", "b"] = lambda reply: reply.numbers.pop("samples") and reply
+        server.engine.spoil["gradient", "c"] = lambda reply: reply.numbers.update(samples=10**6) or reply
+        for made in (honest, server):
+            assert play_round(made).dropped == []
+        assert torch.equal(server.state.model, honest.state.model)
+
+    def test_no_defence_can_judge_them_in_time(self):
+        with pytest.raises(ValueError, match="sent before 'defence' can judge any of them"):
+            recipe_of("mime", defence={"kind": "probe"})
+
+
 class TestTrouble:
     def test_public_samples_are_needed(self):
         server = federation(recipe_of("pfedmo"), real_sites())
@@ -268,6 +317,16 @@ class TestTrouble:
         with pytest.raises(ConfigError, match=r"one label for each sample.* but site 'b' has coarse"):
             started("fednag", [site("a"), site("b", view=pets_or_cattle())], loss="squared")
 
+    @pytest.mark.parametrize(
+        ("setting", "value"),
+        [("attack", {"kind": "sign-flip"}), ("defence", {"kind": "probe"}), ("aggregation", "median"), ("hostile", 1),
+         ("sites", ["a"]), ("participation", 2), ("softmax", "view"), ("prior", "all"), ("bn", "local")],
+    )  # fmt: skip
+    def test_the_public_data_alone_has_no_settings_of_sites(self, setting, value):
+        with pytest.raises(ValueError, match=f"trains at the server alone, so '{setting}' has no meaning"):
+            recipe_of("representation", **{setting: value})
+        recipe_of("pfedmo", **{setting: value})
+
     @pytest.mark.parametrize(("name", "said"), [("fednag", "'gamma'"), ("mime", "statistics")])
     def test_a_second_momentum_is_refused(self, name, said):
         with pytest.raises(ValueError, match=said):
@@ -284,7 +343,8 @@ class TestEveryMethod:
 
     @pytest.mark.parametrize(("kind", "softmax"), [("candidates", "full"), ("coarse", "full"), ("private", "view")])
     def test_it_learns_through_any_view(self, name, kind, softmax):
-        server = started(name, real_sites(self.VIEWS[kind]), softmax=softmax, steps=8, lr=0.2)
+        choice = {} if name == "representation" else {"softmax": softmax}  # it has no view to follow
+        server = started(name, real_sites(self.VIEWS[kind]), steps=8, lr=0.2, **choice)
         server.test = public_samples(60, seed=9)
         first = play_round(server).evaluation.global_["nll"]
         for _ in range(5):
@@ -294,7 +354,7 @@ class TestEveryMethod:
         assert record.evaluation.global_["accuracy"] > 0.6
 
     def test_it_goes_on_from_a_checkpoint_bit_for_bit(self, name):
-        settings = {"participation": 2, "schedule": "cosine"}
+        settings = {"schedule": "cosine"} | ({} if name == "representation" else {"participation": 2})
         whole, second = whole_and_resumed(lambda: started(name, **settings))
         assert torch.equal(second.state.model, whole.state.model)
         for key, kept in whole.state.method.tensors.items():
@@ -312,7 +372,7 @@ class TestEveryMethod:
                 tensor.fill_(1e6)
             return reply
 
-        server.engine.spoil["train", "e"] = hostile
+        server.engine.spoil["train", "e"] = server.engine.spoil["gradient", "e"] = hostile
         for _ in range(2):
             play_round(server)
             play_round(honest)

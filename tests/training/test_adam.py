@@ -44,8 +44,19 @@ def test_it_clips_before_a_step():
         torch.testing.assert_close(mine, other, rtol=1e-4, atol=1e-6)
 
 
-def test_the_settings_choose_it_and_control_variates_refuse_it():
+def test_the_settings_choose_it():
     assert plain_solver(TrainingSettings(optimiser="adam", weight_decay=0.1, clip=2.0)) == Adam(0.1, 2.0)
     assert make_recipe("fedavg", {"optimiser": "adam"}).site_solver == Adam()
-    with pytest.raises(ConfigError, match="control variates correct steps of SGD"):
-        make_recipe("scaffold", {"optimiser": "adam"})
+    for name in ("fedmom", "slowmo"):  # momentum of the server alone: sites step as they like
+        assert make_recipe(name, {"optimiser": "adam"}).site_solver == Adam()
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [("scaffold", "control variates correct steps of SGD"),
+     *((name, "the method's own momentum goes into steps of SGD")
+       for name in ("mime", "domo", "fedadc", "fednag", "fastslowmo", "pfedmo", "representation"))],
+)  # fmt: skip
+def test_who_steps_by_a_rule_of_its_own_refuses_it(name, said):
+    with pytest.raises(ConfigError, match=f"method.optimiser is 'adam', but {said}"):
+        make_recipe(name, {"optimiser": "adam"})

@@ -15,12 +15,16 @@ from fedaccord.aggregation.replies import Aggregator, Replies, normalised
 from fedaccord.training.fednova import EFFECTIVE_STEPS
 
 
-def with_normalised_steps(aggregator: Aggregator) -> Aggregator:
-    """Let each site's way be as long as if all had taken the mean number of steps; buffers are no steps."""
+def with_normalised_steps(aggregator: Aggregator, robust: bool = False) -> Aggregator:
+    """Let each site's way be as long as if all had taken the mean number of steps; buffers are no steps.
+
+    If `robust`, tau is the median: the mean is as large as one hostile site says, and all ways grow with it.
+    """
 
     def combine(replies: Replies) -> Tensor:
         steps = torch.tensor([m.numbers[EFFECTIVE_STEPS] for m in replies.messages], dtype=torch.float64)
-        scale = (normalised(replies.weights) * steps).sum() / steps
+        tau = steps.median() if robust else (normalised(replies.weights) * steps).sum()
+        scale = tau / steps
         moving = replies.layout.trainable_mask()
         start = replies.previous[moving]
         matrix = replies.matrix.clone()

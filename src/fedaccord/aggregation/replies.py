@@ -24,9 +24,15 @@ class Replies:
     previous: Tensor  # the model that was sent out, (parameters,)
     layout: Layout
     row_weights: Tensor | None = None  # float64, sites x labels: how much a site counts for each label's head row
+    started: Tensor | None = None  # sites x parameters: what each site was sent, where not all were sent `previous`
 
     def __len__(self) -> int:
         return len(self.sites)
+
+    @property
+    def starts(self) -> Tensor:
+        """Where the sites' updates begin: one flat vector for all, or (sites, parameters)."""
+        return self.previous if self.started is None else self.started
 
     def keep(self, mask: Tensor) -> Replies:
         """Return only the replies where the mask is true, as a defence asks for."""
@@ -40,6 +46,7 @@ class Replies:
             weights=self.weights[rows],
             informs=self.informs[rows],
             row_weights=None if self.row_weights is None else self.row_weights[rows],
+            started=None if self.started is None else self.started[rows],
         )
 
 

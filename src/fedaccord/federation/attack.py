@@ -37,9 +37,7 @@ class Attack:
         """Return the replies as hostile sites send them."""
         mask = torch.tensor([site in hostile for site in replies.sites])
         trained = replies.layout.trainable_mask()
-        return replace(
-            replies, matrix=forged(self.kind, replies.matrix, replies.previous, mask, trained, self.strength)
-        )
+        return replace(replies, matrix=forged(self.kind, replies.matrix, replies.starts, mask, trained, self.strength))
 
     def refuse(self, server: Server) -> None:
         """Refuse, before the first round, an attack that has no group to push."""

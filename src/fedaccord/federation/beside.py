@@ -55,12 +55,17 @@ class Beside:
         """Return what a site's reply must hold."""
         return self.sharing.expected(server.layout, server.tensors, card.informs)
 
-    def matrix(self, server: Server, replies: Replies, otherwise: Tensor) -> Tensor:
-        """Return what the replies hold, sites x parameters; a site that has no value stands at that of `otherwise`."""
-        rows = otherwise.repeat(len(replies), 1)
+    def replies(self, server: Server, replies: Replies, previous: Tensor, started: Tensor | None = None) -> Replies:
+        """Return the replies with these values in the place of the model, as hostile sites send them.
+
+        `previous` is what they were before; a site that has no value stands there.
+        """
+        rows = previous.repeat(len(replies), 1)
         for row, message, informs in zip(rows, replies.messages, replies.informs, strict=True):
             self._paste(server, row, message.tensors, informs)
-        return rows
+        found = replace(replies, matrix=rows, previous=previous, started=started)
+        attack = server.recipe.attack
+        return found if attack is None else attack.forge(found, server.hostile)
 
     def flat(self, server: Server, card: SiteCard, answer: Message) -> Tensor:
         """Return what one answer holds as a flat vector; zero where it holds nothing."""

@@ -73,21 +73,25 @@ class Defence:
         """Return each site's score, float64 (sites,); NaN for a site whose model has not moved."""
         device = torch.device(self.settings.device)
         network = copy.deepcopy(server.network).to(device).eval()  # the server's own stays where it is
-        return self.score_models(server, network, replies.matrix.to(device), replies.previous.to(device), target).cpu()
+        common, starts = replies.previous.to(device), replies.starts.to(device)
+        return self.score_models(server, network, replies.matrix.to(device), starts, common, target).cpu()
 
     def score_models(
-        self, server: Server, network: Network, models: Tensor, previous: Tensor, target: Target
+        self, server: Server, network: Network, models: Tensor, starts: Tensor, common: Tensor, target: Target
     ) -> Tensor:
-        """Return the scores of models (sites, parameters), computed and left on the device that they are on."""
-        updates, kind = models - previous, self.settings.kind
+        """Return the scores of models (sites, parameters), computed and left on the device that they are on.
+
+        `starts` is what each site began from, `common` the model of all.
+        """
+        updates, kind = models - starts, self.settings.kind
         if kind == "group-update":
-            found = scores.group_update(Models(network, updates), Models(network, previous), target)
+            found = scores.group_update(Models(network, updates), Models(network, common), target)
         elif kind == "probe":
             generator = self._generator(server, "probe")
             rows = torch.randn(self.settings.probes, _width(target), generator=generator).to(models.device)
             found = scores.counterfactual_gap(Models(network, models), rows, target)
         else:
-            dummies = self.reconstruct(server, network, models, previous, target)
+            dummies = self.reconstruct(server, network, models, starts, target)
             if kind == "inversion":
                 found = scores.dummy_fairness(Models(network, models), dummies, target)
             else:
@@ -95,13 +99,11 @@ class Defence:
         still = updates[:, Models(network, updates).trained].abs().amax(1) == 0
         return found.masked_fill(still, math.nan)
 
-    def reconstruct(
-        self, server: Server, network: Network, models: Tensor, previous: Tensor, target: Target
-    ) -> Dummies:
+    def reconstruct(self, server: Server, network: Network, models: Tensor, starts: Tensor, target: Target) -> Dummies:
         """Return what can be reconstructed of every site's data in this round."""
         s, sites = self.settings, len(models)
         sign = s.sign or ("printed" if s.kind == "inversion" else "corrected")
-        directions = models - previous if sign == "printed" else previous - models
+        directions = models - starts if sign == "printed" else starts - models
         directions = directions * server.layout.trainable_mask().to(models.device)
         many = 1 if s.start == "common" else sites
         generator = self._generator(server, "dummies")
@@ -110,7 +112,7 @@ class Defence:
         logits = torch.randn(*shape, len(server.space), generator=generator)
         start = Dummies(*(part.expand(sites, -1, -1).to(models.device) for part in (x, logits)))
         invert = Inversion(s.steps, s.step_size, s.variation)
-        return invert(network, previous if s.at == "global" else models, directions, start, target.inputs)
+        return invert(network, starts if s.at == "global" else models, directions, start, target.inputs)
 
     def _generator(self, server: Server, purpose: str) -> torch.Generator:
         return torch.Generator().manual_seed(derive(server.seed, purpose, server.state.round + 1))

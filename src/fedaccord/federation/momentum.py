@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING, ClassVar
 import torch
 from torch import Tensor
 
-from fedaccord.aggregation.mean import weighted_mean
 from fedaccord.aggregation.momentum import heavy_ball, nesterov
 from fedaccord.aggregation.replies import Aggregator, Replies
 from fedaccord.errors import TooFewSitesError
 from fedaccord.federation.beside import Beside
 from fedaccord.messages.checks import TensorSpec, all_finite
-from fedaccord.messages.message import Message
+from fedaccord.messages.message import Message, SiteId
 from fedaccord.messages.names import COMPUTED
 from fedaccord.training.batches import step_count
 from fedaccord.training.local import has_batch_norm
@@ -75,14 +74,13 @@ class TravellingMomentum:
         """Return what a reply holds beside the model."""
         return self.beside.expected(server, card)
 
-    def refine(self, server: Server) -> None:
-        """Combine the momenta of the round's replies."""
+    def refine(self, server: Server, started: Tensor | None = None) -> None:
+        """Combine the momenta of the round's replies; `started` is what each site was sent, if not the last mean."""
         replies, kept = combined(server), server.state.method.tensors
         if replies is None:
             return
-        rows = self.beside.matrix(server, replies, kept[MOMENTUM])
         try:
-            momentum = self.aggregator(replace(replies, matrix=rows, previous=kept[MOMENTUM]))
+            momentum = self.aggregator(self.beside.replies(server, replies, kept[MOMENTUM], started))
         except TooFewSitesError:  # told where the model was to be combined
             return
         if all_finite(momentum):
@@ -184,6 +182,7 @@ class GradientStatistics:
 
     gradient: Beside
     statistics: Beside
+    aggregator: Aggregator  # that of the model, so that a robust rule protects the gradients too
     objective: Objective
     sgd: SGD
     beta: float
@@ -205,15 +204,24 @@ class GradientStatistics:
     # At the server
 
     def prepare(self, server: Server) -> None:
-        """Ask the round's sites for their full gradients, and take the mean by the samples they joined with."""
+        """Ask the round's sites for their full gradients, and combine them as models are combined."""
         sharing, tensors, cards = server.recipe.sharing, server.tensors, server.cards
         asked = server.draw()
         briefs = {s: Message(sharing.outgoing(server.layout, tensors, cards[s].informs)) for s in asked}
         answers = server.ask(GRADIENT, briefs, self.gradient.expected(server, cards[asked[0]]) if asked else None)
-        if answers:
-            rows = torch.stack([self.gradient.flat(server, cards[s], answer) for s, answer in answers.items()])
-            weights = torch.tensor([cards[s].samples for s in answers], dtype=torch.float64)
-            server.state.method.tensors[GRADIENT] = weighted_mean(rows, weights)
+        if not answers:
+            return
+        try:
+            server.state.method.tensors[GRADIENT] = self.aggregator(self._gathered(server, answers))
+        except TooFewSitesError as error:
+            server.drop("", GRADIENT, "", f"{error}; the last gradient is kept")
+
+    def _gathered(self, server: Server, answers: dict[SiteId, Message]) -> Replies:
+        """Return the gradients as replies, weighed as models are, but by the samples that the sites joined with."""
+        replies, zeros = server.account(answers), torch.zeros(server.layout.size)
+        samples = torch.tensor([server.cards[site].samples for site in replies.sites], dtype=torch.float64)
+        replies = replace(self.gradient.replies(server, replies, zeros), weights=samples)
+        return server.recipe.weigh(server, replies) if server.recipe.weigh else replies
 
     def brief(self, server: Server, card: SiteCard) -> Message:
         """Return the statistics, and the mean gradient that corrects the sites' own."""

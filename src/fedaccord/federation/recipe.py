@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from torch import Tensor
+
 from fedaccord.aggregation.replies import Aggregator, Replies
 from fedaccord.federation.attack import Attack
 from fedaccord.federation.sharing import SHARE_ALL, Sharing
@@ -37,6 +39,7 @@ class Recipe:
     ready: tuple[ServerStep, ...] = ()  # before the first round: refuse with a ConfigError what cannot work
     prepare: tuple[ServerStep, ...] = ()
     brief: Callable[[Server, SiteCard], Message] | None = None  # what one site is told beside the shared model
+    starts: Callable[[Server, SiteCard], Tensor] | None = None  # the model that one site is sent, where it has its own
     extras: Callable[[Server, SiteCard], Mapping[str, TensorSpec]] | None = None  # what it must send beside it
     attack: Attack | None = None  # what some sites do to the others, in studies
     defence: Callable[[Server, Replies], Replies] | None = None  # which replies count

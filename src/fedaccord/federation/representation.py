@@ -24,7 +24,7 @@ from fedaccord.federation.momentum import MOMENTUM, TravellingMomentum, combined
 from fedaccord.federation.state import SiteCard
 from fedaccord.labels.views import Exact
 from fedaccord.messages.checks import all_finite
-from fedaccord.messages.message import Message
+from fedaccord.messages.message import Message, SiteId
 from fedaccord.seeds import derive
 from fedaccord.training.local import seeded, train_locally
 from fedaccord.training.objectives import Objective
@@ -144,25 +144,33 @@ class PersonalisedReturns:
 
     def brief(self, server: Server, card: SiteCard) -> Message:
         """Return the site's own model and momentum; a site without a score gets the mean."""
-        score_of_site = float(server.state.method.numbers.get(f"{SCORE}/{card.name}", 0.0))
-        model, momentum = self._moved(server, score_of_site)
+        model, momentum = self._own(server, card.name)
         tensors = server.layout.named(model) | server.state.counters
         own = server.recipe.sharing.outgoing(server.layout, tensors, card.informs)
         return Message(own | self.momentum.beside.outgoing(server, card, momentum))
 
+    def starts(self, server: Server, card: SiteCard) -> Tensor:
+        """Return the site's own model as a flat vector."""
+        return self._own(server, card.name)[0]
+
     def refine(self, server: Server) -> None:
         """Let the representation learn, score the replies, and judge the mean of what the sites get back."""
-        self.representation.learn(server)
         replies = combined(server)
+        if replies is not None:
+            sent = [self._own(server, site)[1] for site in replies.sites] if server.recipe.attack else None
+            self.momentum.refine(server, None if sent is None else torch.stack(sent))
+        self.representation.learn(server)  # only now: what the sites were sent follows from what it was
         if replies is None:
             return
-        self.momentum.refine(server)
         server.state.method.tensors[MEAN] = server.state.model
         scores = self._scores(server, replies)
         mean_score = float((normalised(replies.weights) * scores).sum())
         server.figures[SCORE] = mean_score
         # A site's model is linear in its score, so the mean of the sites' models is that of the mean score.
         server.state.model, _ = self._moved(server, mean_score)
+
+    def _own(self, server: Server, site: SiteId) -> tuple[Tensor, Tensor]:
+        return self._moved(server, float(server.state.method.numbers.get(f"{SCORE}/{site}", 0.0)))
 
     def _moved(self, server: Server, score_of_site: float) -> tuple[Tensor, Tensor]:
         kept, moving = server.state.method.tensors, server.layout.trainable_mask()

@@ -8,7 +8,7 @@ sent, and sends, controls of the encoder and of its own head rows only, as it is
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 import torch
@@ -83,9 +83,9 @@ class ControlVariates:
         replies = server.replies
         if replies is None or not len(replies):
             return
-        changes = self.beside.matrix(server, replies, torch.zeros(server.layout.size))  # zero where a site has none
+        changes = self.beside.replies(server, replies, torch.zeros(server.layout.size))  # zero where a site has none
         try:
-            mean = self.aggregator(replace(replies, matrix=changes, previous=torch.zeros_like(replies.previous)))
+            mean = self.aggregator(changes)
         except TooFewSitesError:  # told where the model was to be combined
             return
         share = self._samples(server, replies.sites) / self._samples(server, server.trainers()).clamp(min=1)
@@ -93,7 +93,7 @@ class ControlVariates:
         control = kept[CONTROL] + share * mean
         if all_finite(control):
             kept[CONTROL] = control
-        for site, change in zip(replies.sites, changes, strict=True):
+        for site, change in zip(replies.sites, changes.matrix, strict=True):
             if server.stays.get(site, ALWAYS).leaves is not None:  # its part is to be taken out again
                 kept[_name(site)] = kept.get(_name(site), torch.zeros_like(change)) + change
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
@@ -328,15 +328,25 @@ class Server:
         return {name: reply.tensors.get(f"{MODEL}/{name}", old).clone() for name, old in held}
 
     def _gather(self, good: dict[SiteId, Message]) -> Replies:
-        sites = tuple(sorted(good))
-        matrix = torch.empty(len(sites), self.layout.size)
-        for row, site in enumerate(sites):
-            self.flat(site, good[site], matrix[row])
+        matrix = torch.empty(len(good), self.layout.size)
+        for row, (site, reply) in zip(matrix, sorted(good.items()), strict=True):
+            self.flat(site, reply, row)
+        recipe, started = self.recipe, None
+        if recipe.starts and (recipe.attack or recipe.defence):  # who looks at a site's update asks where it began
+            started = torch.stack([recipe.starts(self, self.cards[site]) for site in sorted(good)])
+        return replace(self.account(good), matrix=matrix, started=started)
+
+    def account(self, answers: Mapping[SiteId, Message]) -> Replies:
+        """Return who answered, with which numbers: replies whose matrix has no columns.
+
+        Their weights are the samples that are told in replies to `train`; answers to other questions may have none.
+        """
+        sites = tuple(sorted(answers))
         return Replies(
             sites=sites,
-            messages=tuple(good[s] for s in sites),
-            matrix=matrix,
-            weights=torch.tensor([good[s].numbers["samples"] for s in sites], dtype=torch.float64),
+            messages=tuple(answers[s] for s in sites),
+            matrix=torch.empty(len(sites), 0),
+            weights=torch.tensor([answers[s].numbers.get("samples", 0) for s in sites], dtype=torch.float64),
             informs=torch.stack([self.cards[s].informs for s in sites]),
             previous=self.state.model,
             layout=self.layout,

@@ -42,18 +42,8 @@ class Fold:
     counters: dict[str, Tensor] = field(default_factory=dict)  # of the first reply
 
     def replies(self, server: Server) -> Replies | None:
-        """Return the account of the replies, whose matrix has no columns; None when there is none."""
-        if not self.numbers:
-            return None
-        return Replies(
-            sites=tuple(self.numbers),
-            messages=tuple(self.numbers.values()),
-            matrix=torch.empty(len(self.numbers), 0),
-            weights=torch.tensor([m.numbers["samples"] for m in self.numbers.values()], dtype=torch.float64),
-            informs=torch.stack([server.cards[site].informs for site in self.numbers]),
-            previous=server.state.model,
-            layout=server.layout,
-        )
+        """Return the account of the replies; None when there is none."""
+        return server.account(self.numbers) if self.numbers else None
 
 
 def train(server: Server, briefs: dict[SiteId, Message]) -> Fold:

@@ -114,17 +114,20 @@ def contested(recipe: Recipe, settings: SharedModelSettings) -> Recipe:
 
 def with_controls(recipe: Recipe, rows_of_owners: bool = False) -> Recipe:
     """Return the recipe with SCAFFOLD's control variates around what it does."""
-    s = recipe.settings
     assert recipe.aggregator is not None
-    if s.optimiser != "sgd":
-        raise ConfigError(f"method.optimiser is '{s.optimiser}', but control variates correct steps of SGD")
-    controls = ControlVariates(
-        recipe.sharing, recipe.aggregator, SGD(s.momentum, s.weight_decay, s.clip), rows_of_owners
-    )
+    sgd = sgd_alone(recipe.settings, "control variates correct steps of SGD")
+    controls = ControlVariates(recipe.sharing, recipe.aggregator, sgd, rows_of_owners)
     return replace(
         recipe, solver=controls, prepare=(controls.prepare, *recipe.prepare), brief=controls.brief,
         extras=controls.extras, refine=(controls.refine, *recipe.refine),
     )  # fmt: skip
+
+
+def sgd_alone(settings: TrainingSettings, reason: str) -> SGD:
+    """Return the SGD that the settings describe; refuses another optimiser with a reason."""
+    if settings.optimiser != "sgd":
+        raise ConfigError(f"method.optimiser is '{settings.optimiser}', but {reason}")
+    return SGD(settings.momentum, settings.weight_decay, settings.clip)
 
 
 def batch_norm(aggregator: Aggregator, settings: TrainingSettings) -> Aggregator:

@@ -31,7 +31,8 @@ def fednova(settings: FedNovaSettings) -> Recipe:
         counted = drop_uncounted(server, replies)
         return asked(server, counted) if asked and counted.sites else counted
 
-    return replace(recipe, aggregator=with_normalised_steps(recipe.aggregator), defence=defence)
+    normalised = with_normalised_steps(recipe.aggregator, robust=settings.aggregation != "mean")
+    return replace(recipe, aggregator=normalised, defence=defence)
 
 
 def drop_uncounted(server: Server, replies: Replies) -> Replies:

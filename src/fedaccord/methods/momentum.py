@@ -32,7 +32,7 @@ from fedaccord.federation.momentum import (
 )
 from fedaccord.federation.recipe import Recipe
 from fedaccord.federation.representation import PersonalisedReturns, Representation, RepresentationAlone
-from fedaccord.methods.classic import held_near, plain, share_model
+from fedaccord.methods.classic import held_near, plain, sgd_alone, share_model
 from fedaccord.methods.momentum_settings import (
     DomoSettings,
     FastSlowMoSettings,
@@ -42,6 +42,7 @@ from fedaccord.methods.momentum_settings import (
     MomentumSettings,
     NesterovSettings,
     PfedmoSettings,
+    PublicDataSettings,
     RepresentationSettings,
     SlowMoSettings,
 )
@@ -80,9 +81,10 @@ def fedadc(settings: FedAdcSettings) -> Recipe:
 def mime(settings: MimeSettings) -> Recipe:
     """Corrected local steps with the server's statistics in place of momentum (Karimireddy et al. 2021)."""
     recipe = _plain(settings)
+    assert recipe.aggregator is not None
     statistics = GradientStatistics(
-        Beside(recipe.sharing, GRADIENT), Beside(recipe.sharing, STATISTICS), recipe.objective, _sgd(settings),
-        settings.beta, corrected=not settings.lite, samples=settings.gradient_samples,
+        Beside(recipe.sharing, GRADIENT), Beside(recipe.sharing, STATISTICS), recipe.aggregator, recipe.objective,
+        _sgd(settings), settings.beta, corrected=not settings.lite, samples=settings.gradient_samples,
     )  # fmt: skip
     return replace(
         recipe, solver=statistics, prepare=(statistics.prepare,), brief=statistics.brief,
@@ -116,7 +118,7 @@ def pfedmo(settings: PfedmoSettings) -> Recipe:
     return replace(
         recipe, solver=representation.momentum, needs_labelled=True, prepare=(returns.prepare,), brief=returns.brief,
         ready=(*recipe.ready, representation.refuse_too_few), extras=representation.momentum.extras,
-        refine=(*recipe.refine, returns.refine),
+        refine=(*recipe.refine, returns.refine), starts=returns.starts,
     )  # fmt: skip
 
 
@@ -143,10 +145,10 @@ def _travelling(settings: NesterovSettings, aggregator: Aggregator | None) -> Tr
     return TravellingMomentum(Beside(share_model(settings), MOMENTUM), aggregator, _sgd(settings), settings.gamma)
 
 
-def _representation(settings: RepresentationSettings, aggregator: Aggregator | None) -> Representation:
+def _representation(settings: PublicDataSettings, aggregator: Aggregator | None) -> Representation:
     momentum = _travelling(settings, aggregator)
     return Representation(settings, held_near(0.0, settings.loss), momentum, settings.held_out)
 
 
 def _sgd(settings: TrainingSettings) -> SGD:
-    return SGD(settings.momentum, settings.weight_decay, settings.clip)
+    return sgd_alone(settings, "the method's own momentum goes into steps of SGD")

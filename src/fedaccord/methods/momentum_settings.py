@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from fedaccord.methods.settings import ClassicSettings
+from fedaccord.methods.settings import OF_SITES, ClassicSettings
 from fedaccord.training.settings import Count
 
 _PLAIN = "momentum of the sites' own SGD, fresh in every round; what the method adds is set elsewhere"
@@ -56,6 +56,15 @@ class MimeSettings(MomentumSettings):
             raise ValueError("a step of mime has the server's statistics as momentum, so 'momentum' cannot be set")
         return self
 
+    @model_validator(mode="after")
+    def _no_defence(self) -> MimeSettings:
+        if self.defence is not None:
+            raise ValueError(
+                "every step of mime follows gradients of all sites, sent before 'defence' can judge any of them; "
+                "use a robust 'aggregation'"
+            )
+        return self
+
 
 class DomoSettings(SlowMoSettings):
     """Settings of `domo`; `beta` is the server's momentum and `momentum` that of the sites."""
@@ -96,15 +105,27 @@ class FastSlowMoSettings(NesterovSettings):
     beta: float = Field(0.5, ge=0, lt=1, description=_BETA)
 
 
-class RepresentationSettings(NesterovSettings):
-    """Settings of `representation`: the server's own steps are as long and as many as a site's in the other methods."""
+class PublicDataSettings(NesterovSettings):
+    """Settings of methods whose server trains on public data: its steps are as long and as many as a site's."""
 
     held_out: float = Field(
         0.2, gt=0, lt=1, description="share of the server's labelled samples held out: scores are taken on these"
     )
 
 
-class PfedmoSettings(RepresentationSettings):
+class RepresentationSettings(PublicDataSettings):
+    """Settings of `representation`."""
+
+    @model_validator(mode="after")
+    def _no_settings_of_sites(self) -> RepresentationSettings:
+        # `weights` is let through: comparisons set it for all methods, and without replies it changes nothing.
+        self.refuse_set(
+            (*OF_SITES, "aggregation", "hostile", "attack", "defence"), "'representation' trains at the server alone"
+        )
+        return self
+
+
+class PfedmoSettings(PublicDataSettings):
     """Settings of `pfedmo`; how the default of `rule` was chosen is said in docs/momentum.md."""
 
     rule: Literal["pull", "printed", "reversed"] = Field(

@@ -10,6 +10,9 @@ from fedaccord.adversary.settings import AttackSettings, DefenceSettings
 from fedaccord.methods.loss_settings import AnyLossSettings
 from fedaccord.training.settings import Count, TrainingSettings
 
+OF_SITES = ("sites", "participation", "softmax", "prior", "prior_count", "bn")
+"""Settings that say who trains and how sites differ, which a method without sites cannot follow."""
+
 
 class SharedModelSettings(TrainingSettings):
     """Settings of methods whose sites share a model."""
@@ -84,9 +87,7 @@ class PooledSettings(TrainingSettings):
 
     @model_validator(mode="after")
     def _no_settings_of_sites(self) -> PooledSettings:
-        for name in ("sites", "participation", "softmax", "prior", "prior_count", "bn"):
-            if getattr(self, name) != type(self).model_fields[name].default:
-                raise ValueError(f"pooled data has no sites of its own, so '{name}' has no meaning")
+        self.refuse_set(OF_SITES, "pooled data has no sites of its own")
         return self
 
 

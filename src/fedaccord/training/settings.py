@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
@@ -95,6 +96,12 @@ class TrainingSettings(BaseModel):
         if value < 1 if isinstance(value, int) else not 0 < value <= 1:
             raise ValueError(f"a fraction up to 1.0 or a whole number of sites, not {value}")
         return value
+
+    def refuse_set(self, names: Iterable[str], reason: str) -> None:
+        """Raise a ValueError if one of these settings differs from its default, since it has no meaning."""
+        for name in names:
+            if getattr(self, name) != type(self).model_fields[name].default:
+                raise ValueError(f"{reason}, so '{name}' has no meaning")
 
     def lr_at(self, round_: int) -> float:
         """Return the learning rate of a round, counted from 1."""
