@@ -1,6 +1,7 @@
 """What `pfedpll+` brings on real candidate sets, beside training alone and baselines. Paired runs.
 
     python benchmarks/partial_labels.py [--only lost] [--seeds 5] [--names "pfedpll+; local; fed-cc"]
+    python benchmarks/partial_labels.py --validation --only msrcv2 --names "pfedpll; fed-cc" --set model.hidden=[512]
 
 Lost, MSRCv2 and FG-NET are dealt to 4 sites by Dirichlet(0.5), with features standardised by all sites' moments, one
 hidden layer of 128, 100 rounds of 40 steps of 32 samples. Every contestant is run on the same seeds (same split, same
@@ -8,7 +9,8 @@ initial weights). Printed are, in per cent, the mean over seeds of the sites' me
 last round, its paired difference to the first contestant with its standard error, and how often the true label is the
 most likely candidate of a training sample. `--validation` holds out a fifth of every site's training part instead and
 never looks at the test part of its own split, with seeds 100 and up; a prototype of this protocol chose the defaults of
-`pfedpll+`. Finished cells are kept in the output file, so that a cut run goes on. The data is read from FEDACCORD_DATA.
+`pfedpll+`. `--set section.key=value` changes a key of every experiment. Finished cells are kept in the output file, so
+that a cut run goes on. The data is read from FEDACCORD_DATA.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from fedaccord.config import check_experiment
+from fedaccord.config import parse_experiment
 from fedaccord.data.sites import FederationData
 from fedaccord.experiment import load_federation, open_server, play
 from fedaccord.seeds import derive
@@ -32,6 +34,7 @@ SETS = ("lost", "msrcv2", "fgnet")
 CONTESTANTS = {
     "pfedpll+": ("pfedpll+", {}),
     "pfedpll+, no noise": ("pfedpll+", {"noise": 0.0, "dropout": 0.0}),
+    "pfedpll+, local head": ("pfedpll+", {"head": "local"}),
     "local": ("local", {"loss": "pfedpll"}),
     "local, with noise": ("local", {"loss": "pfedpll", "noise": 0.5, "dropout": 0.3}),
     "pfedpll": ("pfedpll", {"score": "samples"}),
@@ -40,6 +43,7 @@ CONTESTANTS = {
     "fed-rc": ("fed-rc", {}),
     "fed-rc, local head": ("fed-rc", {"head": "local"}),
     "fed-lw": ("fed-lw", {}),
+    "fed-lw, cross-entropy": ("fed-lw", {"form": "cross-entropy"}),
     "fed-cavl": ("fed-cavl", {}),
     "fed-abs-gce": ("fed-abs-gce", {}),
     "fed-uniform": ("fed-uniform", {}),
@@ -60,17 +64,34 @@ def held_out(data: FederationData, seed: int) -> FederationData:
     return data
 
 
-def cell(dataset: str, method: str, settings: dict, seed: int, validation: bool) -> dict[str, float]:
+EXPERIMENT = """
+[data]
+dataset = "partial_label/{dataset}.npz"
+partition = {{ kind = "dirichlet", sites = 4, alpha = 0.5 }}
+view = {{ kind = "candidates" }}
+standardise = "federation"
+[model]
+name = "mlp"
+hidden = [128]
+[method]
+name = "{method}"
+rounds = 100
+steps = 40
+batch = 32
+lr = 0.01
+[run]
+workers = 0
+evaluate_every = 100
+"""
+
+
+def cell(
+    dataset: str, method: str, settings: dict, changes: list[str], seed: int, validation: bool
+) -> dict[str, float]:
     """Run one experiment and return the sites' mean figures after its last round."""
-    partition = {"kind": "dirichlet", "sites": 4, "alpha": 0.5}
-    experiment = check_experiment({
-        "seed": seed,
-        "data": {"dataset": f"partial_label/{dataset}.npz", "partition": partition, "view": {"kind": "candidates"},
-                 "standardise": "federation"},
-        "model": {"name": "mlp", "hidden": [128]},
-        "method": {"name": method, "rounds": 100, "steps": 40, "batch": 32, "lr": 0.01, **settings},
-        "run": {"workers": 0, "evaluate_every": 100},
-    })  # fmt: skip
+    own = [f"method.{key}={json.dumps(value)}" for key, value in settings.items()]
+    text = EXPERIMENT.format(dataset=dataset, method=method)
+    experiment = parse_experiment(text, [f"seed={seed}", *own, *changes])
     data = load_federation(experiment, Path(os.environ.get("FEDACCORD_DATA", ".")))
     with open_server(experiment, held_out(data, seed) if validation else data) as server:
         last = list(play(experiment, server))[-1].evaluation
@@ -84,6 +105,7 @@ def main() -> None:
     parser.add_argument("--names", default="; ".join(CONTESTANTS))
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--validation", action="store_true")
+    parser.add_argument("--set", action="append", default=[], dest="changes", metavar="section.key=value")
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/partial_labels.json"))
     options = parser.parse_args()
     options.out.parent.mkdir(parents=True, exist_ok=True)
@@ -97,9 +119,10 @@ def main() -> None:
             rows = []
             for seed in range(first_seed, first_seed + options.seeds):
                 done = json.loads(options.out.read_text()) if options.out.exists() else {}
-                key = f"{dataset}|{name}|{seed}|{'validation' if options.validation else 'test'}"
+                part = "validation" if options.validation else "test"
+                key = "|".join([dataset, name, str(seed), part, *options.changes])
                 if key not in done:
-                    done[key] = cell(dataset, *CONTESTANTS[name], seed, options.validation)
+                    done[key] = cell(dataset, *CONTESTANTS[name], options.changes, seed, options.validation)
                     options.out.write_text(json.dumps(done, indent=1))
                 rows.append(done[key])
             values = [row["accuracy"] for row in rows]

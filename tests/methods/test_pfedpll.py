@@ -266,6 +266,13 @@ class TestPlus:
         assert set(server.engine.kept["a"].tensors) == {CONFIDENCES, PRIOR}
         assert {key for key in server.engine.replies["train", "a"].tensors if not key.startswith("model/")} == set()
 
+    def test_a_local_head_stays_at_the_site(self):
+        server = played(pfedpll_plus(PfedpllPlusSettings(**QUICK, head="local")), unsure("a", "b"))
+        sent = {key for key in server.engine.replies["train", "a"].tensors if key.startswith("model/")}
+        assert sent
+        assert not any(key.startswith("model/head") for key in sent)
+        assert {CONFIDENCES, PRIOR} < set(server.engine.kept["a"].tensors)
+
     def test_the_prior_counts_by_the_last_rounds_confidences(self):
         server = played(pfedpll_plus(PfedpllPlusSettings(**QUICK, prior_count=2.0)), unsure("a", "b"), 1)
         table = server.engine.kept["a"].tensors[CONFIDENCES].clone()

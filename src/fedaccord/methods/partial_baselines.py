@@ -19,7 +19,8 @@ from fedaccord.training.alignment import AlignedAugmentation
 from fedaccord.training.objectives import Objective
 
 
-def _averaged(settings: PartialBaselineSettings, objective: Objective) -> Recipe:
+def averaged(settings: PartialBaselineSettings, objective: Objective) -> Recipe:
+    """Return federated averaging of everything, or of the encoder alone, with an objective."""
     sharing = share_model(settings)
     if settings.head == "local":
         sharing = replace(sharing, parts=frozenset({"encoder"}))
@@ -28,7 +29,7 @@ def _averaged(settings: PartialBaselineSettings, objective: Objective) -> Recipe
 
 
 def _with_loss(loss: str) -> Callable[[PartialBaselineSettings], Recipe]:
-    return lambda settings: _averaged(settings, site_objective(loss, settings))
+    return lambda settings: averaged(settings, site_objective(loss, settings))
 
 
 fed_cc = _with_loss("cc")
@@ -42,4 +43,4 @@ fed_clpl = _with_loss("clpl")
 
 def fedpll_la_approx(settings: LaApproxSettings) -> Recipe:
     """Return our approximation of FedPLL_LAAR (Yan and Guo 2024), whose text could not be obtained."""
-    return _averaged(settings, with_noise(AlignedAugmentation(settings.rho), settings))
+    return averaged(settings, with_noise(AlignedAugmentation(settings.rho), settings))

@@ -71,7 +71,7 @@ class PfedpllSettings(PaperSettings, TripletSettings, LeverageSettings):
     score_inputs: Count = Field(640, description="kl: inputs that the server draws in each round")
 
 
-class PfedpllPlusSettings(PaperSettings, AnyLossSettings):
+class PfedpllPlusSettings(PartialBaselineSettings, AnyLossSettings):
     """Settings of `pfedpll+`; its defaults were chosen on parts of the training data, see docs/partial-labels.md."""
 
     loss: LossName = Field(

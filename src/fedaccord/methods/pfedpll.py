@@ -4,8 +4,8 @@
 identity and the head stay at the site. Label correlation personalisation: a loss of three terms with label confidences.
 Aggregation: the further a site's features are from those of the model it was sent, the more it counts.
 
-`pfedpll+` is ours: everything is shared, and what a site has of its own is its label frequencies, estimated each round
-from what it believes of its samples and added to the logits.
+`pfedpll+` is ours: everything is shared (with `head = "local"` all but the head), and what a site has of its own is its
+label frequencies, estimated each round from what it believes of its samples and added to the logits.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from dataclasses import replace
 from fedaccord.federation.recipe import Recipe
 from fedaccord.federation.weighing import KLWeights, tell_missing_inputs
 from fedaccord.methods.classic import combining, share_model
+from fedaccord.methods.partial_baselines import averaged
 from fedaccord.methods.partial_objective import site_objective
 from fedaccord.methods.partial_settings import PfedpllPlusSettings, PfedpllSettings
 
@@ -39,5 +40,4 @@ def pfedpll(settings: PfedpllSettings) -> Recipe:
 
 def pfedpll_plus(settings: PfedpllPlusSettings) -> Recipe:
     """Return the recipe."""
-    objective = site_objective(settings.loss, settings)
-    return combining(Recipe(settings, None, objective, sharing=share_model(settings)), settings, rows_of_owners=True)
+    return averaged(settings, site_objective(settings.loss, settings))
