@@ -83,6 +83,24 @@ class TestMessages:
         assert torch.equal(known.state.model, dense.state.model)
 
 
+class TestSitesThatKnowAll:
+    """A view without `known` is one of all labels: then there is nothing to keep from the site, which must be told."""
+
+    def test_they_are_warned_of_once(self):
+        server = federation(private(), [site("a"), site("b", view=exact(["dog", "cow"]))])
+        first, second = play_round(server), play_round(server)
+        (said,) = first.warnings
+        assert said.startswith("no label is private to 'a': such a site is said to know every label")
+        assert second.warnings == []
+
+    @pytest.mark.parametrize("labels", ["public", "public_per_label"])
+    def test_where_labels_are_public_they_are_as_they_should_be(self, labels):
+        assert play_round(federation(private(labels=labels), [site("a"), site("b")])).warnings == []
+
+    def test_no_warning_where_every_site_says_what_it_knows(self):
+        assert play_round(federation(private(), cats_and_dogs_and_cows())).warnings == []
+
+
 @pytest.mark.parametrize("local", LOCAL)
 @pytest.mark.parametrize("aggregation", AGGREGATION)
 class TestPrivacy:

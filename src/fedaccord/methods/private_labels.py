@@ -8,12 +8,22 @@ the server may tune its model on unlabelled inputs.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from torch import Tensor
 
 from fedaccord.federation.recipe import Recipe, ServerStep
 from fedaccord.federation.tuning import Balancing, CentralTuning
+from fedaccord.messages.message import SiteId
 from fedaccord.methods.classic import combining, held_near, share_model, with_controls
 from fedaccord.methods.settings import PrivateLabelsSettings
+
+if TYPE_CHECKING:
+    from fedaccord.federation.server import Server
+
+MOST_NAMED = 10  # sites in a warning
 
 
 def private_labels(settings: PrivateLabelsSettings) -> Recipe:
@@ -26,6 +36,7 @@ def private_labels(settings: PrivateLabelsSettings) -> Recipe:
         None,
         held_near(settings.mu if settings.local == "fedprox" else 0.0),
         sharing=replace(share_model(settings), own_rows=private and settings.rows == "known"),
+        prepare=(warn_of_public_sites,) if private else (),
         ready=tuple(step.refuse_unfit for step in tuning if isinstance(step, Balancing)),
         refine=tuning,
         owners="view",
@@ -33,6 +44,25 @@ def private_labels(settings: PrivateLabelsSettings) -> Recipe:
     per_label = settings.labels != "public"
     recipe = combining(recipe, settings, rows_of_owners=per_label)
     return with_controls(recipe, rows_of_owners=per_label) if settings.local == "scaffold" else recipe
+
+
+def told_everything(informs: Mapping[SiteId, Tensor]) -> str | None:
+    """Say which sites are said to know every label, so that no label is kept from them; None: no site is."""
+    sites = [f"'{site}'" for site, known in sorted(informs.items()) if bool(known.all())]
+    if not sites:
+        return None
+    more = f" and {len(sites) - MOST_NAMED} more" if len(sites) > MOST_NAMED else ""
+    return (
+        f"no label is private to {', '.join(sites[:MOST_NAMED])}{more}: such a site is said to know every label of the "
+        "federation and is sent all their rows; write the labels that it knows into its view's `known`"
+    )
+
+
+def warn_of_public_sites(server: Server) -> None:
+    """Warn of sites that are sent the rows of all labels, since nothing says that they know only some."""
+    said = told_everything({name: card.informs for name, card in server.cards.items()})
+    if said is not None:
+        server.warn(said)
 
 
 def _tuning(settings: PrivateLabelsSettings) -> tuple[ServerStep, ...]:
