@@ -1,4 +1,4 @@
-"""Private label sets: who is sent what, how rows are averaged, and what no message may tell."""
+"""Private label sets: who is sent what, and how rows are averaged; what no message may tell is in test_private_wire."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from fedaccord.config import check_experiment
 from fedaccord.errors import ConfigError
 from fedaccord.federation.round import play_round
 from fedaccord.labels.views import Candidates
-from fedaccord.messages.message import to_bytes
 from fedaccord.methods.classic import fedavg, fedprox
 from fedaccord.methods.private_labels import private_labels
 from fedaccord.methods.settings import ClassicSettings, FedProxSettings, PrivateLabelsSettings
@@ -99,40 +98,6 @@ class TestSitesThatKnowAll:
 
     def test_no_warning_where_every_site_says_what_it_knows(self):
         assert play_round(federation(private(), cats_and_dogs_and_cows())).warnings == []
-
-
-@pytest.mark.parametrize("local", LOCAL)
-@pytest.mark.parametrize("aggregation", AGGREGATION)
-class TestPrivacy:
-    """A tap on every message to one site: it must not tell of any label outside the site's own set."""
-
-    OTHERS = [("dog", "cow"), ("cow",), ("cat", "cow")]
-
-    def briefs(self, others, rounds, **settings):
-        """Five sites, which is as few as Krum can do with; four of them have the same other labels."""
-        rest = [site(name, view=exact(others), seed=5 + number) for number, name in enumerate("bcde")]
-        server = federation(private(hostile=1, **settings), [site("a", view=exact(["cat", "dog"])), *rest])
-        assert played(server, rounds).dropped == []
-        return [(task, brief) for task, name, brief in server.engine.asked if name == "a"]
-
-    def test_another_sites_labels_do_not_change_a_byte_of_the_first_brief(self, local, aggregation):
-        briefs = [self.briefs(others, 1, local=local, aggregation=aggregation) for others in self.OTHERS]
-        first = [to_bytes(next(brief for task, brief in sent if task == "train")) for sent in briefs]
-        assert len(set(first)) == 1
-
-    @pytest.mark.parametrize("others", OTHERS)
-    def test_no_shape_name_word_or_number_tells_of_another_label(self, others, local, aggregation):
-        own = {"encoder.0.weight": (5, 4), "encoder.0.bias": (5,), "head.weight": (2, 5), "head.bias": (2,)}
-        sent = ("model", "control") if local == "scaffold" else ("model",)
-        expected = {"join": set(), "train": {(f"{what}/{n}", shape) for what in sent for n, shape in own.items()}}
-        expected["evaluate"] = expected["train"]
-        briefs = self.briefs(others, 2, local=local, aggregation=aggregation)
-        assert [task for task, _ in briefs] == ["join", "train", "evaluate", "train", "evaluate"]
-        for task, brief in briefs:
-            assert {(name, tuple(t.shape)) for name, t in brief.tensors.items()} == expected[task]
-            assert brief.words == {"run": "this-run"}
-            assert brief.numbers.keys() == {"round"}
-            assert b"cow" not in to_bytes(brief)
 
 
 class TestRows:

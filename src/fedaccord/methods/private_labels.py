@@ -40,6 +40,7 @@ def private_labels(settings: PrivateLabelsSettings) -> Recipe:
         ready=tuple(step.refuse_unfit for step in tuning if isinstance(step, Balancing)),
         refine=tuning,
         owners="view",
+        rows_by_name=private,  # else the rows that a site is sent first would tell how many others there are
     )
     per_label = settings.labels != "public"
     recipe = combining(recipe, settings, rows_of_owners=per_label)
