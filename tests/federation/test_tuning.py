@@ -203,16 +203,35 @@ class TestBalancing:
             federation(recipe, [site("a")], network).ready()
 
     def test_frequencies_from_the_sites(self):
-        made = server("balance")
-        target = Balancing(1, from_sites=True)._target(made)
-        assert target.tolist() == pytest.approx([0.25, 0.5, 0.25])
+        target = Balancing(1, from_sites=True)._target(server("balance"))
+        assert (target / target.sum()).tolist() == pytest.approx([0.25, 0.5, 0.25])
 
-    def test_frequencies_are_not_from_sites_that_have_left(self):
-        made = server("balance")
-        first, *others = sorted(made.cards)
-        made.stays = {name: Stay(leaves=1) for name in others}
-        known = made.cards[first].informs.float()
-        assert Balancing(1, from_sites=True)._target(made).tolist() == pytest.approx((known / known.sum()).tolist())
+    def test_a_label_whose_owner_has_left_is_not_lost(self):
+        """The row it taught is still there, and the frequencies count what it had."""
+        stays, left = (server("balance", frequencies="sites") for _ in range(2))
+        left.stays = {"b": Stay(1, 3)}
+        for made in (stays, left):
+            for _ in range(3):
+                play_round(made)
+            mean = torch.softmax(made.load_network().eval()(made.unlabelled), -1).mean(0)
+            assert mean.tolist() == pytest.approx([0.25, 0.5, 0.25], abs=0.01)
+
+    @pytest.mark.parametrize("frequencies", ["uniform", "sites", [1.0, 1.0, 2.0]])
+    def test_a_label_that_nobody_has_taught_is_left_as_it_was(self, frequencies):
+        sites = [site("a", view=exact(["cat", "dog"])), site("b", view=exact(["dog", "cat"]))]
+        made, plain = server("balance", sites, frequencies=frequencies), server("none", sites)
+        for _ in range(3):
+            play_round(made)
+            play_round(plain)
+        cow = made.layout.head_rows()[2]
+        assert torch.equal(made.state.model[cow], plain.state.model[cow])
+        assert not torch.equal(made.state.model, plain.state.model)
+        logits = made.load_network().eval()(made.unlabelled)[:, :2]
+        assert torch.softmax(logits, -1).mean(0).tolist() == pytest.approx([0.5, 0.5], abs=0.01)
+
+    def test_a_site_that_knows_a_label_but_has_no_samples_teaches_nothing(self):
+        sites = [site("a", view=exact(["cat", "dog"])), site("b", samples=0, view=exact(["cow"]))]
+        assert Balancing(1)._taught(server("balance", sites)).tolist() == [True, True, False]
 
 
 def test_the_published_defaults():

@@ -152,26 +152,34 @@ class Balancing:
         if x is None or not len(x):
             server.drop("", "tuning", "", "the server has no unlabelled data; give [server] unlabelled")
             return
-        logits = predict_logits(server.load_network(), x)
-        shift = balancing_shift(logits, self._target(server), self.steps, self.damping)
+        taught = self._taught(server)
+        logits = predict_logits(server.load_network(), x)[:, taught]
+        shift = balancing_shift(logits, self._target(server)[taught], self.steps, self.damping)
         model = server.state.model.clone()
-        server.layout.named(model)["head.bias"].add_(shift)
+        server.layout.named(model)["head.bias"][taught] += shift
         _take(server, model)
 
+    def _taught(self, server: Server) -> Tensor:
+        """Mark the labels that some site has taught, be it gone by now; the row of another is as it was drawn."""
+        taught = [card.informs for card in server.cards.values() if card.samples > 0]
+        return torch.stack(taught).any(0) if taught else torch.zeros(len(server.space), dtype=torch.bool)
+
     def _target(self, server: Server) -> Tensor:
-        labels = len(server.space)
+        """Return the frequencies of all labels, which count among those that were taught."""
         if self.frequencies is not None:
-            target = torch.tensor(self.frequencies, dtype=torch.float32)
-        elif self.from_sites:
-            cards = [server.cards[site] for site in server.members()]
-            target = torch.stack([c.samples * c.informs.float() / max(1, int(c.informs.sum())) for c in cards]).sum(0)
-        else:
-            target = torch.ones(labels)
-        return target.clamp(min=TINY) / target.clamp(min=TINY).sum()
+            return torch.tensor(self.frequencies, dtype=torch.float32)
+        if not self.from_sites:
+            return torch.ones(len(server.space))
+        cards = [server.cards[site] for site in sorted(server.cards)]  # what one that has left taught is still there
+        return torch.stack([c.samples * c.informs.float() / max(1, int(c.informs.sum())) for c in cards]).sum(0)
 
 
 def balancing_shift(logits: Tensor, frequencies: Tensor, steps: int = 30, damping: float = 0.5) -> Tensor:
-    """Return the bias under which the mean prediction has these frequencies, by damped fixed-point steps."""
+    """Return the bias under which the mean prediction has these frequencies, by damped fixed-point steps.
+
+    Frequencies need not sum to one.
+    """
+    frequencies = frequencies.clamp(min=TINY) / frequencies.clamp(min=TINY).sum()
     shift = torch.zeros_like(frequencies)
     for _ in range(steps):
         mean = torch.softmax(logits + shift, -1).mean(0)
