@@ -10,7 +10,7 @@ import torch
 from fedaccord.config import check_experiment
 from fedaccord.errors import ConfigError
 from fedaccord.federation.round import play_round
-from fedaccord.labels.views import Candidates
+from fedaccord.labels.views import Candidates, Unlabelled
 from fedaccord.methods.classic import fedavg, fedprox
 from fedaccord.methods.private_labels import private_labels
 from fedaccord.methods.settings import ClassicSettings, FedProxSettings, PrivateLabelsSettings
@@ -98,6 +98,21 @@ class TestSitesThatKnowAll:
 
     def test_no_warning_where_every_site_says_what_it_knows(self):
         assert play_round(federation(private(), cats_and_dogs_and_cows())).warnings == []
+
+
+class TestFigures:
+    def figures(self, rows):
+        sites = [*cats_and_dogs_and_cows(), site("c", view=Unlabelled(SPACE))]
+        server = federation(private(rows=rows), sites)
+        return [play_round(server).evaluation.sites for _ in range(2)]
+
+    def test_a_site_that_is_sent_no_row_is_not_judged_by_rows_that_nobody_trained(self):
+        """With whole heads it has the trained rows, and all other figures are the same."""
+        known, dense = self.figures("known"), self.figures("dense")
+        for ours, theirs in zip(known, dense, strict=True):
+            assert ours.keys() == {"a", "b"}
+            assert theirs.keys() == {"a", "b", "c"}
+            assert ours == {name: told for name, told in theirs.items() if name != "c"}
 
 
 class TestRows:
