@@ -23,6 +23,8 @@ from fedaccord.seeds import derive
 from fedaccord.training.local import has_batch_norm
 from fedaccord.training.settings import TrainingSettings
 
+_OF_THE_SERVER = frozenset({"sites", "hostile", "defence", "frequencies"})  # who trains, whom it trusts, its own data
+
 
 def host_spec(
     sites: Mapping[SiteId, SiteData], space: LabelSpace, model: Mapping[str, Any], method: str,
@@ -48,6 +50,7 @@ def site_spec(spec: HostSpec, site: SiteData) -> HostSpec:
     """Return the part of a described run that one site needs: its own data, and of the labels' names only its own.
 
     A label that the site's view does not name keeps its column, which the model's shape tells anyway, but not its name.
+    Settings that only the server looks at stay there; those of an attack are for the sites that a study makes hostile.
     """
     told = set(_words(site.view.describe()))
     informs = site.view.informs().tolist()
@@ -55,12 +58,19 @@ def site_spec(spec: HostSpec, site: SiteData) -> HostSpec:
         name if seen or name in told else f"(label {column})"
         for column, (name, seen) in enumerate(zip(spec.spec["labels"], informs, strict=True))
     ]
+    hostile = [name for name in spec.spec["hostile"] if name == site.name]
     own = spec.spec | {
         "labels": names,
         "views": {site.name: site.view.describe()},
-        "hostile": [name for name in spec.spec["hostile"] if name == site.name],
+        "settings": told_to_sites(spec.spec["settings"], bool(hostile)),
+        "hostile": hostile,
     }
     return HostSpec(spec.entry, own, site_tensors({site.name: site}))
+
+
+def told_to_sites(settings: Mapping[str, Any], hostile: bool = False) -> dict[str, Any]:
+    """Return a method's settings without those that say something of other sites or labels and change nothing here."""
+    return {k: v for k, v in settings.items() if k not in _OF_THE_SERVER and (hostile or k != "attack")}
 
 
 def _words(value: Any) -> Iterator[str]:
