@@ -116,6 +116,16 @@ class TestTuning:
         assert record.absent == ["cow"]
         assert torch.equal(made.state.model[cow], before) is masked
 
+    @pytest.mark.parametrize("settings", [{}, {"norm": "renorm"}])
+    def test_public_models_that_are_the_same_agree_also_where_a_label_is_absent(self, settings):
+        """The only site's model is the combined one, so there is nothing to tune, whatever it says of absent labels."""
+        sites = [site("a", view=exact(["cat", "dog"]))]
+        tuned = server("mse", sites, labels="public", tuning_lr=0.5, **settings)
+        plain = server("none", sites, labels="public")
+        for made in (tuned, plain):
+            assert play_round(made).absent == ["cow"]
+        assert torch.allclose(tuned.state.model, plain.state.model, atol=1e-6)
+
     def test_without_unlabelled_data_it_is_told_once_and_nothing_is_tuned(self):
         tuned, plain = server("mse", unlabelled=0), server("none", unlabelled=0)
         told = [[d.task for d in play_round(tuned).dropped] for _ in range(2)]

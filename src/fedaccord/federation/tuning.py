@@ -83,6 +83,7 @@ class CentralTuning:
         offset = torch.zeros(len(present))
         if self.mask_absent:
             offset = offset.masked_fill(~present, float("-inf"))
+            peers = [_within(peer, present) for peer in peers]
         shares = (weights / weights.sum()).float()
 
         server.load_network()
@@ -185,6 +186,14 @@ def balancing_shift(logits: Tensor, frequencies: Tensor, steps: int = 30, dampin
         mean = torch.softmax(logits + shift, -1).mean(0)
         shift = shift + damping * (frequencies.log() - mean.clamp(min=TINY).log())
     return shift - shift.mean()
+
+
+def _within(peer: Tensor, present: Tensor) -> Tensor:
+    """Return a prediction given that the label is one of these; one over no others is as it was."""
+    if not bool((peer[:, ~present] > 0).any()):
+        return peer
+    inside = peer.masked_fill(~present, 0.0)
+    return inside / inside.sum(-1, keepdim=True).clamp(min=TINY)
 
 
 def _take(server: Server, model: Tensor) -> None:
