@@ -126,6 +126,24 @@ class TestTuning:
             assert play_round(made).absent == ["cow"]
         assert torch.allclose(tuned.state.model, plain.state.model, atol=1e-6)
 
+    @pytest.mark.parametrize("masked", [True, False])
+    @pytest.mark.parametrize(("loss", "expected"), [("mse", 0.0066667), ("pairwise", (0.0009 + 0.0049 + 0.0009) / 3)])
+    def test_public_models_may_be_compared_over_all_labels(self, loss, expected, masked):
+        h, peer = row(0.5, 0.3, 0.2), row(0.6, 0.3, 0.1)
+        step = CentralTuning(loss, peers_know_all=True, all_labels=True, mask_absent=masked)
+        assert step.disagreement(h, peer, FIRST_TWO, ALL).item() == pytest.approx(expected, abs=1e-6)
+        own = dataclasses.replace(step, all_labels=False).disagreement(h, peer, FIRST_TWO, ALL).item()
+        assert own == pytest.approx({"mse": 0.005, "pairwise": 0.0009}[loss], abs=1e-6)
+
+    def test_all_labels_are_asked_for_by_a_setting(self):
+        steps = [server("mse", labels="public", tuning_labels=which).recipe.refine[0] for which in ("known", "all")]
+        assert [step.all_labels for step in steps] == [False, True]
+
+    @pytest.mark.parametrize("settings", [{"labels": "private", "tuning": "mse"}, {"labels": "public"}])
+    def test_and_refused_where_sites_have_no_such_prediction_or_nothing_is_compared(self, settings):
+        with pytest.raises(ValueError, match=r"tuning_labels = 'all' has an effect only where labels are public"):
+            PrivateLabelsSettings(tuning_labels="all", **settings)
+
     def test_without_unlabelled_data_it_is_told_once_and_nothing_is_tuned(self):
         tuned, plain = server("mse", unlabelled=0), server("none", unlabelled=0)
         told = [[d.task for d in play_round(tuned).dropped] for _ in range(2)]

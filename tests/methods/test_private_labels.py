@@ -10,11 +10,13 @@ import torch
 from fedaccord.config import check_experiment
 from fedaccord.errors import ConfigError
 from fedaccord.federation.round import play_round
+from fedaccord.federation.state import RunState
 from fedaccord.labels.views import Candidates, Unlabelled
+from fedaccord.messages.message import Message
 from fedaccord.methods.classic import fedavg, fedprox
 from fedaccord.methods.private_labels import private_labels
 from fedaccord.methods.settings import ClassicSettings, FedProxSettings, PrivateLabelsSettings
-from small_federation import SPACE, exact, federation, site
+from small_federation import SPACE, copied, exact, federation, site
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -37,6 +39,11 @@ def unsure(name):
     made = site(name, samples=24, view=some)
     train = dataclasses.replace(made.train, target=made.train.target & some.informs())
     return dataclasses.replace(made, train=train)
+
+
+def with_targets(made, target):
+    """The same site with these labels."""
+    return dataclasses.replace(made, train=dataclasses.replace(made.train, target=torch.tensor(target)))
 
 
 def played(server, rounds=2):
@@ -144,6 +151,94 @@ class TestRows:
         server = federation(private(participation=1), sites)
         absent = [play_round(server).absent for _ in range(3)]
         assert all(labels in (["cat"], ["cow"]) for labels in absent)
+
+
+class TestLabelWeight:
+    """A row counts its owners by their samples of the label, which they then have to tell (methods.md 1.4)."""
+
+    def sites(self):
+        a, b = site("a", samples=20, view=exact(["cat", "dog"])), site("b", samples=10, view=exact(["dog", "cow"]))
+        return {"a": with_targets(a, [0] * 15 + [1] * 5), "b": with_targets(b, [1] * 8 + [2] * 2)}
+
+    @pytest.mark.parametrize("rows", ["known", "dense"])
+    def test_a_row_is_the_mean_by_the_samples_of_its_label(self, rows):
+        server = federation(private(label_weight="per_label", rows=rows), list(self.sites().values()))
+        play_round(server)
+        sent = {name: server.engine.replies["train", name].tensors for name in "ab"}
+        told = {name: reply["label counts"].tolist() for name, reply in sent.items()}
+        assert told == ({"a": [15, 5], "b": [8, 2]} if rows == "known" else {"a": [15, 5, 0], "b": [0, 8, 2]})
+        place = {"a": 1, "b": 0 if rows == "known" else 1}
+        dogs = [reply["model/head.weight"][place[name]] for name, reply in sent.items()]
+        model = server.layout.named(server.state.model)
+        assert torch.allclose(model["head.weight"][1], (5 * dogs[0] + 8 * dogs[1]) / 13, atol=1e-6)
+        encoder = [reply["model/encoder.0.weight"] for reply in sent.values()]
+        assert torch.allclose(model["encoder.0.weight"], (20 * encoder[0] + 10 * encoder[1]) / 30, atol=1e-6)
+
+    def test_a_label_of_which_no_owner_has_a_sample_keeps_its_row(self):
+        only_dogs = with_targets(site("a", view=exact(["cat", "dog"])), [1] * 12)
+        server = federation(private(label_weight="per_label"), [only_dogs])
+        rows = server.layout.head_rows()
+        before = server.state.model.clone()
+        play_round(server)
+        assert torch.equal(server.state.model[rows[0]], before[rows[0]])
+        assert not torch.equal(server.state.model[rows[1]], before[rows[1]])
+
+    def test_a_set_counts_by_equal_shares(self):
+        server = federation(private(label_weight="per_label"), [unsure("a"), site("b", view=exact(["dog", "cow"]))])
+        play_round(server)
+        target = server.engine.host.sites["a"].train.target
+        says = target.sum(1) < 2  # a set of both excludes nothing, and does not train
+        assert server.engine.replies["train", "a"].tensors["label counts"].tolist() == target[says].sum(0)[:2].tolist()
+
+    def test_nobody_counts_for_more_than_its_samples(self):
+        honest, liar = (federation(private(label_weight="per_label"), list(self.sites().values())) for _ in range(2))
+
+        def boasting(reply):
+            reply.tensors["label counts"] *= 1e6
+            return reply
+
+        liar.engine.spoil["train", "b"] = boasting
+        for server in (honest, liar):
+            assert play_round(server).dropped == []
+        assert torch.allclose(honest.state.model, liar.state.model)
+
+    def test_counts_of_another_shape_are_refused(self):
+        server = federation(private(label_weight="per_label"), list(self.sites().values()))
+        server.engine.spoil["train", "b"] = lambda reply: Message(
+            reply.tensors | {"label counts": torch.ones(3)}, reply.numbers, reply.words
+        )
+        (drop,) = play_round(server).dropped
+        assert (drop.site, drop.tensor, drop.reason) == ("b", "label counts", "the shape is (3,), not (2,)")
+
+    @pytest.mark.parametrize("beside", [{"labels": "public"}, {"aggregation": "median"}, {"local": "scaffold"}])
+    def test_where_it_has_no_meaning_it_is_refused(self, beside):
+        with pytest.raises(ValueError, match=r"label_weight = 'per_label' has an effect only where rows are averaged"):
+            PrivateLabelsSettings(label_weight="per_label", **beside)
+
+
+class TestLabelSetsThatChange:
+    def test_a_site_that_knows_more_when_a_run_goes_on_is_sent_the_servers_row(self):
+        """Who knows what is asked when a site joins, and of everyone again when a run goes on."""
+        first = played(federation(private(), cats_and_dogs_and_cows()), 1)
+        sites = [site("a"), site("b", view=exact(["dog", "cow"]))]
+        second = federation(private(), sites)
+        second.state = RunState.from_message(copied(first.state.to_message()))
+        second.engine.restore(first.engine.memories())
+        second.join()
+        row = second.layout.named(second.state.model)["head.weight"][2].clone()
+        play_round(second)
+        sent = next(brief for task, name, brief in second.engine.asked if (task, name) == ("train", "a"))
+        assert torch.equal(sent.tensors["model/head.weight"][2], row)
+        assert second.dropped == []
+
+
+def test_the_row_of_a_label_that_a_site_knows_but_has_no_sample_of_moves_down():
+    """It is in the site's softmax, unlike in the paper's table of edge cases, which leaves it as it was."""
+    only_cats_and_dogs = with_targets(site("a"), [0, 1] * 6)
+    server = federation(private(), [only_cats_and_dogs])
+    bias = server.layout.named(server.state.model)["head.bias"][2].item()
+    play_round(server)
+    assert server.layout.named(server.state.model)["head.bias"][2].item() < bias - 1e-3
 
 
 class TestRegimes:

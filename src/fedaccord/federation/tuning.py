@@ -59,6 +59,7 @@ class CentralTuning:
     mask_absent: bool = True  # leave out labels that no site of the round knows
     whole_model: bool = False
     peers_know_all: bool = False  # the sites' softmax runs over all labels (public label sets)
+    all_labels: bool = False  # compare over all labels, which such sites predict, instead of those that a site knows
     lr: float = 0.01
     momentum: float = 0.9
     batch: int = 64
@@ -105,11 +106,11 @@ class CentralTuning:
 
     def disagreement(self, h: Tensor, peer: Tensor, known: Tensor, present: Tensor) -> Tensor:
         """Return the loss against one site."""
-        if self.loss == "mse":
-            return mse_agreement(h, peer, known, self.renormalise)
         among = known
-        if self.zero_padded:
+        if self.all_labels or (self.zero_padded and self.loss == "pairwise"):
             among = present if self.mask_absent else torch.ones_like(known)
+        if self.loss == "mse":
+            return mse_agreement(h, peer, among, self.renormalise)
         return pairwise_agreement(h, peer, among)
 
     def _peers(self, server: Server) -> list[Tensor]:

@@ -15,10 +15,13 @@ from typing import TYPE_CHECKING
 from torch import Tensor
 
 from fedaccord.federation.recipe import Recipe, ServerStep
+from fedaccord.federation.refusing import RefuseViews
 from fedaccord.federation.tuning import Balancing, CentralTuning
+from fedaccord.federation.weighing import LabelCountWeights
 from fedaccord.messages.message import SiteId
 from fedaccord.methods.classic import combining, held_near, share_model, with_controls
 from fedaccord.methods.settings import PrivateLabelsSettings
+from fedaccord.training.objectives import Sum, TellLabelCounts
 
 if TYPE_CHECKING:
     from fedaccord.federation.server import Server
@@ -42,9 +45,20 @@ def private_labels(settings: PrivateLabelsSettings) -> Recipe:
         owners="view",
         rows_by_name=private,  # else the rows that a site is sent first would tell how many others there are
     )
+    if settings.label_weight == "per_label":
+        recipe = _weighed_by_labels(recipe)
     per_label = settings.labels != "public"
     recipe = combining(recipe, settings, rows_of_owners=per_label)
     return with_controls(recipe, rows_of_owners=per_label) if settings.local == "scaffold" else recipe
+
+
+def _weighed_by_labels(recipe: Recipe) -> Recipe:
+    own_rows = recipe.sharing.own_rows
+    weights = LabelCountWeights(own_rows)
+    return replace(
+        recipe, objective=Sum((recipe.objective, TellLabelCounts(own_rows))), weigh=weights, extras=weights.extras,
+        ready=(*recipe.ready, RefuseViews(frozenset({"tags"}), "one label for each sample with label_weight")),
+    )  # fmt: skip
 
 
 def told_everything(informs: Mapping[SiteId, Tensor]) -> str | None:
@@ -80,6 +94,7 @@ def _tuning(settings: PrivateLabelsSettings) -> tuple[ServerStep, ...]:
             mask_absent=settings.mask_absent,
             whole_model=settings.tune == "all",
             peers_know_all=settings.labels != "private",
+            all_labels=settings.tuning_labels == "all",
             lr=settings.tuning_lr,
             momentum=settings.tuning_momentum,
             batch=settings.tuning_batch,
