@@ -153,6 +153,15 @@ class TestRows:
         assert all(labels in (["cat"], ["cow"]) for labels in absent)
 
 
+    @pytest.mark.parametrize("settings", [{}, {"tuning": "mse"}])  # replies one by one, and all at once
+    def test_a_round_whose_replies_are_all_dropped_taught_no_label(self, settings):
+        server = federation(private(**settings), cats_and_dogs_and_cows())
+        for name in "ab":
+            server.engine.spoil["train", name] = lambda reply: Message()
+        record = play_round(server)
+        assert (record.replied, record.absent, len(record.dropped)) == (0, ["cat", "dog", "cow"], 2)
+
+
 class TestLabelWeight:
     """A row counts its owners by their samples of the label, which they then have to tell (methods.md 1.4)."""
 
