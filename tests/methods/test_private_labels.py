@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 
 import pytest
 import torch
@@ -297,4 +298,20 @@ class TestRegimes:
         table = {"data": {"dataset": "digits", "partition": {"kind": "iid", "sites": 2}},
                  "method": {"name": "private-labels", "softmax": "full"}}  # fmt: skip
         with pytest.raises(ConfigError, match="the softmax follows from 'labels'"):
+            check_experiment(table)
+
+    @pytest.mark.parametrize(
+        ("given", "said"),
+        [
+            ({"labels": "public", "rows": "dense"}, "rows = 'dense' has an effect only where labels are private"),
+            ({"pairs": "zero-padded"}, "pairs = 'zero-padded' has an effect only where tuning is pairwise"),
+            ({"tuning": "balance", "norm": "renorm"}, "norm = 'renorm' has an effect only where tuning is mse"),
+            ({"tuning": "mse", "frequencies": "sites"}, "frequencies = 'sites' has an effect only where tuning is bal"),
+            ({"frequencies": [1.0, 2.0]}, "frequencies = [1.0, 2.0] has an effect only where tuning is balance"),
+        ],
+    )
+    def test_a_setting_that_would_do_nothing_is_refused(self, given, said):
+        table = {"data": {"dataset": "digits", "partition": {"kind": "iid", "sites": 2}},
+                 "method": {"name": "private-labels", **given}}  # fmt: skip
+        with pytest.raises(ConfigError, match=re.escape(said)):
             check_experiment(table)

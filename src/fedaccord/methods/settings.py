@@ -150,6 +150,10 @@ class PrivateLabelsSettings(SharedModelSettings):
         compared = self.tuning in ("mse", "pairwise")
         by_owners = self.labels != "public" and self.aggregation == "mean" and self.local != "scaffold"
         works = {
+            "rows": (self.labels == "private", "labels are private"),
+            "norm": (self.tuning == "mse", "tuning is mse"),
+            "pairs": (self.tuning == "pairwise", "tuning is pairwise"),
+            "frequencies": (self.tuning == "balance", "tuning is balance"),
             "tuning_labels": (self.labels != "private" and compared, "labels are public and tuning is mse or pairwise"),
             "label_weight": (by_owners, "rows are averaged over their owners: not public, the mean, no scaffold"),
         }
