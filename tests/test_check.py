@@ -440,6 +440,26 @@ class TestPrivacy:
         assert done.err.strip() == "error: --site: there is no site 'opn'"
 
 
+class TestPrivateLabels:
+    METHOD = '[method]\nname = "private-labels"\nrounds = 1\n'
+
+    def federation(self, folder, view):
+        made = Federation(folder, self.METHOD).site("a", view, rows("cat", "dog"))
+        return made.site("b", knows("dog", "cow"), rows("dog", "cow"))
+
+    @pytest.mark.parametrize("view", [EXACT, CANDIDATES])
+    def test_a_site_whose_view_names_no_label_is_warned_of(self, tmp_path, view):
+        found = [text for text in self.federation(tmp_path, view).warnings() if "private" in text]
+        assert len(found) == 1
+        assert found[0].startswith("no label is private to 'a'")
+
+    @pytest.mark.parametrize("kind", ["exact", "candidates"])
+    def test_what_occurs_in_its_file_is_enough(self, tmp_path, kind):
+        made = self.federation(tmp_path, f'{{ kind = "{kind}", known = "own" }}')
+        assert not [text for text in made.warnings() if "private" in text]
+        assert made.report().coverage["cow"].keys() == {"b"}
+
+
 class TestMixedTypes:
     def report(self, tmp_path, method="fedmt+", **server):
         server = server or {"labelled": {"per_class": 3}}
@@ -471,7 +491,7 @@ class TestMixedTypes:
 
     def test_a_tuning_without_inputs_is_told(self, tmp_path):
         table = {"data": {"dataset": "digits", "samples": 200, "partition": {"kind": "iid", "sites": 2}},
-                 "method": {"name": "private-labels", "tuning": "mse"}}  # fmt: skip
+                 "method": {"name": "private-labels", "labels": "public", "tuning": "mse"}}  # fmt: skip
         (finding,) = check_experiment_data(check_experiment(table), tmp_path).findings
         assert finding.text.startswith('method.tuning = "mse" has no effect: the server has no inputs')
         table["server"] = {"unlabelled": 20}

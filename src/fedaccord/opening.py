@@ -78,7 +78,7 @@ def _server(experiment: Experiment, data: FederationData, engine: Engine, run: s
 
 def _network(experiment: Experiment, data: FederationData) -> Network:
     model, settings = describe_model(experiment, data), experiment.settings.model_dump()
-    return build_network(model, len(data.space), experiment.method_name, settings, experiment.seed)
+    return build_network(model, data.space.names, experiment.method_name, settings, experiment.seed)
 
 
 def _target(experiment: Experiment, data: FederationData) -> Target | None:

@@ -11,7 +11,6 @@ from torch import nn
 from fedaccord.aggregation.mean import (
     mean,
     per_label,
-    per_label_mean,
     pooled_variance,
     weighted_mean,
     with_pooled_batch_norm,
@@ -74,23 +73,29 @@ def test_per_label_rows_of_the_worked_example():
     y2[1], y2[2] = torch.tensor([6.0, 1.0]), torch.tensor([5.0, 5.0])
     previous = torch.zeros(4, 2)
     previous[3] = 9.0
-    result = per_label_mean(
-        torch.stack([y1.flatten(), y2.flatten()]),
-        weights(100, 50),
-        informs=torch.tensor([[1, 1, 0, 0], [0, 1, 1, 0]]).bool(),
-        rows=torch.arange(8).view(4, 2),
-        previous=previous.flatten(),
+    network = Network(nn.Identity(), nn.Linear(2, 4, bias=False))
+    informs = torch.tensor([[1, 1, 0, 0], [0, 1, 1, 0]]).bool()
+    given = replies_of(network, torch.stack([y1.flatten(), y2.flatten()]), (100, 50), informs, previous.flatten())
+    torch.testing.assert_close(
+        per_label(given).view(4, 2), torch.tensor([[1.0, 2.0], [4.0, 3.0], [5.0, 5.0], [9.0, 9.0]])
     )
-    torch.testing.assert_close(result.view(4, 2), torch.tensor([[1.0, 2.0], [4.0, 3.0], [5.0, 5.0], [9.0, 9.0]]))
 
 
 def test_a_label_nobody_informs_keeps_its_row_bit_for_bit():
-    previous = drawn(1, 8, 3)[0]
-    result = per_label_mean(
-        drawn(2, 8, 4), weights(3, 4), torch.tensor([[1, 0], [1, 0]]).bool(), torch.arange(4, 8).view(2, 2), previous
-    )
-    assert torch.equal(result[6:], previous[6:])
-    assert not torch.equal(result[4:6], previous[4:6])
+    network = Network(nn.Identity(), nn.Linear(2, 2, bias=False))
+    previous = drawn(1, 4, 3)[0]
+    informs = torch.tensor([[1, 0], [1, 0]]).bool()
+    result = per_label(replies_of(network, drawn(2, 4, 4), (3, 4), informs, previous))
+    assert torch.equal(result[2:], previous[2:])
+    assert not torch.equal(result[:2], previous[:2])
+
+
+def test_a_reply_alone_is_taken_over_bit_for_bit():
+    network = Network(nn.Identity(), nn.Linear(2, 3))
+    matrix = drawn(1, 9, 5)
+    given = replies_of(network, matrix, (7,), torch.ones(1, 3, dtype=torch.bool))
+    assert torch.equal(mean(given), matrix[0])
+    assert torch.equal(per_label(given), matrix[0])
 
 
 @given(st.lists(st.integers(1, 10**9), min_size=1, max_size=20))

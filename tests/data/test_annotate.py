@@ -169,6 +169,37 @@ class TestGeneratedCandidates:
         target, _ = self.sets(generate="uniform", q=0.95, drop_full=False)
         assert target.sum(1).max() == 4
 
+    KNOWN = ["ant", "bee", "dog"]
+    CHANCES = np.tile([0.4, 0.3, 0.2, 0.1], (4000, 1))
+
+    @pytest.mark.parametrize("settings", [
+        {"generate": "uniform", "q": 0.95}, {"generate": "superset"},
+        {"generate": "class", "following": 0.95, "other": 0.95}, {"generate": "instance", "rho": 1.0},
+    ])  # fmt: skip
+    def test_no_set_holds_all_that_the_site_knows(self, settings):
+        """Such a set would exclude nothing there, whatever other labels there are elsewhere."""
+        found = seen(candidates(known=self.KNOWN, **settings), self.ROWS, self.CHANCES)
+        assert found.target[torch.arange(3000), found.truth].all()
+        assert found.target.any(0).tolist() == [True, True, False, True]
+        assert found.target.sum(1).max() == 2
+
+    def test_the_smallest_set_is_of_known_labels(self):
+        found = seen(candidates(generate="uniform", q=0.0, min_size=2, known=self.KNOWN), self.ROWS)
+        assert found.target.sum(1).unique().tolist() == [2]
+
+    def test_the_confusion_of_classes_is_the_same_where_some_are_not_known(self):
+        declared = candidates(generate="class", following=0.7, other=0.2, drop_full=False, known=self.KNOWN)
+        found = seen(declared, self.ROWS)
+        rates = [found.target[found.truth == c].float().mean(0).tolist() for c in (0, 1, 3)]
+        assert rates[0] == pytest.approx([1, 0.7, 0, 0.2], abs=0.05)
+        assert rates[1] == pytest.approx([0.2, 1, 0, 0.2], abs=0.05)  # the next class is the one it does not know
+        assert rates[2] == pytest.approx([0.7, 0.2, 0, 1], abs=0.05)
+
+    @pytest.mark.parametrize("generate", ["uniform", "superset", "class", "instance"])
+    def test_one_known_label_makes_one_set(self, generate):
+        found = seen(candidates(generate=generate, known=["bee"]), self.ROWS, self.CHANCES)
+        assert found.target.tolist() == [[False, True, False, False]] * 1000
+
     def test_known_labels_bound_the_sets(self):
         found = seen(candidates(generate="uniform", q=0.5, known=["ant", "bee"]), self.ROWS)
         assert found.left_out == 2000

@@ -32,6 +32,25 @@ def test_unless_it_says_what_it_knows():
     assert all(site.view.informs().all() for site in found.sites.values())
 
 
+def test_candidate_sets_are_of_the_labels_that_were_dealt():
+    view = {"kind": "candidates", "generate": "uniform", "q": 0.5}
+    found = federation({"kind": "label-sets", "sites": 4, "labels": 3}, view=view)
+    dealt = found.partition["used"]["labels"]
+    assert [list(site.view.known) for site in found.sites.values()] == dealt
+    assert all(not site.train.target[:, ~site.view.informs()].any() for site in found.sites.values())
+
+
+def test_own_candidates_are_those_that_occur(tmp_path):
+    sets = np.zeros((40, 4), bool)
+    sets[:20, :2] = sets[20:, 1:3] = True  # the first site's are p and q, the second's q and r; nobody has s
+    x = np.random.default_rng(0).normal(size=(40, 3))
+    where = np.repeat(["west", "east"], 20)
+    np.savez(tmp_path / "sets.npz", X=x, candidates=sets, label_names=["p", "q", "r", "s"], where=where)
+    view = {"kind": "candidates", "known": "own"}
+    found = federation({"kind": "natural", "by": "where"}, tmp_path, "sets.npz", view=view)
+    assert {name: site.view.known for name, site in found.sites.items()} == {"west": ("p", "q"), "east": ("q", "r")}
+
+
 class TestTags:
     @pytest.fixture
     def tagged(self, tmp_path):

@@ -82,6 +82,22 @@ class TestFolders:
         assert len(folder.spec["labels"]) == 10
         assert list(folder.spec["views"]) == ["north"]
 
+    def test_a_sites_folder_tells_nothing_of_what_is_the_servers_alone(self, tmp_path):
+        """Who trains, whom the server trusts, how often it meets which label: a site's part works without."""
+        method = (
+            '[method]\nname = "private-labels"\nrounds = 1\nsteps = 1\nmomentum = 0.25\n'
+            f'sites = ["north", "the south"]\nhostile = 0.123\ntuning = "balance"\nfrequencies = {[0.0625] * 10}\n'
+        )
+        text = SMALL.partition("[method]")[0] + method
+        done = command("deploy", write(tmp_path, text), "d", cwd=tmp_path)
+        assert done.code == 0, done.err
+        part, whole = (tmp_path / "d" / place for place in ("sites/north", "server"))
+        for held in ((part / "site.toml").read_text(), (part / "site.json").read_text()):
+            assert [word for word in ("the south", "0.123", "0.0625") if word in held] == []
+            assert "0.25" in held
+        assert "the south" in (whole / "config.toml").read_text()
+        assert SiteFolder.open(part).build_host().recipe.settings.momentum == 0.25
+
     def test_the_server_has_no_sample(self, written):
         known = read_known(written / "server")
         assert {name: site.train.x.numel() for name, site in known.sites.items()} == {"north": 0, "the south": 0}

@@ -192,4 +192,4 @@ class TestWholeModels:
     def test_batch_norm_refuses_batches_of_one(self):
         model = {"name": "resnet18", "settings": {}, "input_shape": [3, 32, 32]}
         with pytest.raises(ConfigError, match=r"method.batch is 1, but the model 'resnet18' has batch-norm"):
-            build_network(model, 10, "fedavg", ClassicSettings(batch=1).model_dump(), seed=0)
+            build_network(model, list("0123456789"), "fedavg", ClassicSettings(batch=1).model_dump(), seed=0)

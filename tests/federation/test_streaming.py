@@ -8,7 +8,7 @@ import weakref
 import pytest
 import torch
 
-from fedaccord.aggregation.mean import mean, per_label, per_label_mean, weighted_mean
+from fedaccord.aggregation.mean import mean, per_label, weighted_mean, weighted_rows_mean
 from fedaccord.aggregation.streaming import RunningMean
 from fedaccord.federation import streaming
 from fedaccord.federation.recipe import Recipe
@@ -16,6 +16,8 @@ from fedaccord.federation.round import play_round
 from fedaccord.messages.message import Message, encoded_size
 from fedaccord.methods.private_labels import private_labels
 from fedaccord.methods.settings import PrivateLabelsSettings
+from fedaccord.models.catalogue import build
+from fedaccord.models.layout import Layout
 from fedaccord.training.settings import TrainingSettings
 from small_federation import SPACE, exact, federation, site, small_network
 
@@ -90,23 +92,40 @@ class TestSameModel:
 
 
 class TestRunningMean:
-    def test_it_is_the_mean_to_single_precision(self):
-        layout = federation(recipe(mean), sites(1)).layout
+    def replies(self, number, network=None):
+        layout = Layout.of(network or small_network())
         generator = torch.Generator().manual_seed(1)
-        matrix = torch.randn(7, layout.size, generator=generator)
-        weights = torch.arange(1, 8, dtype=torch.float64)
-        informs = torch.rand(7, len(SPACE), generator=generator) > 0.5
+        matrix = torch.randn(number, layout.size, generator=generator)
+        weights = torch.arange(1, number + 1, dtype=torch.float64)
+        informs = torch.rand(number, len(SPACE), generator=generator) > 0.5
         informs[:, 2] = False
-        previous = torch.randn(layout.size, generator=generator)
-        for rows, expected in (
+        return layout, torch.randn(layout.size, generator=generator), matrix, weights, informs
+
+    @pytest.mark.parametrize("number", [7, 100])
+    def test_it_is_the_mean_to_single_precision(self, number):
+        layout, previous, matrix, weights, informs = self.replies(number)
+        rows = layout.head_rows()
+        for by_label, expected in (
             (False, weighted_mean(matrix, weights)),
-            (True, per_label_mean(matrix, weights, informs, layout.head_rows(), previous)),
+            (True, weighted_rows_mean(matrix, weights, informs * weights[:, None], rows, previous)),
         ):
-            running = RunningMean(layout, previous, rows)
+            running = RunningMean(layout, previous, by_label)
             for row, weight, knows in zip(matrix, weights.tolist(), informs, strict=True):
                 running.add(row, weight, knows)
             assert torch.allclose(running.result(), expected, atol=1e-6)
-        assert torch.equal(running.result()[layout.head_rows()[2]], previous[layout.head_rows()[2]])
+        assert torch.equal(running.result()[rows[2]], previous[rows[2]])
+
+    @pytest.mark.parametrize("number", [1, 63, 64, 65, 130])
+    @pytest.mark.parametrize("by_label", [False, True])
+    @pytest.mark.parametrize("name", ["mlp", "lenet5"])
+    def test_all_at_once_or_one_by_one_are_the_same_bits(self, number, by_label, name):
+        """Also of a model whose vector does not end at a multiple of what a processor takes at once."""
+        layout, previous, matrix, weights, informs = self.replies(number, build(name, {}, (1, 28, 28), 3, seed=0))
+        once, single = (RunningMean(layout, previous, by_label) for _ in range(2))
+        once.add_all(matrix, weights, informs)
+        for row, weight, knows in zip(matrix, weights.tolist(), informs, strict=True):
+            single.add(row.clone(), weight, knows)
+        assert torch.equal(once.result(), single.result())
 
 
 class TestMemory:

@@ -116,6 +116,34 @@ class TestTuning:
         assert record.absent == ["cow"]
         assert torch.equal(made.state.model[cow], before) is masked
 
+    @pytest.mark.parametrize("settings", [{}, {"norm": "renorm"}])
+    def test_public_models_that_are_the_same_agree_also_where_a_label_is_absent(self, settings):
+        """The only site's model is the combined one, so there is nothing to tune, whatever it says of absent labels."""
+        sites = [site("a", view=exact(["cat", "dog"]))]
+        tuned = server("mse", sites, labels="public", tuning_lr=0.5, **settings)
+        plain = server("none", sites, labels="public")
+        for made in (tuned, plain):
+            assert play_round(made).absent == ["cow"]
+        assert torch.allclose(tuned.state.model, plain.state.model, atol=1e-6)
+
+    @pytest.mark.parametrize("masked", [True, False])
+    @pytest.mark.parametrize(("loss", "expected"), [("mse", 0.0066667), ("pairwise", (0.0009 + 0.0049 + 0.0009) / 3)])
+    def test_public_models_may_be_compared_over_all_labels(self, loss, expected, masked):
+        h, peer = row(0.5, 0.3, 0.2), row(0.6, 0.3, 0.1)
+        step = CentralTuning(loss, peers_know_all=True, all_labels=True, mask_absent=masked)
+        assert step.disagreement(h, peer, FIRST_TWO, ALL).item() == pytest.approx(expected, abs=1e-6)
+        own = dataclasses.replace(step, all_labels=False).disagreement(h, peer, FIRST_TWO, ALL).item()
+        assert own == pytest.approx({"mse": 0.005, "pairwise": 0.0009}[loss], abs=1e-6)
+
+    def test_all_labels_are_asked_for_by_a_setting(self):
+        steps = [server("mse", labels="public", tuning_labels=which).recipe.refine[0] for which in ("known", "all")]
+        assert [step.all_labels for step in steps] == [False, True]
+
+    @pytest.mark.parametrize("settings", [{"labels": "private", "tuning": "mse"}, {"labels": "public"}])
+    def test_and_refused_where_sites_have_no_such_prediction_or_nothing_is_compared(self, settings):
+        with pytest.raises(ValueError, match=r"tuning_labels = 'all' has an effect only where labels are public"):
+            PrivateLabelsSettings(tuning_labels="all", **settings)
+
     def test_without_unlabelled_data_it_is_told_once_and_nothing_is_tuned(self):
         tuned, plain = server("mse", unlabelled=0), server("none", unlabelled=0)
         told = [[d.task for d in play_round(tuned).dropped] for _ in range(2)]
@@ -203,16 +231,35 @@ class TestBalancing:
             federation(recipe, [site("a")], network).ready()
 
     def test_frequencies_from_the_sites(self):
-        made = server("balance")
-        target = Balancing(1, from_sites=True)._target(made)
-        assert target.tolist() == pytest.approx([0.25, 0.5, 0.25])
+        target = Balancing(1, from_sites=True)._target(server("balance"))
+        assert (target / target.sum()).tolist() == pytest.approx([0.25, 0.5, 0.25])
 
-    def test_frequencies_are_not_from_sites_that_have_left(self):
-        made = server("balance")
-        first, *others = sorted(made.cards)
-        made.stays = {name: Stay(leaves=1) for name in others}
-        known = made.cards[first].informs.float()
-        assert Balancing(1, from_sites=True)._target(made).tolist() == pytest.approx((known / known.sum()).tolist())
+    def test_a_label_whose_owner_has_left_is_not_lost(self):
+        """The row it taught is still there, and the frequencies count what it had."""
+        stays, left = (server("balance", frequencies="sites") for _ in range(2))
+        left.stays = {"b": Stay(1, 3)}
+        for made in (stays, left):
+            for _ in range(3):
+                play_round(made)
+            mean = torch.softmax(made.load_network().eval()(made.unlabelled), -1).mean(0)
+            assert mean.tolist() == pytest.approx([0.25, 0.5, 0.25], abs=0.01)
+
+    @pytest.mark.parametrize("frequencies", ["uniform", "sites", [1.0, 1.0, 2.0]])
+    def test_a_label_that_nobody_has_taught_is_left_as_it_was(self, frequencies):
+        sites = [site("a", view=exact(["cat", "dog"])), site("b", view=exact(["dog", "cat"]))]
+        made, plain = server("balance", sites, frequencies=frequencies), server("none", sites)
+        for _ in range(3):
+            play_round(made)
+            play_round(plain)
+        cow = made.layout.head_rows()[2]
+        assert torch.equal(made.state.model[cow], plain.state.model[cow])
+        assert not torch.equal(made.state.model, plain.state.model)
+        logits = made.load_network().eval()(made.unlabelled)[:, :2]
+        assert torch.softmax(logits, -1).mean(0).tolist() == pytest.approx([0.5, 0.5], abs=0.01)
+
+    def test_a_site_that_knows_a_label_but_has_no_samples_teaches_nothing(self):
+        sites = [site("a", view=exact(["cat", "dog"])), site("b", samples=0, view=exact(["cow"]))]
+        assert Balancing(1)._taught(server("balance", sites)).tolist() == [True, True, False]
 
 
 def test_the_published_defaults():

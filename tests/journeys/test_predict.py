@@ -340,7 +340,23 @@ class TestMistakes:
         assert command("run", "experiment.toml", cwd=tmp_path).code == 0
         np.savez(tmp_path / "in.npz", x=np.zeros((2, 8, 8), np.uint8), c=np.array(["0|5", "5|6"]))
         done = command("predict", "runs/small", "in.npz", "--site", "site-0", "--candidates", "c", cwd=tmp_path)
-        assert (done.code, done.err) == (2, "error: the candidates of row 2 are all unknown to the site\n")
+        unknown = "its candidates are all unknown to the site"
+        assert (done.code, done.err) == (2, f"error: a cell cannot be read: 'in.npz', array 'c', row 2: {unknown}\n")
+
+    def test_the_line_of_candidates_a_site_does_not_know(self, tables, tmp_path):
+        text = TABLES.partition("[[sites]]\nname = \"south\"")
+        known = text[0] + 'view = { known = ["none", "mild"] }\n\n' + "".join(text[1:])
+        north = pd.read_csv(tables / "north.csv")
+        north[north.grade != "grave"].to_csv(tmp_path / "north.csv", index=False)
+        shutil.copy(tables / "south.csv", tmp_path)
+        write(tmp_path, known)
+        assert command("run", "experiment.toml", "--set", "method.rounds=1", cwd=tmp_path).code == 0
+        maybe = ["mild|grave", "grave", "none"]
+        patients(3, 0).assign(maybe=maybe).to_csv(tmp_path / "new.csv", index=False)
+        done = command("predict", "runs/tables", "new.csv", "--site", "north", "--candidates", "maybe", cwd=tmp_path)
+        assert done.code == 2
+        where = "new.csv, line 3, column 'maybe'"
+        assert done.err == f"error: a cell cannot be read: {where}: its candidates are all unknown to the site\n"
 
     def test_a_run_that_is_not_finished(self, digits, tmp_path):
         shutil.copytree(digits / "runs" / "small", tmp_path / "cut")

@@ -4,11 +4,15 @@ import numpy as np
 import pytest
 
 import fedaccord
+from fedaccord.adversary.settings import AttackSettings
 from fedaccord.errors import ConfigError, DataError
 from fedaccord.federation.state import model_digest
 from fedaccord.labels.space import LabelSpace
 from fedaccord.labels.views import Candidates, Exact
+from fedaccord.methods.hosting import host_spec, site_spec
+from fedaccord.methods.settings import ClassicSettings
 from people import GROUPS, LABELS, played, table, write_people
+from small_federation import SPACE, site
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 DEFENCE = {"kind": "group-update"}
@@ -149,3 +153,14 @@ class TestPython:
             "accord", rounds=2, fairness={"group": "north", "label": "high"}, attack={"kind": "mixup", "sites": 1}
         )
         assert result.summary["dropped"] == 0
+
+
+def test_an_attack_is_told_to_the_sites_that_carry_it_out_alone():
+    sites = {name: site(name) for name in "ab"}
+    settings = ClassicSettings(attack=AttackSettings(kind="sign-flip", sites=1))
+    model = {"name": "mlp", "settings": {}, "input_shape": [4]}
+    whole = host_spec(sites, SPACE, model, "fedavg", settings, seed=0, hostile=["b"])
+    told = {name: site_spec(whole, data).spec for name, data in sites.items()}
+    assert "attack" not in told["a"]["settings"]
+    assert told["b"]["settings"]["attack"]["kind"] == "sign-flip"
+    assert (told["a"]["hostile"], told["b"]["hostile"]) == ([], ["b"])

@@ -1,8 +1,9 @@
-"""Private label sets: who is sent what, how rows are averaged, and what no message may tell."""
+"""Private label sets: who is sent what, and how rows are averaged; what no message may tell is in test_private_wire."""
 
 from __future__ import annotations
 
 import dataclasses
+import re
 
 import pytest
 import torch
@@ -10,12 +11,13 @@ import torch
 from fedaccord.config import check_experiment
 from fedaccord.errors import ConfigError
 from fedaccord.federation.round import play_round
-from fedaccord.labels.views import Candidates
-from fedaccord.messages.message import to_bytes
+from fedaccord.federation.state import RunState
+from fedaccord.labels.views import Candidates, Unlabelled
+from fedaccord.messages.message import Message
 from fedaccord.methods.classic import fedavg, fedprox
 from fedaccord.methods.private_labels import private_labels
 from fedaccord.methods.settings import ClassicSettings, FedProxSettings, PrivateLabelsSettings
-from small_federation import SPACE, exact, federation, site
+from small_federation import SPACE, copied, exact, federation, site
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -38,6 +40,11 @@ def unsure(name):
     made = site(name, samples=24, view=some)
     train = dataclasses.replace(made.train, target=made.train.target & some.informs())
     return dataclasses.replace(made, train=train)
+
+
+def with_targets(made, target):
+    """The same site with these labels."""
+    return dataclasses.replace(made, train=dataclasses.replace(made.train, target=torch.tensor(target)))
 
 
 def played(server, rounds=2):
@@ -83,38 +90,37 @@ class TestMessages:
         assert torch.equal(known.state.model, dense.state.model)
 
 
-@pytest.mark.parametrize("local", LOCAL)
-@pytest.mark.parametrize("aggregation", AGGREGATION)
-class TestPrivacy:
-    """A tap on every message to one site: it must not tell of any label outside the site's own set."""
+class TestSitesThatKnowAll:
+    """A view without `known` is one of all labels: then there is nothing to keep from the site, which must be told."""
 
-    OTHERS = [("dog", "cow"), ("cow",), ("cat", "cow")]
+    def test_they_are_warned_of_once(self):
+        server = federation(private(), [site("a"), site("b", view=exact(["dog", "cow"]))])
+        first, second = play_round(server), play_round(server)
+        (said,) = first.warnings
+        assert said.startswith("no label is private to 'a': such a site is said to know every label")
+        assert second.warnings == []
 
-    def briefs(self, others, rounds, **settings):
-        """Five sites, which is as few as Krum can do with; four of them have the same other labels."""
-        rest = [site(name, view=exact(others), seed=5 + number) for number, name in enumerate("bcde")]
-        server = federation(private(hostile=1, **settings), [site("a", view=exact(["cat", "dog"])), *rest])
-        assert played(server, rounds).dropped == []
-        return [(task, brief) for task, name, brief in server.engine.asked if name == "a"]
+    @pytest.mark.parametrize("labels", ["public", "public_per_label"])
+    def test_where_labels_are_public_they_are_as_they_should_be(self, labels):
+        assert play_round(federation(private(labels=labels), [site("a"), site("b")])).warnings == []
 
-    def test_another_sites_labels_do_not_change_a_byte_of_the_first_brief(self, local, aggregation):
-        briefs = [self.briefs(others, 1, local=local, aggregation=aggregation) for others in self.OTHERS]
-        first = [to_bytes(next(brief for task, brief in sent if task == "train")) for sent in briefs]
-        assert len(set(first)) == 1
+    def test_no_warning_where_every_site_says_what_it_knows(self):
+        assert play_round(federation(private(), cats_and_dogs_and_cows())).warnings == []
 
-    @pytest.mark.parametrize("others", OTHERS)
-    def test_no_shape_name_word_or_number_tells_of_another_label(self, others, local, aggregation):
-        own = {"encoder.0.weight": (5, 4), "encoder.0.bias": (5,), "head.weight": (2, 5), "head.bias": (2,)}
-        sent = ("model", "control") if local == "scaffold" else ("model",)
-        expected = {"join": set(), "train": {(f"{what}/{n}", shape) for what in sent for n, shape in own.items()}}
-        expected["evaluate"] = expected["train"]
-        briefs = self.briefs(others, 2, local=local, aggregation=aggregation)
-        assert [task for task, _ in briefs] == ["join", "train", "evaluate", "train", "evaluate"]
-        for task, brief in briefs:
-            assert {(name, tuple(t.shape)) for name, t in brief.tensors.items()} == expected[task]
-            assert brief.words == {"run": "this-run"}
-            assert brief.numbers.keys() == {"round"}
-            assert b"cow" not in to_bytes(brief)
+
+class TestFigures:
+    def figures(self, rows):
+        sites = [*cats_and_dogs_and_cows(), site("c", view=Unlabelled(SPACE))]
+        server = federation(private(rows=rows), sites)
+        return [play_round(server).evaluation.sites for _ in range(2)]
+
+    def test_a_site_that_is_sent_no_row_is_not_judged_by_rows_that_nobody_trained(self):
+        """With whole heads it has the trained rows, and all other figures are the same."""
+        known, dense = self.figures("known"), self.figures("dense")
+        for ours, theirs in zip(known, dense, strict=True):
+            assert ours.keys() == {"a", "b"}
+            assert theirs.keys() == {"a", "b", "c"}
+            assert ours == {name: told for name, told in theirs.items() if name != "c"}
 
 
 class TestRows:
@@ -146,6 +152,103 @@ class TestRows:
         server = federation(private(participation=1), sites)
         absent = [play_round(server).absent for _ in range(3)]
         assert all(labels in (["cat"], ["cow"]) for labels in absent)
+
+
+    @pytest.mark.parametrize("settings", [{}, {"tuning": "mse"}])  # replies one by one, and all at once
+    def test_a_round_whose_replies_are_all_dropped_taught_no_label(self, settings):
+        server = federation(private(**settings), cats_and_dogs_and_cows())
+        for name in "ab":
+            server.engine.spoil["train", name] = lambda reply: Message()
+        record = play_round(server)
+        assert (record.replied, record.absent, len(record.dropped)) == (0, ["cat", "dog", "cow"], 2)
+
+
+class TestLabelWeight:
+    """A row counts its owners by their samples of the label, which they then have to tell (methods.md 1.4)."""
+
+    def sites(self):
+        a, b = site("a", samples=20, view=exact(["cat", "dog"])), site("b", samples=10, view=exact(["dog", "cow"]))
+        return {"a": with_targets(a, [0] * 15 + [1] * 5), "b": with_targets(b, [1] * 8 + [2] * 2)}
+
+    @pytest.mark.parametrize("rows", ["known", "dense"])
+    def test_a_row_is_the_mean_by_the_samples_of_its_label(self, rows):
+        server = federation(private(label_weight="per_label", rows=rows), list(self.sites().values()))
+        play_round(server)
+        sent = {name: server.engine.replies["train", name].tensors for name in "ab"}
+        told = {name: reply["label counts"].tolist() for name, reply in sent.items()}
+        assert told == ({"a": [15, 5], "b": [8, 2]} if rows == "known" else {"a": [15, 5, 0], "b": [0, 8, 2]})
+        place = {"a": 1, "b": 0 if rows == "known" else 1}
+        dogs = [reply["model/head.weight"][place[name]] for name, reply in sent.items()]
+        model = server.layout.named(server.state.model)
+        assert torch.allclose(model["head.weight"][1], (5 * dogs[0] + 8 * dogs[1]) / 13, atol=1e-6)
+        encoder = [reply["model/encoder.0.weight"] for reply in sent.values()]
+        assert torch.allclose(model["encoder.0.weight"], (20 * encoder[0] + 10 * encoder[1]) / 30, atol=1e-6)
+
+    def test_a_label_of_which_no_owner_has_a_sample_keeps_its_row(self):
+        only_dogs = with_targets(site("a", view=exact(["cat", "dog"])), [1] * 12)
+        server = federation(private(label_weight="per_label"), [only_dogs])
+        rows = server.layout.head_rows()
+        before = server.state.model.clone()
+        play_round(server)
+        assert torch.equal(server.state.model[rows[0]], before[rows[0]])
+        assert not torch.equal(server.state.model[rows[1]], before[rows[1]])
+
+    def test_a_set_counts_by_equal_shares(self):
+        server = federation(private(label_weight="per_label"), [unsure("a"), site("b", view=exact(["dog", "cow"]))])
+        play_round(server)
+        target = server.engine.host.sites["a"].train.target
+        says = target.sum(1) < 2  # a set of both excludes nothing, and does not train
+        assert server.engine.replies["train", "a"].tensors["label counts"].tolist() == target[says].sum(0)[:2].tolist()
+
+    def test_nobody_counts_for_more_than_its_samples(self):
+        honest, liar = (federation(private(label_weight="per_label"), list(self.sites().values())) for _ in range(2))
+
+        def boasting(reply):
+            reply.tensors["label counts"] *= 1e6
+            return reply
+
+        liar.engine.spoil["train", "b"] = boasting
+        for server in (honest, liar):
+            assert play_round(server).dropped == []
+        assert torch.allclose(honest.state.model, liar.state.model)
+
+    def test_counts_of_another_shape_are_refused(self):
+        server = federation(private(label_weight="per_label"), list(self.sites().values()))
+        server.engine.spoil["train", "b"] = lambda reply: Message(
+            reply.tensors | {"label counts": torch.ones(3)}, reply.numbers, reply.words
+        )
+        (drop,) = play_round(server).dropped
+        assert (drop.site, drop.tensor, drop.reason) == ("b", "label counts", "the shape is (3,), not (2,)")
+
+    @pytest.mark.parametrize("beside", [{"labels": "public"}, {"aggregation": "median"}, {"local": "scaffold"}])
+    def test_where_it_has_no_meaning_it_is_refused(self, beside):
+        with pytest.raises(ValueError, match=r"label_weight = 'per_label' has an effect only where rows are averaged"):
+            PrivateLabelsSettings(label_weight="per_label", **beside)
+
+
+class TestLabelSetsThatChange:
+    def test_a_site_that_knows_more_when_a_run_goes_on_is_sent_the_servers_row(self):
+        """Who knows what is asked when a site joins, and of everyone again when a run goes on."""
+        first = played(federation(private(), cats_and_dogs_and_cows()), 1)
+        sites = [site("a"), site("b", view=exact(["dog", "cow"]))]
+        second = federation(private(), sites)
+        second.state = RunState.from_message(copied(first.state.to_message()))
+        second.engine.restore(first.engine.memories())
+        second.join()
+        row = second.layout.named(second.state.model)["head.weight"][2].clone()
+        play_round(second)
+        sent = next(brief for task, name, brief in second.engine.asked if (task, name) == ("train", "a"))
+        assert torch.equal(sent.tensors["model/head.weight"][2], row)
+        assert second.dropped == []
+
+
+def test_the_row_of_a_label_that_a_site_knows_but_has_no_sample_of_moves_down():
+    """It is in the site's softmax, unlike in the paper's table of edge cases, which leaves it as it was."""
+    only_cats_and_dogs = with_targets(site("a"), [0, 1] * 6)
+    server = federation(private(), [only_cats_and_dogs])
+    bias = server.layout.named(server.state.model)["head.bias"][2].item()
+    play_round(server)
+    assert server.layout.named(server.state.model)["head.bias"][2].item() < bias - 1e-3
 
 
 class TestRegimes:
@@ -195,4 +298,20 @@ class TestRegimes:
         table = {"data": {"dataset": "digits", "partition": {"kind": "iid", "sites": 2}},
                  "method": {"name": "private-labels", "softmax": "full"}}  # fmt: skip
         with pytest.raises(ConfigError, match="the softmax follows from 'labels'"):
+            check_experiment(table)
+
+    @pytest.mark.parametrize(
+        ("given", "said"),
+        [
+            ({"labels": "public", "rows": "dense"}, "rows = 'dense' has an effect only where labels are private"),
+            ({"pairs": "zero-padded"}, "pairs = 'zero-padded' has an effect only where tuning is pairwise"),
+            ({"tuning": "balance", "norm": "renorm"}, "norm = 'renorm' has an effect only where tuning is mse"),
+            ({"tuning": "mse", "frequencies": "sites"}, "frequencies = 'sites' has an effect only where tuning is bal"),
+            ({"frequencies": [1.0, 2.0]}, "frequencies = [1.0, 2.0] has an effect only where tuning is balance"),
+        ],
+    )
+    def test_a_setting_that_would_do_nothing_is_refused(self, given, said):
+        table = {"data": {"dataset": "digits", "partition": {"kind": "iid", "sites": 2}},
+                 "method": {"name": "private-labels", **given}}  # fmt: skip
+        with pytest.raises(ConfigError, match=re.escape(said)):
             check_experiment(table)

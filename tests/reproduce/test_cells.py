@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 
 import pytest
 from hypothesis import given
@@ -121,10 +122,20 @@ def test_one_seed_has_no_spread_and_decides_nothing_that_needs_one():
             labels = one.experiment["data"]["partition"]["labels"]
             results.add(one, result(0.05 * labels + 0.1 * ("tuning" in one.experiment["method"])))
     rows = {row[0]: row[1:] for chapter in table.chapters(results, "default")[1:3] for row in chapter.blocks[0].rows}
-    assert rows["3. Private: tuning beats the adapted methods"][0] == "not measured"
-    assert rows["5. Tuning raises the variance over seeds"] == ("not measured", "–")
-    assert rows["Private with MSE tuning is not behind private FedAvg"][0] == "not measured"
+    told = {statement.partition(" (")[0]: said for statement, said in rows.items()}
+    assert told["3. Private: tuning beats the adapted methods"][0] == "not measured"
+    assert told["5. Tuning raises the variance over seeds"] == ("not measured", "–")
+    assert told["Private with MSE tuning is not behind private FedAvg"][0] == "not measured"
     assert not any("nan" in figures for _, figures in rows.values())
+
+
+def test_the_page_of_private_labels_says_by_what_each_statement_is_judged():
+    run, *judged = find_table("private-labels").chapters(Results(), "default")[:3]
+    statements = [row[0] for chapter in judged for row in chapter.blocks[0].rows]
+    judged_alike = [text for text in statements if text.startswith("The same after")]
+    assert len(statements) == 12
+    assert all(re.search(r"\((.*\b(above|below|within|more)\b.*)\)$", t) for t in statements if t not in judged_alike)
+    assert "SCAFFOLD: without, learning rate 0.05" in run.blocks[0]
 
 
 @pytest.mark.parametrize("name", TABLES)

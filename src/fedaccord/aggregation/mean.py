@@ -15,17 +15,12 @@ def weighted_mean(matrix: Tensor, weights: Tensor) -> Tensor:
     return normalised(weights).to(matrix.dtype) @ matrix
 
 
-def per_label_mean(matrix: Tensor, weights: Tensor, informs: Tensor, rows: Tensor, previous: Tensor) -> Tensor:
-    """Average the encoder over all sites, and each label's head row over the sites that inform it.
-
-    `rows` (labels x k) says where each label's row stands in the flat vector. A label that no site informs keeps its
-    previous row.
-    """
-    return weighted_rows_mean(matrix, weights, informs.to(weights.dtype) * weights[:, None], rows, previous)
-
-
 def weighted_rows_mean(matrix: Tensor, weights: Tensor, row_weights: Tensor, rows: Tensor, previous: Tensor) -> Tensor:
-    """Average the encoder by `weights`, and each label's head row by its column of `row_weights`, sites x labels."""
+    """Average the encoder by `weights`, and each label's head row by its column of `row_weights`, sites x labels.
+
+    `rows` (labels x k) says where each label's row stands in the flat vector. A label that nobody has weight for keeps
+    its previous row.
+    """
     result = weighted_mean(matrix, weights)
     shares = row_weights.T  # labels x sites
     totals = shares.sum(1, keepdim=True)
@@ -60,8 +55,7 @@ def per_label(replies: Replies) -> Tensor:
 def _in_one_pass(replies: Replies, per_label: bool) -> Tensor:
     # As replies that are never all there at once are averaged, so that both give the same bits.
     running = RunningMean(replies.layout, replies.previous, per_label)
-    for row, weight, informs in zip(replies.matrix, replies.weights.tolist(), replies.informs, strict=True):
-        running.add(row, weight, informs)
+    running.add_all(replies.matrix, replies.weights, replies.informs)
     return running.result()
 
 

@@ -33,6 +33,8 @@ from fedaccord.federation.membership import planned
 from fedaccord.labels.coverage import connected_groups, coverage_matrix, labels_without_site
 from fedaccord.labels.space import LabelSpace
 from fedaccord.labels.views import NOT_ANNOTATED, Candidates, Coarse, Tags, Unlabelled, View
+from fedaccord.methods.private_labels import told_everything
+from fedaccord.methods.settings import PrivateLabelsSettings
 
 SMALLEST_CELL = 5  # rows of a group with a label; of fewer, a rate says nothing
 
@@ -86,7 +88,7 @@ def check_experiment_data(experiment: Experiment, base: Path) -> Report:
     stays, rounds = experiment.stays, experiment.settings.rounds
     found = [*_taken_for_words(experiment, data), *membership_findings(report.coverage, stays, rounds)]
     found += unused_findings(data, experiment.method_name, str(experiment.method.get("tuning", "none")))
-    found += fairness_findings(experiment, data)
+    found += [*fairness_findings(experiment, data), *_not_private(experiment, data)]
     notes = [*report.notes, *planned(stays, rounds), *mixed_type_notes(data)]
     report = replace(report, findings=[*report.findings, *found], notes=notes)
     if any(finding.level == "error" for finding in report.findings):
@@ -125,6 +127,14 @@ def _taken_for_words(experiment: Experiment, data: FederationData) -> list[Findi
 def _check_name(name: str, known: Sequence[str]) -> None:
     if name not in known:
         raise UserError(f"--site: there is no site '{name}'")  # which others there are is not everybody's business
+
+
+def _not_private(experiment: Experiment, data: FederationData) -> list[Finding]:
+    settings = experiment.settings
+    if not isinstance(settings, PrivateLabelsSettings) or settings.labels != "private":
+        return []
+    said = told_everything({name: site.view.informs() for name, site in data.sites.items()})
+    return [] if said is None else [warning(said)]
 
 
 def _features(data: FederationData) -> list[str]:

@@ -117,7 +117,7 @@ def _target(
     if isinstance(view, Candidates):
         if isinstance(declared, CandidatesView) and declared.generate is not None:
             try:
-                sets = _generate(declared, rows, len(view.space), chances, rng)
+                return torch.from_numpy(_generate(declared, rows, view.informs().numpy(), chances, rng))
             except ConfigError as error:
                 raise ConfigError(f"{where}: {error}") from None
         elif rows.candidates is None:
@@ -136,21 +136,33 @@ def _target(
 
 
 def _generate(
-    declared: CandidatesView, rows: Rows, classes: int, chances: Array | None, rng: np.random.Generator
+    declared: CandidatesView, rows: Rows, known: Array, chances: Array | None, rng: np.random.Generator
 ) -> Array:
-    y, least, drop = rows.y, declared.min_size, declared.drop_full
-    if y is None:
+    """Draw candidate sets among the labels that the site knows, bool (labels,): no set is meant to hold any other."""
+    if rows.y is None:
         raise ConfigError("view.generate makes candidate sets from true classes, and the data has no array 'y'")
+    columns = np.flatnonzero(known)
+    y = np.searchsorted(columns, rows.y)  # the samples of other classes were left out
+    sets = np.zeros((len(y), len(known)), dtype=bool)
+    sets[:, columns] = _draw(declared, y, columns, len(known), chances, rng)
+    return sets
+
+
+def _draw(
+    declared: CandidatesView, y: Array, columns: Array, labels: int, chances: Array | None, rng: np.random.Generator
+) -> Array:
+    least, drop = declared.min_size, declared.drop_full
     if declared.generate == "uniform":
-        return corruption.uniform_candidates(y, classes, declared.q, rng, least, drop)
+        return corruption.uniform_candidates(y, len(columns), declared.q, rng, least, drop)
     if declared.generate == "superset":
-        return corruption.superset_candidates(y, classes, rng)
+        alone = np.ones((len(y), 1), dtype=bool)  # of one label there is one set
+        return alone if len(columns) == 1 < labels else corruption.superset_candidates(y, len(columns), rng)
     if declared.generate == "class":
-        flips = corruption.cyclic_flips(classes, declared.following, declared.other)
+        flips = corruption.cyclic_flips(labels, declared.following, declared.other)[np.ix_(columns, columns)]
         return corruption.class_dependent_candidates(y, flips, rng, least, drop)
     assert chances is not None
     return corruption.instance_candidates(
-        chances, y, declared.rho, rng, declared.normalise, least, drop, declared.temperature
+        chances[:, columns], y, declared.rho, rng, declared.normalise, least, drop, declared.temperature
     )
 
 

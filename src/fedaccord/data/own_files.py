@@ -8,12 +8,12 @@ from pathlib import Path
 
 from fedaccord.data.declarations import Features, SiteSection
 from fedaccord.data.images import read_image_sites
+from fedaccord.data.own_labels import knows_its_own
 from fedaccord.data.registry import existing, locate
 from fedaccord.data.site_tables import read_table_sites
 from fedaccord.data.sites import FederationData, read_sites
 from fedaccord.data.tables import is_table
 from fedaccord.errors import ConfigError, DataError
-from fedaccord.labels.declarations import ExactView
 
 TABLE, IMAGES, ARRAYS = "a table", "a folder of images", "an .npz file"
 
@@ -60,5 +60,5 @@ def _fits_arrays(section: SiteSection) -> None:
     for key in ("label", "sensitive", "header"):
         if getattr(section, key) is not None:
             raise ConfigError(f"site '{section.name}': the key '{key}' names columns of a table; this is {ARRAYS}")
-    if isinstance(section.view, ExactView) and section.view.known == "own":
+    if knows_its_own(section.view):
         raise ConfigError(f"site '{section.name}': known = \"own\" is not for {ARRAYS}; name the labels it knows")

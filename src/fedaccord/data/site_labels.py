@@ -12,11 +12,12 @@ from torch import Tensor
 
 from fedaccord.data.annotate import declared_view
 from fedaccord.data.declarations import SiteSection
+from fedaccord.data.own_labels import knows_its_own
 from fedaccord.data.site_data import Samples, SiteData
 from fedaccord.data.sites import SMALLEST_WITH_TEST, FederationData
 from fedaccord.data.tables import Table, are_missing, by_value, natural, plain, report_cells
 from fedaccord.errors import AnnotationError, ConfigError, DataError
-from fedaccord.labels.declarations import AnyView, CandidatesView, CoarseView, ExactView
+from fedaccord.labels.declarations import AnyView, CandidatesView, CoarseView
 from fedaccord.labels.space import LabelSpace
 from fedaccord.labels.views import NOT_ANNOTATED, Candidates, Coarse, Exact, Tags, View
 from fedaccord.seeds import derive
@@ -194,7 +195,7 @@ def _own_names(site: SiteTable, missing: Sequence[str]) -> set[str]:
 def _declared(site: SiteTable, missing: Sequence[str]) -> AnyView:
     """Return a site's declared view; the labels that it knows as its "own" are those in its file."""
     view = site.section.view
-    if isinstance(view, ExactView) and view.known == "own":
+    if knows_its_own(view):
         return view.model_copy(update={"known": sorted(_own_names(site, missing)) or None})
     return view
 

@@ -26,12 +26,13 @@ from fedaccord.data.held import (
     set_sites_aside,
     take_per_class,
 )
+from fedaccord.data.own_labels import dealt_view, knows_its_own, occurring
 from fedaccord.data.partition import Partition, split
 from fedaccord.data.scaling import Moments, apply_moments, fit_moments, pool_moments
 from fedaccord.data.site_data import Samples, SiteData
 from fedaccord.data.tag_groups import tag_groups
 from fedaccord.errors import ConfigError, DataError, PartitionError, UserError, did_you_mean
-from fedaccord.labels.declarations import AnyView, ExactView
+from fedaccord.labels.declarations import AnyView
 from fedaccord.labels.pooling import Pooled, pooled_target
 from fedaccord.labels.space import LabelSpace
 from fedaccord.labels.views import Exact, Tags, View
@@ -131,7 +132,7 @@ def split_dataset(
     scaled = standardise in ("site", "federation") or (
         standardise == "auto" and not dataset.images and not dataset.scaled
     )
-    wanted = [_knows_its_own(views.get(name, view), partition["kind"]) for name in site_names]
+    wanted = [dealt_view(views.get(name, view), partition["kind"]) for name in site_names]
     uses_clean = any(getattr(v, "generate", None) == "instance" for v in wanted)
     predictions = clean(replace(dataset, train=rows)) if uses_clean and clean else None
 
@@ -144,10 +145,10 @@ def split_dataset(
     moments: list[Moments] = []
     observed: dict[str, Annotated] = {}
     for number, (name, declared) in enumerate(zip(site_names, wanted, strict=True)):
-        if isinstance(declared, ExactView) and declared.known == "own":
-            own = parts.labels[number] if parts.labels else np.unique(_classes(rows, dataset)[parts.parts[number]])
-            declared = declared.model_copy(update={"known": [space.names[c] for c in own]})
         part = rows.take(parts.parts[number])
+        if knows_its_own(declared):
+            own = parts.labels[number] if parts.labels else occurring(part, declared)
+            declared = declared.model_copy(update={"known": [space.names[c] for c in own] or None})
         chances = None if predictions is None else predictions[parts.parts[number]]
         rng = np.random.default_rng(derive(seed, "annotations", name))
         where, tell = f"site '{name}'", result.teller(name)
@@ -328,13 +329,6 @@ def _parts(dataset: Dataset, rows: Rows, partition: Mapping[str, Any], seed: int
         return split(classes, given, rng, ids, groups)
     except PartitionError as error:
         raise PartitionError(f"data.partition: {error}") from None
-
-
-def _knows_its_own(view: AnyView, partition: str) -> AnyView:
-    """Return the view of a site; where each is dealt a set of labels, an exact one knows that set unless it says."""
-    if partition == "label-sets" and isinstance(view, ExactView) and view.known is None:
-        return view.model_copy(update={"known": "own"})
-    return view
 
 
 def _classes(rows: Rows, dataset: Dataset) -> Array:

@@ -32,7 +32,7 @@ from fedaccord.deployment.known import write_known
 from fedaccord.engines.flower.site_folder import SiteFolder, write_site_folder
 from fedaccord.errors import ConfigError, FolderTakenError, UserError, did_you_mean
 from fedaccord.experiment import load_data
-from fedaccord.methods.hosting import site_spec
+from fedaccord.methods.hosting import site_spec, told_to_sites
 from fedaccord.methods.settings import PooledSettings
 from fedaccord.models.registry import is_factory
 from fedaccord.opening import describe_host
@@ -194,7 +194,8 @@ class _Writer:
     def _part(self, site: str) -> str:
         """Return a site's part of the experiment file: its own section, and what all agree on without naming labels."""
         own = [section for section in self.experiment.sites or [] if section.name == site]
-        update = {"sites": own or None, "data": None, "labels": Labels(), "server": ServerSection()}
+        method = told_to_sites(self.experiment.method)
+        update = {"sites": own or None, "data": None, "labels": Labels(), "server": ServerSection(), "method": method}
         return f"# What site '{site}' takes part in; the node itself reads site.json.\n" + to_toml(
             self.experiment.model_copy(update=update)
         )

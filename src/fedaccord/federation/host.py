@@ -175,7 +175,8 @@ class SiteHost:
         test = work.site.test
         if PRIOR not in work.memory.tensors:
             self._use_prior(work)  # not kept, so that a site that never trains estimates it anew with every model
-        if not len(test):
+        headless = self.recipe.sharing.own_rows and not bool(self._owned(work.site).any())
+        if headless or not len(test):  # a site that was sent no row of the head has no model to be judged by
             return Message(numbers={"samples": 0})
         view, train, model = judging_view(work.site, work.view), work.site.train, work.model
         truth = None if test.truth is None else test.truth.cpu()

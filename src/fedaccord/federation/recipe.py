@@ -48,6 +48,7 @@ class Recipe:
     account: Callable[[Server], list[dict[str, Any]]] | None = None  # lines of its own for the last round, to be drawn
     tasks: Mapping[str, SiteTask] = field(default_factory=dict)  # further questions a step may ask the sites
     personal_layer: bool = False
+    rows_by_name: bool = False  # each head row begins as its label's name says, whatever other labels there are
     owners: str = "softmax"  # who informs a label: whose softmax runs over it in training, "view": who knows it, "all"
     trains: str = "sites"  # or "pool": one place that holds all sites' samples, for studies; "server": no site at all
     correspondence: str = "declared"  # or "own": sites find out what coarse names stand for, whatever is declared

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from fedaccord.aggregation.replies import Replies
 from fedaccord.engines.network import SimulatedNetwork
 from fedaccord.evaluation.groups import fairness_figures
 from fedaccord.evaluation.metrics import Metrics, class_metrics, finite, summarise_sites
@@ -94,11 +95,10 @@ def play_round(server: Server, evaluated: bool | Callable[[], bool] = True) -> R
     with _beat(record, "refine"):
         for step in recipe.refine:
             step(server)
-    if not record.asked and recipe.trains != "server":  # nobody who could train belongs to the federation at the moment
-        record.absent = list(server.space)
+    # Where the server trains on samples of its own, sites that have nothing to say leave no label untaught.
+    if replies is not None or not (recipe.needs_labelled and (record.asked or recipe.trains == "server")):
+        record.absent = _untaught(server, replies)
     if replies is not None:
-        taught = replies.informs.any(0).tolist()
-        record.absent = [label for label, seen in zip(server.space, taught, strict=True) if not seen]
         record.replied = len(replies)
         numbers = [message.numbers for message in replies.messages if is_finite(message.numbers.get("loss"))]
         losses = [(n["loss"], n["samples"]) for n in numbers]
@@ -116,6 +116,14 @@ def play_round(server: Server, evaluated: bool | Callable[[], bool] = True) -> R
     record.warnings = server.warnings[warned:]
     record.figures, server.figures = finite(server.figures), {}
     return record
+
+
+def _untaught(server: Server, replies: Replies | None) -> list[str]:
+    """Return the labels that no reply of a round could teach: all of them where nobody replied."""
+    if replies is None or not len(replies):
+        return list(server.space)
+    taught = replies.informs.any(0).tolist()
+    return [label for label, seen in zip(server.space, taught, strict=True) if not seen]
 
 
 def evaluate(server: Server) -> Evaluation:

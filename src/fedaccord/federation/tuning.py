@@ -59,6 +59,7 @@ class CentralTuning:
     mask_absent: bool = True  # leave out labels that no site of the round knows
     whole_model: bool = False
     peers_know_all: bool = False  # the sites' softmax runs over all labels (public label sets)
+    all_labels: bool = False  # compare over all labels, which such sites predict, instead of those that a site knows
     lr: float = 0.01
     momentum: float = 0.9
     batch: int = 64
@@ -83,6 +84,7 @@ class CentralTuning:
         offset = torch.zeros(len(present))
         if self.mask_absent:
             offset = offset.masked_fill(~present, float("-inf"))
+            peers = [_within(peer, present) for peer in peers]
         shares = (weights / weights.sum()).float()
 
         server.load_network()
@@ -104,11 +106,11 @@ class CentralTuning:
 
     def disagreement(self, h: Tensor, peer: Tensor, known: Tensor, present: Tensor) -> Tensor:
         """Return the loss against one site."""
-        if self.loss == "mse":
-            return mse_agreement(h, peer, known, self.renormalise)
         among = known
-        if self.zero_padded:
+        if self.all_labels or (self.zero_padded and self.loss == "pairwise"):
             among = present if self.mask_absent else torch.ones_like(known)
+        if self.loss == "mse":
+            return mse_agreement(h, peer, among, self.renormalise)
         return pairwise_agreement(h, peer, among)
 
     def _peers(self, server: Server) -> list[Tensor]:
@@ -152,31 +154,47 @@ class Balancing:
         if x is None or not len(x):
             server.drop("", "tuning", "", "the server has no unlabelled data; give [server] unlabelled")
             return
-        logits = predict_logits(server.load_network(), x)
-        shift = balancing_shift(logits, self._target(server), self.steps, self.damping)
+        taught = self._taught(server)
+        logits = predict_logits(server.load_network(), x)[:, taught]
+        shift = balancing_shift(logits, self._target(server)[taught], self.steps, self.damping)
         model = server.state.model.clone()
-        server.layout.named(model)["head.bias"].add_(shift)
+        server.layout.named(model)["head.bias"][taught] += shift
         _take(server, model)
 
+    def _taught(self, server: Server) -> Tensor:
+        """Mark the labels that some site has taught, be it gone by now; the row of another is as it was drawn."""
+        taught = [card.informs for card in server.cards.values() if card.samples > 0]
+        return torch.stack(taught).any(0) if taught else torch.zeros(len(server.space), dtype=torch.bool)
+
     def _target(self, server: Server) -> Tensor:
-        labels = len(server.space)
+        """Return the frequencies of all labels, which count among those that were taught."""
         if self.frequencies is not None:
-            target = torch.tensor(self.frequencies, dtype=torch.float32)
-        elif self.from_sites:
-            cards = [server.cards[site] for site in server.members()]
-            target = torch.stack([c.samples * c.informs.float() / max(1, int(c.informs.sum())) for c in cards]).sum(0)
-        else:
-            target = torch.ones(labels)
-        return target.clamp(min=TINY) / target.clamp(min=TINY).sum()
+            return torch.tensor(self.frequencies, dtype=torch.float32)
+        if not self.from_sites:
+            return torch.ones(len(server.space))
+        cards = [server.cards[site] for site in sorted(server.cards)]  # what one that has left taught is still there
+        return torch.stack([c.samples * c.informs.float() / max(1, int(c.informs.sum())) for c in cards]).sum(0)
 
 
 def balancing_shift(logits: Tensor, frequencies: Tensor, steps: int = 30, damping: float = 0.5) -> Tensor:
-    """Return the bias under which the mean prediction has these frequencies, by damped fixed-point steps."""
+    """Return the bias under which the mean prediction has these frequencies, by damped fixed-point steps.
+
+    Frequencies need not sum to one.
+    """
+    frequencies = frequencies.clamp(min=TINY) / frequencies.clamp(min=TINY).sum()
     shift = torch.zeros_like(frequencies)
     for _ in range(steps):
         mean = torch.softmax(logits + shift, -1).mean(0)
         shift = shift + damping * (frequencies.log() - mean.clamp(min=TINY).log())
     return shift - shift.mean()
+
+
+def _within(peer: Tensor, present: Tensor) -> Tensor:
+    """Return a prediction given that the label is one of these; one over no others is as it was."""
+    if not bool((peer[:, ~present] > 0).any()):
+        return peer
+    inside = peer.masked_fill(~present, 0.0)
+    return inside / inside.sum(-1, keepdim=True).clamp(min=TINY)
 
 
 def _take(server: Server, model: Tensor) -> None:

@@ -10,10 +10,12 @@ from torch import Tensor
 
 from fedaccord.aggregation.kl_score import kl_scores
 from fedaccord.aggregation.replies import Replies
+from fedaccord.messages.checks import TensorSpec
 from fedaccord.seeds import derive
+from fedaccord.training.objectives import LABEL_COUNTS
 
 if TYPE_CHECKING:
-    from fedaccord.federation.server import Server
+    from fedaccord.federation.server import Server, SiteCard
 
 CHUNK = 1024
 
@@ -38,6 +40,27 @@ class KLWeights:
             return None
         generator = torch.Generator().manual_seed(derive(server.seed, "kl score", server.state.round + 1))
         return x[torch.randperm(len(x), generator=generator)[: self.inputs].sort().values]
+
+
+@dataclass(frozen=True)
+class LabelCountWeights:
+    """Weighs a site, for each head row, by how many of its samples are of that label, which the site has to tell."""
+
+    own_rows: bool  # a site tells the counts of the labels it knows alone
+
+    def extras(self, server: Server, card: SiteCard) -> dict[str, TensorSpec]:
+        """Return what a reply must hold."""
+        labels = int(card.informs.sum()) if self.own_rows else len(card.informs)
+        return {LABEL_COUNTS: TensorSpec((labels,), torch.float32)}
+
+    def __call__(self, server: Server, replies: Replies) -> Replies:
+        """Return the replies with the counts as weights of the rows; together they are no more than its samples."""
+        counts = torch.zeros(replies.informs.shape, dtype=torch.float64)
+        for row, message, known in zip(counts, replies.messages, replies.informs, strict=True):
+            told = message.tensors[LABEL_COUNTS].double().clamp(min=0)
+            row[known] = told if self.own_rows else told[known]
+        claimed = counts.sum(1).clamp(min=torch.finfo(torch.float64).tiny)
+        return replace(replies, row_weights=counts * (replies.weights / claimed).clamp(max=1)[:, None])
 
 
 def tell_missing_inputs(server: Server) -> None:

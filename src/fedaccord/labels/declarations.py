@@ -26,7 +26,9 @@ class CandidatesView(_View):
     """A set of labels that holds the true one."""
 
     kind: Literal["candidates"]
-    known: Names | None = Field(None, description="the labels this site knows; left out: all")
+    known: Names | Literal["own"] | None = Field(
+        None, description='the labels this site knows; "own": those that occur there; left out: all'
+    )
     generate: Literal["uniform", "superset", "class", "instance"] | None = Field(
         None, description="make the sets from true labels: a study; left out: the data has them"
     )

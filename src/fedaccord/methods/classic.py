@@ -86,9 +86,10 @@ def held_near(mu: float, loss: str = "view") -> Objective:
 def combining(recipe: Recipe, settings: SharedModelSettings, rows_of_owners: bool = False) -> Recipe:
     """Return the recipe with the aggregator that the settings ask for; a robust one is watched over.
 
-    With `rows_of_owners` a head row is combined over the sites that inform its label. An attack and a defence that the
-    settings ask for fill the slots of these names.
+    With `rows_of_owners` a head row, where the head is shared at all, is combined over the sites that inform its label.
+    An attack and a defence that the settings ask for fill the slots of these names.
     """
+    rows_of_owners = rows_of_owners and "head" in recipe.sharing.parts
     if getattr(settings, "weights", "samples") == "equal":
         recipe = replace(recipe, weigh=equal_weights)
     recipe = contested(recipe, settings)

@@ -18,10 +18,12 @@ from fedaccord.labels.space import LabelSpace
 from fedaccord.messages.message import SiteId
 from fedaccord.methods.registry import make_recipe
 from fedaccord.models.catalogue import build
-from fedaccord.models.network import Network, insert_personal_layer
+from fedaccord.models.network import Network, draw_head_rows, insert_personal_layer
 from fedaccord.seeds import derive
 from fedaccord.training.local import has_batch_norm
 from fedaccord.training.settings import TrainingSettings
+
+_OF_THE_SERVER = frozenset({"sites", "hostile", "defence", "frequencies"})  # who trains, whom it trusts, its own data
 
 
 def host_spec(
@@ -48,6 +50,7 @@ def site_spec(spec: HostSpec, site: SiteData) -> HostSpec:
     """Return the part of a described run that one site needs: its own data, and of the labels' names only its own.
 
     A label that the site's view does not name keeps its column, which the model's shape tells anyway, but not its name.
+    Settings that only the server looks at stay there; those of an attack are for the sites that a study makes hostile.
     """
     told = set(_words(site.view.describe()))
     informs = site.view.informs().tolist()
@@ -55,12 +58,19 @@ def site_spec(spec: HostSpec, site: SiteData) -> HostSpec:
         name if seen or name in told else f"(label {column})"
         for column, (name, seen) in enumerate(zip(spec.spec["labels"], informs, strict=True))
     ]
+    hostile = [name for name in spec.spec["hostile"] if name == site.name]
     own = spec.spec | {
         "labels": names,
         "views": {site.name: site.view.describe()},
-        "hostile": [name for name in spec.spec["hostile"] if name == site.name],
+        "settings": told_to_sites(spec.spec["settings"], bool(hostile)),
+        "hostile": hostile,
     }
     return HostSpec(spec.entry, own, site_tensors({site.name: site}))
+
+
+def told_to_sites(settings: Mapping[str, Any], hostile: bool = False) -> dict[str, Any]:
+    """Return a method's settings without those that say something of other sites or labels and change nothing here."""
+    return {k: v for k, v in settings.items() if k not in _OF_THE_SERVER and (hostile or k != "attack")}
 
 
 def _words(value: Any) -> Iterator[str]:
@@ -79,17 +89,23 @@ def build_host(spec: dict[str, Any], tensors: dict[str, Tensor]) -> SiteHost:
     space = LabelSpace(spec["labels"])
     device = torch.device(spec["device"])
     sites = {name: _site(name, view, space, tensors, device) for name, view in spec["views"].items()}
-    network = build_network(spec["model"], len(space), spec["method"], spec["settings"], spec["seed"])
+    network = build_network(spec["model"], space.names, spec["method"], spec["settings"], spec["seed"])
     recipe, target = make_recipe(spec["method"], spec["settings"]), Target.read(spec.get("target"))
     return SiteHost(sites, network.to(device), recipe, spec["seed"], target, spec.get("hostile", ()))
 
 
 def build_network(
-    model: Mapping[str, Any], classes: int, method: str, settings: Mapping[str, Any], seed: int
+    model: Mapping[str, Any], labels: Sequence[str], method: str, settings: Mapping[str, Any], seed: int
 ) -> Network:
-    """Build the network that server and sites start from: the same everywhere for the same seed."""
-    network = build(model["name"], model["settings"], tuple(model["input_shape"]), classes, derive(seed, "init"))
-    if make_recipe(method, settings).personal_layer:
+    """Build the network that server and sites start from: the same everywhere for the same seed.
+
+    Where rows are drawn by name, a site has others in the place of labels that it has no names of, and uses none.
+    """
+    network = build(model["name"], model["settings"], tuple(model["input_shape"]), len(labels), derive(seed, "init"))
+    recipe = make_recipe(method, settings)
+    if recipe.rows_by_name:
+        draw_head_rows(network, [derive(seed, "row", label) for label in labels])
+    if recipe.personal_layer:
         insert_personal_layer(network)
     if settings["batch"] == 1 and has_batch_norm(network):
         raise ConfigError(f"method.batch is 1, but the model '{model['name']}' has batch-norm, which needs at least 2")

@@ -103,6 +103,9 @@ class PrivateLabelsSettings(SharedModelSettings):
     rows: Literal["known", "dense"] = Field(
         "known", description="private: send only the head rows a site knows, or heads of full shape"
     )
+    label_weight: Literal["samples", "per_label"] = Field(
+        "samples", description="what a site counts for in a head row: all its samples, or those of the label (it tells)"
+    )
     local: Literal["fedavg", "fedprox", "scaffold"] = Field(
         "fedavg", description="how a site trains; scaffold: without momentum unless it is given"
     )
@@ -112,6 +115,9 @@ class PrivateLabelsSettings(SharedModelSettings):
     )
     norm: Literal["raw", "renorm"] = Field("raw", description="mse: compare as published, or within a site's labels")
     pairs: Literal["in-set", "zero-padded"] = Field("in-set", description="pairwise: a site's own pairs, or all")
+    tuning_labels: Literal["known", "all"] = Field(
+        "known", description="public: compare with a site over the labels it knows, or over all"
+    )
     mask_absent: bool = Field(True, description="leave labels that no site of the round knows out of the tuning")
     tune: Literal["classifier", "all"] = Field("classifier", description="what is tuned")
     tuning_lr: float = Field(0.01, gt=0, le=1000, description="learning rate of the tuning")
@@ -143,4 +149,22 @@ class PrivateLabelsSettings(SharedModelSettings):
     def _softmax_follows_labels(self) -> PrivateLabelsSettings:
         if self.softmax != "view":
             raise ValueError("the softmax follows from 'labels', so 'softmax' cannot be set")
+        return self
+
+    @model_validator(mode="after")
+    def _nothing_is_asked_for_in_vain(self) -> PrivateLabelsSettings:
+        compared = self.tuning in ("mse", "pairwise")
+        by_owners = self.labels != "public" and self.aggregation == "mean" and self.local != "scaffold"
+        works = {
+            "rows": (self.labels == "private", "labels are private"),
+            "norm": (self.tuning == "mse", "tuning is mse"),
+            "pairs": (self.tuning == "pairwise", "tuning is pairwise"),
+            "frequencies": (self.tuning == "balance", "tuning is balance"),
+            "tuning_labels": (self.labels != "private" and compared, "labels are public and tuning is mse or pairwise"),
+            "label_weight": (by_owners, "rows are averaged over their owners: not public, the mean, no scaffold"),
+        }
+        for name, (effective, where) in works.items():
+            value = getattr(self, name)
+            if value != type(self).model_fields[name].default and not effective:
+                raise ValueError(f"{name} = {value!r} has an effect only where {where}")
         return self

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from itertools import chain
 
+import torch
 from torch import Tensor, nn
 
 from fedaccord.errors import ConfigError
@@ -67,6 +70,18 @@ def insert_personal_layer(network: Network) -> Network:
         nn.init.eye_(layer.weight)
         network.personal = layer
     return network
+
+
+@torch.no_grad()
+def draw_head_rows(network: Network, seeds: Sequence[int]) -> None:
+    """Draw each row of the head, bias and weights, from a seed of its own, in place; as nn.Linear does by default."""
+    head = network.head
+    reach = 1 / math.sqrt(head.in_features)
+    for row, seed in enumerate(seeds):
+        drawn = torch.empty(head.in_features + 1).uniform_(-reach, reach, generator=torch.Generator().manual_seed(seed))
+        head.weight[row] = drawn[1:]
+        if head.bias is not None:
+            head.bias[row] = drawn[0]
 
 
 def as_network(module: nn.Module) -> Network:

@@ -87,7 +87,7 @@ def _what_was_run(scale: Scale, size: Size) -> list[Block]:
         + "). `--full` is the paper's size."
     )
     return [
-        "10 sites, SGD with momentum 0.9. "
+        f"10 sites, SGD with momentum 0.9 (SCAFFOLD: without, learning rate {OURS['SCAFFOLD']['lr']}). "
         + " ".join(
             f"{NAMES[data]}: {t.rounds} rounds, {t.samples} samples at each site, {t.unlabelled} without labels at the "
             f"server, passes in each round: {t.epochs}, batch {t.batch}, learning rate {t.lr}."
@@ -176,28 +176,38 @@ def _findings(figures: _Figures) -> list[Finding]:
     worse = [figures.gap(("public", n), ("public", "FedAvg")) for n in TUNED]
     variance = _variance(figures)
     return [
-        Finding("1. Accuracy falls substantially as sites know fewer labels", _rises(ranks), drop),
         Finding(
-            "2. Private FedAvg and FedProx perform about like their public forms (within 3 points)",
+            "1. Accuracy falls substantially as sites know fewer labels (private FedAvg: Spearman above 0.9)",
+            _rises(ranks),
+            drop,
+        ),
+        Finding(
+            "2. Private FedAvg and FedProx perform about like their public forms (mean differences within 3 points)",
             verdict(regimes, seeds.untuned, lambda gap: abs(gap.mean) <= 3),
             f"private - public: FedAvg {in_words(regimes[0])}; FedProx {in_words(regimes[1])}",
         ),
         Finding(
-            "3. Private: tuning beats the adapted methods",
+            "3. Private: tuning beats the adapted methods (each mean difference above one standard error)",
             verdict(tuned, max(2, seeds.tuned), lambda gap: gap.mean > gap.error),  # one seed has no error
             f"MSE {in_words(tuned[0])}; pairwise {in_words(tuned[1])}",
         ),
         Finding(
-            "3. Private: MSE is slightly better than pairwise", verdict([order], seeds.tuned, is_ahead), in_words(order)
+            "3. Private: MSE is slightly better than pairwise (mean difference above 0)",
+            verdict([order], seeds.tuned, is_ahead),
+            in_words(order),
         ),
-        Finding("4. Public: pairwise is better than MSE", verdict([public], seeds.tuned, is_ahead), in_words(public)),
         Finding(
-            "4. Public, Fashion-MNIST: tuning can be worse than none",
+            "4. Public: pairwise is better than MSE (mean difference above 0)",
+            verdict([public], seeds.tuned, is_ahead),
+            in_words(public),
+        ),
+        Finding(
+            "4. Public, Fashion-MNIST: tuning can be worse than none (a mean difference below 0)",
             verdict(worse, seeds.tuned, lambda gap: gap.mean < 0, of=any),
             f"MSE {in_words(worse[0])}; pairwise {in_words(worse[1])}",
         ),
         Finding(
-            "5. Tuning raises the variance over seeds",
+            "5. Tuning raises the variance over seeds (each standard deviation above that of FedAvg)",
             all(variance[name] > variance["FedAvg"] for name in TUNED) if variance else None,
             ", ".join(f"{name} ± {100 * found:.1f}" for name, found in variance.items()) or "–",
         ),
@@ -224,7 +234,7 @@ def _bars(figures: _Figures, longer: Finding | None) -> list[Finding]:
     ours = {name: figures.gap(("private", name), ("private", "FedAvg")) for name in OURS}
     return [
         Finding(
-            f"|private FedAvg - public FedAvg| is at most 3 points ({ENOUGH} seeds or more)",
+            f"|private FedAvg - public FedAvg| is at most 3 points (mean difference, {ENOUGH} seeds or more)",
             verdict([regimes], ENOUGH, lambda gap: abs(gap.mean) <= 3), in_words(regimes),
         ),
         *([longer] if longer else []),
@@ -234,11 +244,13 @@ def _bars(figures: _Figures, longer: Finding | None) -> list[Finding]:
             ", ".join(f"{name} {rank:.2f}" for name, rank in ranks.items() if rank is not None) or "–",
         ),
         Finding(
-            "Private with MSE tuning is not behind private FedAvg",
+            "Private with MSE tuning is not behind private FedAvg (by no more than one standard error, "
+            f"{ENOUGH} seeds or more)",
             verdict([tuned], ENOUGH, lambda gap: gap.mean >= -gap.error), in_words(tuned),
         ),
         Finding(
-            "The best of ours is at least 3 points ahead of private FedAvg",
+            "The best of ours is at least 3 points ahead of private FedAvg (mean difference, "
+            f"{ENOUGH} seeds or more)",
             verdict(ours.values(), ENOUGH, lambda gap: gap.mean >= 3, of=any),
             "; ".join(f"{name} {in_words(gap)}" for name, gap in ours.items()),
         ),

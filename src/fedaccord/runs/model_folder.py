@@ -97,7 +97,7 @@ def write_model_folder(
     header: Sequence[str] | None = None, own: Collection[SiteId] | None = None,
 ) -> None:  # fmt: skip
     """Write the trained model of a run, with what sites that took part have of their own: all, or those in `own`."""
-    network = build_network(model, len(data.space), method, server.recipe.settings.model_dump(), server.seed)
+    network = build_network(model, data.space.names, method, server.recipe.settings.model_dump(), server.seed)
     # As the sites' host has it, so that a prior estimated here is the one the site was judged with.
     network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     initial = {name: tensor.detach().clone() for name, tensor in _tensors(network).items()}

@@ -25,6 +25,7 @@ from fedaccord.messages.message import SiteId
 from fedaccord.runs.model_folder import TrainedModel
 from fedaccord.runs.page import write_page
 
+UNKNOWN = "its candidates are all unknown to the site"
 TAG = 0.5  # a tag of at least this probability is predicted
 
 
@@ -80,6 +81,7 @@ def _read_sets(table: Table, candidates: str | None, view: View, missing: Sequen
         return None
     problems: list[str] = []
     sets = read_labels(table, candidates, Candidates(LabelSpace(view.answers)), missing, problems)
+    problems += [table.wrong(row, candidates, UNKNOWN) for row in _excluded(view, sets)]
     report_cells(problems)
     return sets
 
@@ -116,12 +118,35 @@ def _read_arrays(model: TrainedModel, file: Path, site: SiteId | None, view: Vie
     if len(sets) != len(x):
         raise DataError(f"{where} has {len(sets)} rows, the samples {len(x)}")
     if sets.dtype.kind in "US" and sets.ndim == 1:
-        return Rows(x, Candidates(LabelSpace(view.answers)).encode([str(cell) for cell in sets], where))
+        named = Candidates(LabelSpace(view.answers)).encode([str(cell) for cell in sets], where)
+        return Rows(x, _within_reach(view, named, where))
     if sets.shape != (len(x), len(view.answers)) or not np.isin(sets, (0, 1)).all():
         wanted = f"one column for each of {len(view.answers)} answers, or hold texts such as 'a|b'"
         raise DataError(f"{where} should hold 0 and 1 only, with {wanted}")
     chosen = torch.from_numpy(sets.astype(bool))
-    return Rows(x, chosen | ~chosen.any(1, keepdim=True))  # a row that names none has no candidates to keep to
+    held = chosen | ~chosen.any(1, keepdim=True)  # a row that names none has no candidates to keep to
+    return Rows(x, _within_reach(view, held, where))
+
+
+def _within_reach(view: View, sets: Tensor, where: str) -> Tensor:
+    report_cells([f"{where}, row {row + 1}: {UNKNOWN}" for row in _excluded(view, sets)])
+    return sets
+
+
+def _excluded(view: View, candidates: Tensor) -> list[int]:
+    """Return the rows of which the view knows no candidate."""
+    possible = view.adjusted(torch.zeros(len(candidates), len(view.space))) + _chance(view, candidates).log()
+    return torch.isneginf(possible).all(-1).nonzero().flatten().tolist()
+
+
+def _chance(view: View, candidates: Tensor) -> Tensor:
+    """Return P(set | class): (n, classes)."""
+    matrix = _matrix(view)
+    return candidates.to(matrix) @ matrix
+
+
+def _matrix(view: View) -> Tensor:
+    return view.matrix if isinstance(view, Coarse) else torch.eye(len(view.space))
 
 
 def within_candidates(view: View, logits: Tensor, candidates: Tensor) -> Tensor:
@@ -129,15 +154,9 @@ def within_candidates(view: View, logits: Tensor, candidates: Tensor) -> Tensor:
 
     In log space, so that candidates the model finds most unlikely are still told apart.
     """
-    matrix = view.matrix if isinstance(view, Coarse) else torch.eye(len(view.space))
-    chance = candidates.to(matrix) @ matrix  # P(set | class)
-    z = view.adjusted(logits) + chance.log()
-    excluded = torch.isneginf(z).all(-1).nonzero().flatten().tolist()
-    if excluded:
-        rows = ", ".join(str(row + 1) for row in excluded[:10]) + (", …" if len(excluded) > 10 else "")
-        raise DataError(f"the candidates of row {rows} are all unknown to the site")
-    classes = torch.softmax(z, -1) / torch.where(chance > 0, chance, 1.0)
-    return (classes @ matrix.T).masked_fill(~candidates, 0.0)
+    chance = _chance(view, candidates)
+    classes = torch.softmax(view.adjusted(logits) + chance.log(), -1) / torch.where(chance > 0, chance, 1.0)
+    return (classes @ _matrix(view).T).masked_fill(~candidates, 0.0)
 
 
 def choose(view: View, probabilities: Tensor) -> list[tuple[str, float]]:
