@@ -5,7 +5,7 @@ import pytest
 from fedaccord.config import check_experiment
 from fedaccord.reproduce.cells import Results
 from fedaccord.reproduce.fairfedpapl import best_defence, cells, chapters
-from fedaccord.reproduce.fairfedpapl_cells import ATTACKS, DEFENCES, NONE, SCORES, row_of
+from fedaccord.reproduce.fairfedpapl_cells import ATTACKS, DEFENCES, NONE, SCORES, places, row_of
 from fedaccord.reproduce.pages import to_html, to_markdown
 from fedaccord.reproduce.registry import find_table
 
@@ -28,7 +28,8 @@ def results():
                 left = {NONE: 0.3, "group-update": 0.03}.get(defence, 0.15) if attack != NONE else 0.0
                 told = {"excluded": 0.04} if attack == NONE else {"hostile_excluded": 0.95, "false_exclusions": 0.02}
                 cell = result(-0.2 - left - 0.001 * seed, **(told if defence in SCORES else {}))
-                found.cells.setdefault(row_of(NAME, "iid", attack, defence), {})[seed] = cell
+                for name, partition in places("quick"):
+                    found.cells.setdefault(row_of(name, partition, attack, defence), {})[seed] = cell
     return found
 
 
@@ -52,7 +53,7 @@ def test_runs_of_a_seed_are_paired(results):
 
 
 def test_the_page_tells_the_best_defence_and_the_bars(results):
-    assert best_defence(results, [(NAME, "iid")]) == "group-update"
+    assert best_defence(results, places("quick")) == "group-update"
     page = to_markdown("t", chapters(results, "quick"))
     assert page.index("False exclusions") < page.index("Bars")
     lines = {line.split(" | ")[0].removeprefix("| "): line for line in page.splitlines() if line.startswith("| ")}

@@ -94,6 +94,10 @@ class Results:
         found = {seed: look_up(result[when], figure) for seed, result in self.cells.get(row, {}).items()}
         return {seed: value for seed, value in sorted(found.items()) if value is not None}
 
+    def ran(self, rows: Iterable[Row], seeds: int) -> bool:
+        """Say whether every row has been run on so many seeds."""
+        return all(len(self.cells.get(row, {})) >= seeds for row in rows)
+
     def seconds(self) -> float:
         """Return the time all cells took together, on one core each."""
         return sum(result["seconds"] for by_seed in self.cells.values() for result in by_seed.values())

@@ -25,6 +25,7 @@ from fedaccord.reproduce.fairfedpapl_cells import (
     STUDY,
     VARIANTS,
     Scale,
+    places,
     row_of,
 )
 from fedaccord.reproduce.fairfedpapl_cells import cells as cells
@@ -42,7 +43,7 @@ def chapters(results: Results, size: Size) -> list[Chapter]:
     parts = [
         Chapter("What was run", _what_was_run(scale, size)),
         Chapter("False exclusions", [_false_exclusions(results, seen)]),
-        Chapter("Bars", [*_best_in_words(results, seen), findings_grid(_bars(results, seen))]),
+        Chapter("Bars", _bars(results, size)),
         *(Chapter(f"{name}, {partition}", _scenario(results, name, partition)) for name, partition in seen),
         Chapter("As published", published_grids()),
     ]
@@ -137,11 +138,7 @@ def _scenario(results: Results, name: str, partition: str) -> list[Block]:
 
 
 def _plain(values: Mapping[int, float]) -> str:
-    """Write mean and deviation with three digits; how many seeds have the figure, where not all do."""
-    if not values:
-        return "–"
-    around = f" ± {statistics.stdev(values.values()):.3f}" if len(values) > 1 else ""
-    return f"{mean(values):.3f}{around}"
+    return spread(values, 1.0, digits=3)
 
 
 def _pooled(
@@ -159,27 +156,33 @@ def best_defence(results: Results, seen: Sequence[tuple[str, str]]) -> str:
     return min(pooled, key=lambda defence: pooled[defence] if not math.isnan(pooled[defence]) else math.inf)
 
 
-def _best_in_words(results: Results, seen: Sequence[tuple[str, str]]) -> list[Block]:
-    means = {d: _pooled(results, seen, d, ATTACKS) for d in (*DEFENCES,)}
-    told = ", ".join(f"{name} {_plain(values)}" for name, values in means.items())
-    return [
+def _bars(results: Results, size: Size) -> list[Block]:
+    """Judge the best defence and the published one, once all that they are compared with has been run."""
+    at = places(size)
+    rows = [row_of(name, partition, a, d) for name, partition in at for a in (NONE, *ATTACKS) for d in DEFENCES]
+    if not results.ran(rows, SCALES[size].seeds):
+        statement = "The best defence and the published one against no defence and robust rules"
+        return [findings_grid([Finding(statement, None, "not every attack and defence has been run on every seed")])]
+    told = ", ".join(f"{defence} {_plain(_pooled(results, at, defence, ATTACKS))}" for defence in DEFENCES)
+    best = best_defence(results, at)
+    about = (
         f"Delta EOD over all scenarios and attacks: {told}. The bars are for the lowest of the four defences here, "
-        f"`{best_defence(results, seen)}`; the published one has its own lines."
-    ]
+        f"`{best}`; the published one has its own lines."
+    )
+    return [about, findings_grid(f for d in dict.fromkeys((best, PUBLISHED)) for f in _bars_of(results, at, d))]
 
 
-def _bars(results: Results, seen: Sequence[tuple[str, str]]) -> list[Finding]:
+def _bars_of(results: Results, at: Sequence[tuple[str, str]], defence: str) -> list[Finding]:
     found: list[Finding] = []
-    for defence in dict.fromkeys((best_defence(results, seen), PUBLISHED)):
-        for attack in ATTACKS:
-            gap = paired(_pooled(results, seen, NONE, [attack]), _pooled(results, seen, defence, [attack]), 1.0)
-            found.append(_lower(f"{defence}: delta EOD under {attack} is lower than without defence", gap))
-        rules = {rule: mean(_pooled(results, seen, rule, ATTACKS)) for rule in RULES}
-        best = min(rules, key=lambda rule: rules[rule])
-        gap = paired(_pooled(results, seen, best, ATTACKS), _pooled(results, seen, defence, ATTACKS), 1.0)
-        found.append(_lower(f"{defence}: delta EOD is lower than the best robust rule's ({best})", gap))
-        found.append(_close(results, seen, defence))
-        found += _told_apart(results, seen, defence)
+    for attack in ATTACKS:
+        gap = paired(_pooled(results, at, NONE, [attack]), _pooled(results, at, defence, [attack]), 1.0)
+        found.append(_lower(f"{defence}: delta EOD under {attack} is lower than without defence", gap))
+    rules = {rule: mean(_pooled(results, at, rule, ATTACKS)) for rule in RULES}
+    best = min(rules, key=lambda rule: rules[rule])
+    gap = paired(_pooled(results, at, best, ATTACKS), _pooled(results, at, defence, ATTACKS), 1.0)
+    found.append(_lower(f"{defence}: delta EOD is lower than the best robust rule's ({best})", gap))
+    found.append(_close(results, at, defence))
+    found += _told_apart(results, at, defence)
     return found
 
 

@@ -74,19 +74,23 @@ SCALES: dict[Size, Scale] = {"quick": Scale(2, 1, 6), "default": Scale(10, 3, 24
 def cells(size: Size) -> list[Cell]:
     """Return all runs of the table: the comparison first, then the studies."""
     scale = SCALES[size]
+    return in_order(_comparison(scale, places(size)), () if size == "quick" else _studies(scale))
+
+
+def places(size: Size) -> list[tuple[str, str]]:
+    """Return the scenarios of the comparison, each with a partition."""
     if size == "quick":
-        return in_order(_comparison(scale, ["COMPAS, African-American", "Student, Asian"], ["iid"]))
-    return in_order(_comparison(scale, list(SCENARIOS), list(PARTITIONS)), _studies(scale))
+        return [("COMPAS, African-American", "iid"), ("Student, Asian", "iid")]
+    return [(name, partition) for name in SCENARIOS for partition in PARTITIONS]
 
 
-def _comparison(scale: Scale, names: Sequence[str], partitions: Sequence[str]) -> Iterator[Cell]:
+def _comparison(scale: Scale, at: Sequence[tuple[str, str]]) -> Iterator[Cell]:
     for seed in range(scale.first_seed, scale.first_seed + scale.seeds):
-        for name in names:
-            for partition in partitions:
-                yield _cell(scale, name, partition, NONE, ALONE, _honest(seed), seed)
-                for attack in (NONE, *ATTACKS):
-                    for defence, settings in DEFENCES.items():
-                        yield _cell(scale, name, partition, attack, defence, settings, seed)
+        for name, partition in at:
+            yield _cell(scale, name, partition, NONE, ALONE, _honest(seed), seed)
+            for attack in (NONE, *ATTACKS):
+                for defence, settings in DEFENCES.items():
+                    yield _cell(scale, name, partition, attack, defence, settings, seed)
 
 
 def _studies(scale: Scale) -> Iterator[Cell]:

@@ -7,6 +7,7 @@ from functools import partial
 from itertools import pairwise
 from typing import Any
 
+from fedaccord.reproduce.bars import ahead_of_all, is_ahead, verdict
 from fedaccord.reproduce.cells import Results, Row, Size, look_up
 from fedaccord.reproduce.fedmt_cells import (
     AT,
@@ -37,7 +38,7 @@ from fedaccord.reproduce.fedmt_cells import (
     text_row,
 )
 from fedaccord.reproduce.pages import Block, Chapter, Chart, Curve, Finding, Grid, findings_grid
-from fedaccord.reproduce.statistics import Paired, in_words, mean, paired, spread
+from fedaccord.reproduce.statistics import in_words, mean, paired, spread
 
 __all__ = ["TITLE", "cells", "chapters"]
 
@@ -73,7 +74,7 @@ def chapters(results: Results, size: Size) -> list[Chapter]:
     labels = scale.labels
     parts = [
         Chapter("What was run", _what_was_run(scale, size)),
-        Chapter("Bars", [findings_grid([*_order(results, scale), *_beyond(results, scale), *_matrix(results)])]),
+        Chapter("Bars", [findings_grid([*_order(results, scale), *_beyond(results, scale), *_matrix(results, scale)])]),
         Chapter(f"{TEXTS} over labels at the server", _over_labels(results, labels)),
         Chapter(f"{TEXTS} without the hidden layer", _linear(results, labels)),
     ]
@@ -210,80 +211,68 @@ def _over_image_labels(results: Results, scale: Scale) -> list[Block]:
 def _order(results: Results, scale: Scale) -> list[Finding]:
     """T >= E > every baseline, for each number of labels."""
     found = []
-    places: list[tuple[str, Callable[[str], Row], Sequence[str]]] = [
-        *((f"{TEXTS}, n = {n}", partial(text_row, labels=n), BASELINES) for n in scale.labels),
+    places: list[tuple[str, Callable[[str], Row], Sequence[str], int]] = [
+        *((f"{TEXTS}, n = {n}", partial(text_row, labels=n), BASELINES, scale.seeds) for n in scale.labels),
         *(
-            (f"{TEXTS}, linear, n = {n}", partial(text_row, labels=n, linear=True), ("SemiFL", "Single"))
+            (f"{TEXTS}, linear, n = {n}", partial(text_row, labels=n, linear=True), ("SemiFL", "Single"), scale.seeds)
             for n in scale.labels
         ),
-        (f"{IMAGES}, n = 25", partial(image_row, labels=25), BASELINES),
+        (f"{IMAGES}, n = 25", partial(image_row, labels=25), BASELINES, scale.image_labels[25]),
     ]
-    for where, row, baselines in places:
+    for where, row, baselines, seeds in places:
         ours = results.values(row(FOUND))
         true = paired(results.values(row(KNOWN)), ours)
-        found.append(Finding(f"{where}: {KNOWN} is not behind {FOUND}", _holds(true, 0, strict=False), in_words(true)))
+        not_behind = verdict([true], seeds, lambda gap: gap.mean >= 0)
+        found.append(Finding(f"{where}: {KNOWN} is not behind {FOUND}", not_behind, in_words(true)))
         gaps = {name: paired(ours, results.values(row(name))) for name in baselines}
-        measured = [gap.mean > 0 for gap in gaps.values() if gap is not None]
         words = "; ".join(f"{name} {in_words(gap)}" for name, gap in gaps.items())
-        found.append(
-            Finding(f"{where}: {FOUND} is ahead of every baseline", all(measured) if measured else None, words)
-        )
+        ahead = verdict(gaps.values(), seeds, is_ahead)
+        found.append(Finding(f"{where}: {FOUND} is ahead of every baseline", ahead, words))
     return found
 
 
 def _beyond(results: Results, scale: Scale) -> list[Finding]:
     """What fedmt+ adds, and the controls beside it."""
     gap = paired(results.values(text_row(PLUS)), results.values(text_row(FOUND)))
-    found = [Finding(f"{TEXTS}, n = {AT}: {PLUS} is at least 2 points ahead of {FOUND}", _holds(gap, 2), in_words(gap))]
+    enough = verdict([gap], scale.seeds, lambda gap: gap.mean >= 2)
+    found = [Finding(f"{TEXTS}, n = {AT}: {PLUS} is at least 2 points ahead of {FOUND}", enough, in_words(gap))]
+    ahead = partial(ahead_of_all, seeds=scale.seeds)
     for n in scale.labels:
         of = partial(text_row, labels=n, linear=True)
         gaps = {name: paired(results.values(of(PLUS)), results.values(of(name))) for name in ("Single", FOUND, KNOWN)}
-        found.append(_closest(f"{TEXTS}, linear, n = {n}: {PLUS} is ahead of Single, {FOUND} and {KNOWN}", gaps))
+        found.append(ahead(f"{TEXTS}, linear, n = {n}: {PLUS} is ahead of Single, {FOUND} and {KNOWN}", gaps))
         rivals = (KNOWN, *CONTROLS[:2], *BASELINES)
         gaps = {name: paired(results.values(text_row(PLUS, n)), results.values(text_row(name, n))) for name in rivals}
-        found.append(_closest(f"{TEXTS}, n = {n}: {PLUS} is ahead of {KNOWN}, likelihood alone and baselines", gaps))
+        found.append(ahead(f"{TEXTS}, n = {n}: {PLUS} is ahead of {KNOWN}, likelihood alone and baselines", gaps))
     if scale.studies:
         for gamma in GAMMAS:
             row = partial(text_row, gamma=gamma)
             others = (FOUND, *CONTROLS[:2], "SemiFL")
             gaps = {name: paired(results.values(row(PLUS)), results.values(row(name))) for name in others}
-            found.append(_closest(f"{TEXTS}, gamma {gamma}: {PLUS} is ahead of {FOUND}, likelihood and SemiFL", gaps))
+            found.append(ahead(f"{TEXTS}, gamma {gamma}: {PLUS} is ahead of {FOUND}, likelihood and SemiFL", gaps))
     return found
 
 
-def _matrix(results: Results) -> list[Finding]:
+def _matrix(results: Results, scale: Scale) -> list[Finding]:
     by_round = _curve(results, text_row(FOUND))
     ends = list(by_round.values())
-    sizes = [mean(v) for size in SIZES if (v := results.values(text_row(FOUND, size=size), ERROR))]
+    by_size = {size: results.values(text_row(FOUND, size=size), ERROR) for size in SIZES}
+    errors = {size: mean(values) for size, values in by_size.items() if values}
+    all_sizes = all(len(values) >= scale.few for values in by_size.values())
     learned = {name: paired(results.values(text_row(FOUND)), results.values(text_row(name))) for name in ESTIMATORS[2:]}
     return [
         Finding(
             "The error of the estimated matrix falls over the rounds",
-            ends[-1] < ends[0] if len(ends) > 1 else None,
+            ends[-1] < ends[0] if len(ends) > 1 and results.ran([text_row(FOUND)], scale.seeds) else None,
             f"{ends[0]:.2f} in round {min(by_round)}, {ends[-1]:.2f} in round {max(by_round)}" if ends else "–",
         ),
         Finding(
             "It is lower with more samples at each site",
-            all(a > b for a, b in pairwise(sizes)) if len(sizes) == len(SIZES) else None,
-            ", ".join(f"{size} texts: {error:.2f}" for size, error in zip(SIZES, sizes, strict=False)) or "–",
+            all(a > b for a, b in pairwise(errors.values())) if all_sizes else None,
+            ", ".join(f"{size} texts: {error:.2f}" for size, error in errors.items()) or "–",
         ),
-        _closest(f"{FOUND} is ahead of the learnable matrix", learned),
+        ahead_of_all(f"{FOUND} is ahead of the learnable matrix", learned, scale.seeds),
     ]
-
-
-def _closest(statement: str, gaps: Mapping[str, Paired | None]) -> Finding:
-    """Return whether one is ahead of all others, told by the one that it is least ahead of."""
-    measured = {name: gap for name, gap in gaps.items() if gap is not None}
-    if not measured:
-        return Finding(statement, None, "–")
-    least = min(measured, key=lambda name: measured[name].mean)
-    return Finding(statement, measured[least].mean > 0, f"closest: {least}, {measured[least]}")
-
-
-def _holds(gap: Paired | None, least: float, strict: bool = True) -> bool | None:
-    if gap is None:
-        return None
-    return gap.mean > least if strict and not least else gap.mean >= least
 
 
 def _curve(results: Results, row: Row) -> dict[int, float]:

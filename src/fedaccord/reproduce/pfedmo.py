@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedaccord.methods.registry import METHODS
+from fedaccord.reproduce.bars import ahead_of_all, is_ahead, verdict
 from fedaccord.reproduce.cells import Cell, Results, Row, Size, in_order
 from fedaccord.reproduce.pages import Block, Chapter, Chart, Curve, Finding, Grid, findings_grid
 from fedaccord.reproduce.pfedmo_published import DIRICHLET, MAIN, MARGINS, MINUTES_TO_TARGET, QUANTITY_SKEW
@@ -340,28 +341,26 @@ def _reached(results: Results, row: Row) -> str:
 
 def _bars(results: Results, scale: Scale) -> list[Finding]:
     ours = {c: _values(results, "classes", str(c), OURS) for c in CLASSES}
-    gaps = {n: gap for n in BASELINES if (gap := paired(ours[3], _values(results, "classes", "3", n)))}
-    closest = min(gaps, key=lambda name: gaps[name].mean, default="")
+    gaps = {n: paired(ours[3], _values(results, "classes", "3", n)) for n in BASELINES}
     lost = paired(ours[9], ours[3])
     alone = paired(ours[3], _values(results, "classes", "3", ALONE))
     printed = paired(ours[3], _values(results, "classes", "3", PRINTED))
     return [
-        Finding(
+        ahead_of_all(
             f"{scale.skew}, 3 classes at each site: pFedMo ahead of all nine baselines, mean over paired seeds",
-            all(gap.mean > 0 for gap in gaps.values()) if gaps else None,
-            f"closest: {closest}, {gaps[closest]}" if gaps else "–",
+            gaps, scale.seeds,
         ),
         Finding(
             f"{scale.skew}: pFedMo loses less than 2 points from 9 to 3 classes at each site",
-            None if lost is None else lost.mean < 2,
+            verdict([lost], scale.seeds, lambda gap: gap.mean < 2),
             "–" if lost is None else f"lost {lost.mean:.1f} (published 0.17)",
         ),
         Finding(
             "pFedMo is ahead of what the server's public data gives without any site, 3 classes at each site",
-            None if alone is None else alone.mean > 0, in_words(alone),
+            verdict([alone], scale.seeds, is_ahead), in_words(alone),
         ),
         Finding(
             "The default rule is ahead of the printed one, 3 classes at each site",
-            None if printed is None else printed.mean > 0, in_words(printed),
+            verdict([printed], scale.seeds, is_ahead), in_words(printed),
         ),
     ]  # fmt: skip

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from fedaccord.reproduce.bars import ahead_of_all, is_ahead, reaches, verdict
 from fedaccord.reproduce.cells import Cell, Results, Row, Size, in_order
 from fedaccord.reproduce.pages import Block, Chapter, Chart, Curve, Finding, Grid, findings_grid
-from fedaccord.reproduce.statistics import Paired, in_words, mean, paired, spread
+from fedaccord.reproduce.statistics import in_words, mean, paired, spread
 
 TITLE = "Partial labels: pFedPLL"
 REAL = {"Lost": "partial_label/lost.npz", "MSRCv2": "partial_label/msrcv2.npz", "FG-NET": "partial_label/fgnet.npz"}
@@ -154,8 +155,8 @@ def chapters(results: Results, size: Size) -> list[Chapter]:
     scale = SCALES[size]
     parts = [
         Chapter("What was run", _what_was_run(scale, size)),
-        Chapter("Bars", [findings_grid(_bars(results))]),
-        Chapter("The paper's orderings", [findings_grid(_orderings(results))]),
+        Chapter("Bars", [findings_grid(_bars(results, scale))]),
+        Chapter("The paper's orderings", [findings_grid(_orderings(results, scale))]),
         *(Chapter(data, _comparison(results, data, {n: (data, n) for n in METHODS})) for data in REAL),
         *(
             Chapter(data, [*_set_size(results, data), *_comparison(results, data, _image_rows(data))])
@@ -234,8 +235,9 @@ def _ablation(results: Results, variants: Mapping[str, Any]) -> Grid:
 def _over_rho(results: Results) -> Grid:
     names = (*FEW, "Fed_LW")
     lines = [[n, *(spread(results.values(_image_row("MNIST", n, rho), ACCURACY)) for rho in RHOS)] for n in names]
-    sizes = [mean(results.values(_image_row("MNIST", OURS, rho), "set_size")) for rho in RHOS]
-    lines += [["mean set size", *(f"{s:.2f}" for s in sizes)], ["published set size", "2.99", "3.97", "4.93"]]
+    sizes = [results.values(_image_row("MNIST", OURS, rho), "set_size") for rho in RHOS]
+    lines.append(["mean set size", *(spread(size, 1.0, digits=2) for size in sizes)])
+    lines.append(["published set size", "2.99", "3.97", "4.93"])
     return Grid(("rho", *map(str, RHOS)), lines)
 
 
@@ -252,51 +254,35 @@ def _over_sites(results: Results) -> list[Block]:
     ]
 
 
-def _bars(results: Results) -> list[Finding]:
+def _bars(results: Results, scale: Scale) -> list[Finding]:
     found = []
     rows = {d: {n: (d, n) for n in METHODS} for d in REAL} | {d: _image_rows(d) for d in IMAGES}
     for data, by_name in rows.items():
         figures = {name: results.values(row, ACCURACY) for name, row in by_name.items()}
-        ours = figures[OURS]
-        if not ours:
-            continue
+        seeds = scale.seeds if data in REAL else scale.image_seeds
+        ours, plus = figures[OURS], figures[PLUS]
         if data in PUBLISHED:
             printed = PUBLISHED[data][0]
-            holds = 100 * mean(ours) >= printed
-            found.append(Finding(f"{data}: pFedPLL at or above {printed:.2f}", holds, spread(ours)))
-        found.append(_ahead_of_all(f"{data}: pFedPLL ahead of every baseline", figures, OURS, BASELINES))
+            found.append(reaches(f"{data}: pFedPLL at or above {printed:.2f}", ours, printed, seeds))
+        gaps = {other: paired(ours, figures[other]) for other in BASELINES}
+        found.append(ahead_of_all(f"{data}: pFedPLL ahead of every baseline", gaps, seeds))
         if data in PLUS_BARS:
-            plus = figures[PLUS]
             bar = PLUS_BARS[data]
-            found.append(Finding(f"{data}: pfedpll+ at {bar:.0f} or more", 100 * mean(plus) >= bar, spread(plus)))
+            found.append(reaches(f"{data}: pfedpll+ at {bar:.0f} or more", plus, bar, seeds))
             gap = paired(plus, figures[ALONE])
-            holds = gap is not None and gap.mean >= 3
+            holds = verdict([gap], seeds, lambda gap: gap.mean >= 3)
             found.append(Finding(f"{data}: pfedpll+ 3 points or more ahead of training alone", holds, in_words(gap)))
-        found.append(_ahead_of_all(f"{data}: pfedpll+ ahead of every baseline and of training alone", figures, PLUS,
-                                   (*BASELINES, "local, CC", ALONE)))  # fmt: skip
+        gaps = {other: paired(plus, figures[other]) for other in (*BASELINES, "local, CC", ALONE)}
+        found.append(ahead_of_all(f"{data}: pfedpll+ ahead of every baseline and of training alone", gaps, seeds))
     return found
 
 
-def _ahead_of_all(
-    statement: str, figures: Mapping[str, dict[int, float]], name: str, others: Sequence[str] | Mapping[str, Any]
-) -> Finding:
-    gaps = {other: gap for other in others if (gap := paired(figures[name], figures[other]))}
-    if not gaps:
-        return Finding(statement, None, "–")
-    closest = min(gaps, key=lambda other: gaps[other].mean)
-    return Finding(statement, gaps[closest].mean > 0, f"closest: {closest}, {gaps[closest]}")
-
-
-def _orderings(results: Results) -> list[Finding]:
-    def against(variants: Mapping[str, Any]) -> list[tuple[str, Paired]]:
-        whole = results.values(_image_row("MNIST", OURS), ACCURACY)
-        gaps = ((n, paired(whole, results.values(_image_row("MNIST", n), ACCURACY))) for n in variants)
-        return [(n, gap) for n, gap in gaps if gap is not None]
-
+def _orderings(results: Results, scale: Scale) -> list[Finding]:
+    whole = results.values(_image_row("MNIST", OURS), ACCURACY)
     found = []
     for statement, variants in (("The full method is ahead of every ablation of its components", COMPONENTS),
                                 ("All three loss terms are ahead of any subset", TERMS)):  # fmt: skip
-        gaps = against(variants)
-        words = "; ".join(f"ahead of {name} by {gap}" for name, gap in gaps)
-        found.append(Finding(statement, all(gap.mean > 0 for _, gap in gaps) if gaps else None, words))
+        gaps = {n: paired(whole, results.values(_image_row("MNIST", n), ACCURACY)) for n in variants}
+        words = "; ".join(f"ahead of {name} by {gap}" for name, gap in gaps.items() if gap is not None)
+        found.append(Finding(statement, verdict(gaps.values(), scale.image_seeds, is_ahead), words or "–"))
     return found

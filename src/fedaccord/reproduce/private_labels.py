@@ -5,10 +5,10 @@ The paper's figures could not be had, only what it found in words; each finding 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
+from fedaccord.reproduce.bars import is_ahead, verdict
 from fedaccord.reproduce.cells import Results, Size
 from fedaccord.reproduce.pages import Block, Chapter, Chart, Curve, Finding, Grid, findings_grid
 from fedaccord.reproduce.private_labels_cells import (
@@ -43,7 +43,11 @@ class _Figures:
     """The table's figures as the page asks for them."""
 
     results: Results
-    model: str
+    scale: Scale
+
+    @property
+    def model(self) -> str:
+        return self.scale.model
 
     def of(self, dataset: str, labels: int, regime: str, name: str, model: str = "") -> dict[int, float]:
         return self.results.values(row(dataset, model or self.model, labels, regime, name))
@@ -58,7 +62,7 @@ class _Figures:
 def chapters(results: Results, size: Size) -> list[Chapter]:
     """Return the page."""
     scale = SCALES[size]
-    figures = _Figures(results, scale.model)
+    figures = _Figures(results, scale)
     return [
         Chapter("What was run", _what_was_run(scale, size)),
         Chapter("The paper's findings", [findings_grid(_findings(figures))]),
@@ -146,7 +150,9 @@ def _causes(results: Results, scale: Scale) -> list[Block]:
             *(in_words(paired(at["private", name], at["private", "FedAvg"])) for name in TUNED),
             *(in_words(paired(at["public", name], at["public", "FedAvg"])) for name in TUNED),
             in_words(paired(at["public", pairwise], at["public", mse])),
-            " / ".join(f"{100 * deviation(at['private', name]):.1f}" for name in ("FedAvg", *TUNED)),
+            " / ".join(
+                f"{100 * deviation(v):.1f}" if len(v := at["private", name]) > 1 else "–" for name in ("FedAvg", *TUNED)
+            ),
         ])  # fmt: skip
     head = (
         "setting", "private FedAvg", "private - public", "private: MSE", "private: pairwise", "public: MSE",
@@ -160,7 +166,8 @@ def _causes(results: Results, scale: Scale) -> list[Block]:
 
 
 def _findings(figures: _Figures) -> list[Finding]:
-    rising = [rank for d in (FASHION, CIFAR) for rank in [_rise(figures, d, "private", "FedAvg")] if rank is not None]
+    ranks = [_rise(figures, d, "private", "FedAvg") for d in (FASHION, CIFAR)]
+    seeds = figures.scale.seeds[FASHION]
     drop = _fall(figures)
     regimes = [figures.gap(("private", n), ("public", n)) for n in ("FedAvg", "FedProx")]
     tuned = [figures.gap(("private", n), ("private", "FedAvg")) for n in TUNED]
@@ -169,29 +176,29 @@ def _findings(figures: _Figures) -> list[Finding]:
     worse = [figures.gap(("public", n), ("public", "FedAvg")) for n in TUNED]
     variance = _variance(figures)
     return [
-        Finding("1. Accuracy falls substantially as sites know fewer labels", _all(r > 0.9 for r in rising), drop),
+        Finding("1. Accuracy falls substantially as sites know fewer labels", _rises(ranks), drop),
         Finding(
             "2. Private FedAvg and FedProx perform about like their public forms (within 3 points)",
-            _all(abs(gap.mean) <= 3 for gap in regimes if gap),
+            verdict(regimes, seeds.untuned, lambda gap: abs(gap.mean) <= 3),
             f"private - public: FedAvg {in_words(regimes[0])}; FedProx {in_words(regimes[1])}",
         ),
         Finding(
             "3. Private: tuning beats the adapted methods",
-            _all(gap.mean > gap.error for gap in tuned if gap and gap.seeds > 1),
+            verdict(tuned, max(2, seeds.tuned), lambda gap: gap.mean > gap.error),  # one seed has no error
             f"MSE {in_words(tuned[0])}; pairwise {in_words(tuned[1])}",
         ),
-        Finding("3. Private: MSE is slightly better than pairwise", _ahead(order), in_words(order)),
-        Finding("4. Public: pairwise is better than MSE", _ahead(public), in_words(public)),
+        Finding(
+            "3. Private: MSE is slightly better than pairwise", verdict([order], seeds.tuned, is_ahead), in_words(order)
+        ),
+        Finding("4. Public: pairwise is better than MSE", verdict([public], seeds.tuned, is_ahead), in_words(public)),
         Finding(
             "4. Public, Fashion-MNIST: tuning can be worse than none",
-            any(gap.mean < 0 for gap in worse if gap) if any(worse) else None,
+            verdict(worse, seeds.tuned, lambda gap: gap.mean < 0, of=any),
             f"MSE {in_words(worse[0])}; pairwise {in_words(worse[1])}",
         ),
         Finding(
             "5. Tuning raises the variance over seeds",
-            _all(found > variance["FedAvg"] for name, found in variance.items() if name != "FedAvg")
-            if "FedAvg" in variance
-            else None,
+            all(variance[name] > variance["FedAvg"] for name in TUNED) if variance else None,
             ", ".join(f"{name} ± {100 * found:.1f}" for name, found in variance.items()) or "–",
         ),
     ]
@@ -205,7 +212,7 @@ def _longer(results: Results, scale: Scale) -> Finding | None:
     gap = paired(private, public)
     return Finding(
         f"The same after {3 * scale.on[FASHION].rounds} rounds",
-        abs(gap.mean) <= 3 if gap and gap.seeds >= ENOUGH else None,
+        verdict([gap], ENOUGH, lambda gap: abs(gap.mean) <= 3),
         f"{in_words(gap)}; private {spread(private)}, public {spread(public)}",
     )
 
@@ -215,42 +222,49 @@ def _bars(figures: _Figures, longer: Finding | None) -> list[Finding]:
     ranks = {NAMES[d]: _rise(figures, d, "private", "FedAvg") for d in (FASHION, CIFAR)}
     tuned = figures.gap(("private", "FedAvg + MSE"), ("private", "FedAvg"))
     ours = {name: figures.gap(("private", name), ("private", "FedAvg")) for name in OURS}
-    counted = [gap for gap in ours.values() if gap and gap.seeds >= ENOUGH]
     return [
         Finding(
             f"|private FedAvg - public FedAvg| is at most 3 points ({ENOUGH} seeds or more)",
-            abs(regimes.mean) <= 3 if regimes and regimes.seeds >= ENOUGH else None, in_words(regimes),
+            verdict([regimes], ENOUGH, lambda gap: abs(gap.mean) <= 3), in_words(regimes),
         ),
         *([longer] if longer else []),
         Finding(
             "Accuracy rises with labels per site (Spearman above 0.9, private FedAvg)",
-            _all(rank > 0.9 for rank in ranks.values() if rank is not None),
-            ", ".join(f"{name} {rank:.2f}" for name, rank in ranks.items() if rank is not None),
+            _rises(ranks.values()),
+            ", ".join(f"{name} {rank:.2f}" for name, rank in ranks.items() if rank is not None) or "–",
         ),
         Finding(
             "Private with MSE tuning is not behind private FedAvg",
-            tuned.mean >= -tuned.error if tuned and tuned.seeds >= ENOUGH else None, in_words(tuned),
+            verdict([tuned], ENOUGH, lambda gap: gap.mean >= -gap.error), in_words(tuned),
         ),
         Finding(
             "The best of ours is at least 3 points ahead of private FedAvg",
-            any(gap.mean >= 3 for gap in counted) if counted else None,
+            verdict(ours.values(), ENOUGH, lambda gap: gap.mean >= 3, of=any),
             "; ".join(f"{name} {in_words(gap)}" for name, gap in ours.items()),
         ),
     ]  # fmt: skip
 
 
 def _variance(figures: _Figures) -> dict[str, float]:
-    """Return the deviation over seeds of each private contestant, on the seeds that all have."""
+    """Return the deviation over seeds of each private contestant; nothing unless all have the table's seeds."""
     seen = {name: figures.at("private", name) for name in ("FedAvg", *TUNED)}
     common = set.intersection(*(set(values) for values in seen.values()))
-    on_common = {name: {seed: values[seed] for seed in common} for name, values in seen.items()}
-    return {name: deviation(values) for name, values in on_common.items() if len(values) > 1}
+    if len(common) < max(2, figures.scale.seeds[FASHION].tuned):
+        return {}
+    return {name: deviation({seed: values[seed] for seed in common}) for name, values in seen.items()}
 
 
 def _rise(figures: _Figures, dataset: str, regime: str, name: str) -> float | None:
-    """Return the rank correlation of mean accuracy with the number of labels a site knows."""
-    means = {labels: mean(v) for labels in LABELS if (v := figures.of(dataset, labels, regime, name))}
-    return rank_correlation([*means], [*means.values()]) if len(means) > 1 else None
+    """Return the rank correlation of mean accuracy with the number of labels a site knows; None if one is missing."""
+    found = [figures.of(dataset, labels, regime, name) for labels in LABELS]
+    if any(len(values) < figures.scale.seeds[dataset].over for values in found):
+        return None
+    return rank_correlation(LABELS, [*map(mean, found)])
+
+
+def _rises(ranks: Iterable[float | None]) -> bool | None:
+    known = [rank for rank in ranks if rank is not None]
+    return all(rank > 0.9 for rank in known) if len(known) == 2 else None  # of both data sets
 
 
 def _fall(figures: _Figures) -> str:
@@ -261,13 +275,4 @@ def _fall(figures: _Figures) -> str:
             if few and all_:
                 from_to = f"{100 * mean(all_):.1f} at 10 labels, {100 * mean(few):.1f} at 2"
                 parts.append(f"{NAMES[dataset]}, {regime}: {from_to}")
-    return "; ".join(parts)
-
-
-def _ahead(gap: Paired | None) -> bool | None:
-    return None if gap is None else gap.mean > 0
-
-
-def _all(checks: Iterator[bool] | Any) -> bool | None:
-    found = list(checks)
-    return all(found) if found else None
+    return "; ".join(parts) or "–"

@@ -46,12 +46,13 @@ def deviation(values: Mapping[int, float]) -> float:
     return statistics.stdev(values.values()) if len(values) > 1 else math.nan
 
 
-def spread(values: Mapping[int, float], scale: float = 100.0) -> str:
-    """Write mean and standard deviation over seeds, as in `71.4 ± 2.0`."""
+def spread(values: Mapping[int, float], scale: float = 100.0, digits: int = 1) -> str:
+    """Write mean and standard deviation over seeds, as in `71.4 ± 2.0`; a dash where there is nothing."""
     if not values:
         return "–"
     around = deviation(values)
-    return f"{scale * mean(values):.1f}" + ("" if math.isnan(around) else f" ± {scale * around:.1f}")
+    told = "" if math.isnan(around) else f" ± {scale * around:.{digits}f}"
+    return f"{scale * mean(values):.{digits}f}{told}"
 
 
 def rank_correlation(x: Sequence[float], y: Sequence[float]) -> float:
