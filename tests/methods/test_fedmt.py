@@ -21,6 +21,8 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 QUICK = {"rounds": 3, "lr": 0.1, "batch": 8}
 READY = {"warmup": 60, "threshold": 0.5, "lambda2": 1.0, "epochs": 1, "server_epochs": 2}
+COUNT = "count coarse names"
+SWAPPED = torch.tensor([[0.0, 0.0, 1.0], [1.0, 1.0, 0.0]])  # pets are called cattle, and cattle pets
 HOWS = ("known", "estimated", "estimated-average", "learnable", "learnable-average")
 
 
@@ -276,6 +278,53 @@ class TestComposed:
             server.engine.spoil["train", "b"] = hostile
             accuracy[rule] = [play_round(server) for _ in range(3)][-1].evaluation.global_["accuracy"]
         assert accuracy["median"] > 0.8 > accuracy["mean"]
+
+    @pytest.mark.parametrize(("settings", "task", "lie"), [
+        ({"estimator": "em-pool"}, COUNT, 1e9 * SWAPPED),
+        ({"correspondence": "estimated-average"}, COUNT, 1e9 * SWAPPED),
+        ({"correspondence": "learnable-average"}, "train", 3e9 * SWAPPED - 1e9),
+    ])  # fmt: skip
+    def test_a_robust_rule_withstands_a_site_that_lies_about_its_names(self, settings, task, lie):
+        sites = [site(name, samples=40, view=pets_or_cattle()) for name in "abcde"]
+        server = started("fedmt", sites, aggregation="median", **settings, **READY)
+        server.engine.spoil[task, "b"] = lambda reply: Message(
+            {n: lie if n in (CORRESPONDENCE, "counts") else t for n, t in reply.tensors.items()}, reply.numbers,
+            reply.words,
+        )  # fmt: skip
+        for _ in range(3):
+            play_round(server)
+        (matrix,) = server.state.method.select(CORRESPONDENCE).values()
+        assert server.dropped == []
+        assert torch.allclose(matrix.sum(0), torch.ones(3))
+        assert matrix.argmax(0).tolist() == [0, 0, 1]
+
+    @pytest.mark.parametrize("settings", [{"estimator": "em-pool"}, {"correspondence": "estimated-average"}])
+    def test_without_one_a_lie_counts_for_no_more_than_the_site(self, settings):
+        sites = [site(name, samples=40, view=pets_or_cattle()) for name in "abcde"]
+        server = started("fedmt", sites, **settings, **READY)
+        server.engine.spoil[COUNT, "b"] = lambda reply: Message({"counts": 1e9 * SWAPPED}, reply.numbers, reply.words)
+        play_round(server)
+        (matrix,) = server.state.method.select(CORRESPONDENCE).values()
+        assert torch.allclose(matrix.sum(0), torch.ones(3))
+        assert matrix.argmax(0).tolist() == [0, 0, 1]
+
+    def test_a_robust_rule_withstands_a_head_of_nonsense(self):
+        def hostile(reply):
+            reply.tensors = {n: torch.full_like(t, 1e6) if OWN_HEAD in n else t for n, t in reply.tensors.items()}
+            return reply
+
+        server = started("fedtrans", aggregation="median")
+        server.engine.spoil["train", "b"] = hostile
+        play_round(server)
+        assert all(t.abs().max() < 10 for t in server.state.method.select(OWN_HEAD).values())
+
+    def test_two_sites_of_the_same_names_are_too_few_for_a_robust_rule_and_it_is_told(self):
+        sites = [*coarse_sites(), *(site(name, samples=40, view=horses_and_others()) for name in "xy")]
+        server, _ = played("fedmt+", sites, rounds=1, aggregation="median")
+        assert server.warnings == [
+            "only 2 sites of a round use the coarse names of site 'x', and 3 are needed to withstand a hostile one: "
+            "what the names stand for is their mean"
+        ]
 
     def test_partial_participation(self):
         server, records = played("fedmt", participation=2, **READY)

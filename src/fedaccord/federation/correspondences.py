@@ -14,7 +14,16 @@ import torch
 from torch import Tensor
 
 from fedaccord.aggregation.replies import Replies
-from fedaccord.labels.estimation import CORRESPONDENCE, average_columns, columns_of_counts, uniform_matrix
+from fedaccord.aggregation.robust import FEWEST, median
+from fedaccord.labels.estimation import (
+    CORRESPONDENCE,
+    average_columns,
+    columns_of_counts,
+    median_columns,
+    sent_counts,
+    sent_matrix,
+    uniform_matrix,
+)
 from fedaccord.messages.checks import TensorSpec
 from fedaccord.messages.message import Message, SiteId
 from fedaccord.training.mixed_types import CONFIDENT, COUNTS
@@ -62,8 +71,13 @@ class PooledCounts:
                 answers = _ask(server, sites, {CORRESPONDENCE: matrix})
                 if not answers:
                     break
-                counts = torch.stack([answer.clamp(min=0) for answer in answers.values()]).sum(0)
-                matrix = columns_of_counts(counts, start if last is None else last, self.smoothing)
+                counts = [sent_counts(answer, server.cards[site].samples) for site, answer in answers.items()]
+                fallback = start if last is None else last
+                if _withstands(server, card, len(counts)):
+                    each = [columns_of_counts(part, fallback, self.smoothing) for part in counts]
+                    matrix = median_columns(each, [part.sum(0) > 0 for part in counts], fallback)
+                else:
+                    matrix = columns_of_counts(torch.stack(counts).sum(0), fallback, self.smoothing)
             else:
                 server.state.method.tensors[f"{CORRESPONDENCE}/{card.names}"] = matrix
 
@@ -88,8 +102,21 @@ def _average(server: Server, card: SiteCard, matrices: Sequence[Tensor]) -> None
         return
     last = group_matrix(server, card)
     fallback = uniform_matrix(card.answers, len(server.space)) if last is None else last
-    mean = average_columns(matrices, [m.sum(0) > 0 for m in matrices], fallback)
-    server.state.method.tensors[f"{CORRESPONDENCE}/{card.names}"] = mean
+    shares, valid = zip(*map(sent_matrix, matrices), strict=True)
+    combine = median_columns if _withstands(server, card, len(matrices)) else average_columns
+    server.state.method.tensors[f"{CORRESPONDENCE}/{card.names}"] = combine(shares, valid, fallback)
+
+
+def _withstands(server: Server, card: SiteCard, sites: int) -> bool:
+    """Say whether a group's matrix is the middle one; warns where a robust rule is wanted and the sites are too few."""
+    if getattr(server.recipe.settings, "aggregation", "mean") == "mean":
+        return False
+    if sites < FEWEST:
+        server.warn(
+            f"only {sites} sites of a round use the coarse names of site '{card.name}', and {FEWEST} are needed to "
+            "withstand a hostile one: what the names stand for is their mean"
+        )
+    return sites >= FEWEST
 
 
 def _ask(server: Server, sites: Sequence[SiteId], told: dict[str, Tensor]) -> dict[SiteId, Tensor]:
@@ -160,15 +187,20 @@ def head_spec(server: Server, card: SiteCard) -> dict[str, TensorSpec]:
 
 
 def average_heads(server: Server) -> None:
-    """Average, as a server step, the heads of sites that use the same names, by the weights of their replies."""
+    """Average, as a server step, the heads of sites that use the same names, by the weights of their replies.
+
+    Where the models are combined by a robust rule, a group's head is the middle one.
+    """
     if server.replies is None:
         return
     for names in sorted({server.cards[site].names for site in server.replies.sites}):
         rows = [i for i, site in enumerate(server.replies.sites) if server.cards[site].names == names]
+        robust = _withstands(server, server.cards[server.replies.sites[rows[0]]], len(rows))
         shares = (server.replies.weights[rows] / server.replies.weights[rows].sum()).float()
         for part in ("weight", "bias"):
             sent = torch.stack([server.replies.messages[i].tensors[f"{OWN_HEAD}/{part}"] for i in rows])
-            server.state.method.tensors[f"{OWN_HEAD}/{names}/{part}"] = torch.einsum("s,s...->...", shares, sent)
+            combined = median(sent) if robust else torch.einsum("s,s...->...", shares, sent)
+            server.state.method.tensors[f"{OWN_HEAD}/{names}/{part}"] = combined
 
 
 def tell_head(server: Server, card: SiteCard) -> Message:
