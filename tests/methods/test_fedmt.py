@@ -232,6 +232,31 @@ class TestCorrespondence:
         assert all(m["accuracy"] > 0.5 for m in figures.values())
         assert len(server.engine.memories()) == 1
 
+    @pytest.mark.parametrize("how", ["estimated", "estimated-average", "learnable", "learnable-average"])
+    def test_a_site_whose_names_nobody_knows_is_not_judged_in_them(self, how):
+        """No sample is confident, so nothing is found out."""
+        server, records = played("fedmt", correspondence=how, lr=0.001)
+        for told in records[-1].evaluation.sites.values():
+            assert set(told) == {"accuracy_classes", "confident", "samples"}
+        assert not any(counts.any() for counts in records[-1].evaluation.site_confusions.values())
+        assert not any(CORRESPONDENCE in memory.tensors for memory in server.engine.memories().values())
+        assert not server.state.method.select(CORRESPONDENCE)
+
+    def test_neither_is_one_that_was_never_drawn_and_estimates_alone(self):
+        server, records = played("fedmt", participation=1, rounds=1, **READY)
+        figures = records[0].evaluation.sites
+        (drawn,) = records[0].asked
+        assert [name for name, told in figures.items() if "accuracy" in told] == [drawn]
+        assert records[0].evaluation.over_sites()["mean"]["accuracy"] == figures[drawn]["accuracy"]
+
+    @pytest.mark.parametrize("name", ["semifl", "single"])
+    def test_names_alone_are_no_task_to_be_judged_in(self, name):
+        sites = coarse_sites()
+        object.__setattr__(sites[0], "view", Coarse(SPACE, names=["pet", "cattle"]))
+        figures = played(name, sites, rounds=1, warmup=60)[1][0].evaluation.sites
+        assert "accuracy" not in figures["a"]
+        assert "accuracy" in figures["b"]
+
     def test_sites_that_declare_nothing_get_the_same_model(self):
         def nameless(one):
             object.__setattr__(one, "view", Coarse(SPACE, names=["pet", "cattle"]))

@@ -103,6 +103,8 @@ def _average(server: Server, card: SiteCard, matrices: Sequence[Tensor]) -> None
     last = group_matrix(server, card)
     fallback = uniform_matrix(card.answers, len(server.space)) if last is None else last
     shares, valid = zip(*map(sent_matrix, matrices), strict=True)
+    if not any(bool(columns.any()) for columns in valid):  # nobody has found out anything yet
+        return
     combine = median_columns if _withstands(server, card, len(matrices)) else average_columns
     server.state.method.tensors[f"{CORRESPONDENCE}/{card.names}"] = combine(shares, valid, fallback)
 

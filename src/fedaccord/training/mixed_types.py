@@ -195,15 +195,15 @@ class MixedTypes(RowObjective):
             else:
                 free = 0.01 * torch.randn(last.shape, generator=work.random)
             work.own = [free.detach().clone().to(device).requires_grad_()]
-            matrix = matrix_of_logits(free)
+            matrix, found = matrix_of_logits(free), False  # kept when it has been trained
         elif self.source == "brief":
-            matrix = last if told is None else told
+            matrix, found = (last, False) if told is None else (told, True)
         else:
-            target = work.site.train.target
-            matrix, _ = estimate_by_counts(
-                torch.softmax(logits, -1), target, self.threshold, last.to(device), self.smoothing
-            )
-        self._keep(work, matrix.cpu())
+            chances, target = torch.softmax(logits, -1), work.site.train.target
+            matrix, filled = estimate_by_counts(chances, target, self.threshold, last.to(device), self.smoothing)
+            found = bool(filled.any())
+        if found or CORRESPONDENCE in work.memory.tensors:
+            self._keep(work, matrix.cpu())
         work.view = view.with_matrix(matrix.to(device)).with_offset(view.offset)
 
     def _keep(self, work: LocalWork, matrix: Tensor) -> None:
