@@ -20,6 +20,7 @@ from fedaccord.checks.findings import Finding, listed, warning
 from fedaccord.checks.membership import membership_findings
 from fedaccord.checks.mixed_types import (
     held_by_server,
+    missing_classes,
     mixed_type_notes,
     same_to_all_sites,
     unused_findings,
@@ -86,8 +87,10 @@ def check_experiment_data(experiment: Experiment, base: Path) -> Report:
     stays, rounds = experiment.stays, experiment.settings.rounds
     found = [*_taken_for_words(experiment, data), *membership_findings(report.coverage, stays, rounds)]
     found += unused_findings(data, experiment.method_name, str(experiment.method.get("tuning", "none")))
+    missing, taught = missing_classes(data, experiment.settings)
+    found += missing
     found += fairness_findings(experiment, data)
-    notes = [*report.notes, *planned(stays, rounds), *mixed_type_notes(data)]
+    notes = [*report.notes, *planned(stays, rounds), *mixed_type_notes(data), *taught]
     report = replace(report, findings=[*report.findings, *found], notes=notes)
     if any(finding.level == "error" for finding in report.findings):
         return report
