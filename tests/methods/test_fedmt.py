@@ -12,7 +12,7 @@ from fedaccord.federation.round import play_round
 from fedaccord.federation.state import RunState
 from fedaccord.labels.estimation import CORRESPONDENCE
 from fedaccord.labels.views import Candidates, Coarse, Tags
-from fedaccord.messages.message import Message
+from fedaccord.messages.message import Failure, Message
 from fedaccord.methods.registry import METHODS, make_recipe
 from fedaccord.training.own_head import OWN_HEAD
 from small_federation import SPACE, cloud, exact, federation, pets_or_cattle, site
@@ -135,6 +135,28 @@ class TestSilence:
         assert server.warnings == []
         assert all(0 < r.figures["confident"] <= 1 for r in records)
         assert [r.replied for r in records] == [3, 3, 3]
+
+    @pytest.mark.parametrize("lost", ["abc", "ab"])
+    def test_a_reply_that_was_dropped_is_no_sign_of_doubt(self, lost):
+        def broken(reply):
+            reply.tensors["model/head.bias"] = torch.full((3,), torch.nan)
+            return reply
+
+        server = started("fedmt", **READY)
+        server.engine.spoil.update({("train", name): broken for name in lost})
+        records = [play_round(server) for _ in range(3)]
+        assert {drop.site for drop in records[0].dropped} == set(lost)
+        assert server.warnings == []
+        if lost == "abc":
+            assert all("confident" not in record.figures for record in records)
+        else:
+            kept = server.engine.replies["train", "c"].numbers["confident"]
+            assert records[-1].figures["confident"] == pytest.approx(kept / 40)
+
+    def test_the_silence_of_the_others_is_told_all_the_same(self):
+        server = started("fedmt", lr=0.001, project_on="all")
+        server.engine.spoil["train", "a"] = lambda reply: Failure("a", "train", "gone")
+        assert "no sample of any site that answered was above the threshold" in play_round(server).warnings[0]
 
     def test_the_count_of_silent_rounds_survives_a_checkpoint(self):
         server, _ = played("fedmt", rounds=2, lr=0.001)

@@ -153,10 +153,13 @@ class ConfidenceWatch:
     unused: str = "the sites' labels"
 
     def __call__(self, server: Server) -> None:
-        """Count what this round's sites told; a silent site had no confident sample."""
+        """Count what this round's sites told; a silent one had no confident sample, of one dropped nothing is known."""
         replies = server.replies
         told = [m.numbers.get(CONFIDENT, 0) for m in replies.messages] if replies is not None else []
-        samples = sum(server.cards[site].samples for site in server.draw())
+        answered = [*(replies.sites if replies is not None else ()), *server.silent]
+        if not answered:
+            return
+        samples = sum(server.cards[site].samples for site in answered)
         share = min(1.0, sum(max(0.0, float(n)) for n in told) / max(1, samples))
         server.figures[CONFIDENT] = share
         kept = server.state.method.numbers
@@ -165,7 +168,8 @@ class ConfidenceWatch:
             return
         at = server.state.round + 1
         kept[SILENT_ROUNDS] = int(kept.get(SILENT_ROUNDS, 0)) + 1
-        none = f"no sample of any site was above the threshold {self.threshold:g}"
+        whose = "any site" if len(answered) == len(server.draw()) else "any site that answered"
+        none = f"no sample of {whose} was above the threshold {self.threshold:g}"
         hint = "lower method.threshold or give the server's model a method.warmup"
         if kept[SILENT_ROUNDS] == self.rounds:
             said = f"in every one of the {self.rounds} rounds {none}, so {self.unused} were never used"
