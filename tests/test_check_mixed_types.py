@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
+from fedaccord.checks.federation import check_experiment_data
 from fedaccord.checks.mixed_types import missing_classes, mixed_type_notes, told_apart
+from fedaccord.config import check_experiment
 from fedaccord.data.sites import FederationData
 from fedaccord.evaluation.metrics import recall
 from fedaccord.evaluation.predict import predict_logits
@@ -108,3 +110,13 @@ def test_the_note_on_what_only_the_server_separates_names_what_it_lacks():
     notes = mixed_type_notes(data_of(coarse_sites(), "dog"))
     assert "no coarse label separates 'cat', 'dog'; only the server's samples tell them apart, none of 'dog'" in notes
     assert not any("at least 0" in note for note in notes)
+
+
+@pytest.mark.parametrize(("method", "refused"), [("semifl", 0), ("single", 0), ("fedmt", 1)])
+def test_sites_without_labels_are_sound_for_methods_that_need_none(tmp_path, method, refused):
+    table = {"data": {"dataset": "digits", "samples": 300, "partition": {"kind": "iid", "sites": 2},
+                      "view": {"kind": "unlabelled"}},
+             "server": {"labelled": {"per_class": 3}}, "method": {"name": method}}  # fmt: skip
+    report = check_experiment_data(check_experiment(table), tmp_path)
+    errors = [finding.text for finding in report.findings if finding.level == "error"]
+    assert errors == ["no site that may train has labelled samples"] * refused

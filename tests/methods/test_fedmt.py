@@ -6,12 +6,13 @@ import pytest
 import torch
 
 from fedaccord.config import check_experiment
+from fedaccord.data.site_data import Samples, SiteData
 from fedaccord.errors import ConfigError
 from fedaccord.evaluation.predict import predict_logits
 from fedaccord.federation.round import play_round
 from fedaccord.federation.state import RunState
 from fedaccord.labels.estimation import CORRESPONDENCE
-from fedaccord.labels.views import Candidates, Coarse, Tags
+from fedaccord.labels.views import Candidates, Coarse, Tags, Unlabelled
 from fedaccord.messages.message import Failure, Message
 from fedaccord.methods.registry import METHODS, make_recipe
 from fedaccord.training.own_head import OWN_HEAD
@@ -389,6 +390,23 @@ class TestComposed:
 
 
 class TestBaselines:
+    def test_semifl_learns_from_sites_without_labels_as_from_those_with_coarse_ones(self):
+        def unlabelled(one):
+            bare = Samples(one.train.x, torch.full_like(one.train.target, -1), one.train.truth)
+            return SiteData(one.name, Unlabelled(SPACE), bare, one.test)
+
+        settings = {"warmup": 60, "threshold": 0.5, "epochs": 1, "server_epochs": 2}
+        coarse, _ = played("semifl", **settings)
+        bare, records = played("semifl", [unlabelled(one) for one in coarse_sites()], **settings)
+        assert [r.replied for r in records] == [3, 3, 3]
+        assert bare.cards["a"].samples == 40
+        assert 0 < records[-1].figures["confident"] <= 1
+        assert torch.equal(bare.state.model, coarse.state.model)
+
+    def test_fedmt_asks_for_labels_at_a_site(self):
+        with pytest.raises(ConfigError, match="no site that may train has labelled samples"):
+            started("fedmt", [site("u", view=Unlabelled(SPACE))])
+
     def test_single_asks_no_site_to_train(self):
         server, records = played("single", warmup=50)
         assert set(tasks(server)) == {"join", "evaluate"}

@@ -240,8 +240,9 @@ def knowledge_findings(views: Mapping[str, View], space: LabelSpace, held: Seque
     Labels `held` by the server, with samples of its own, are known and compared there.
     """
     teaching = {name: view for name, view in views.items() if not isinstance(view, Unlabelled)}
-    if not teaching:
-        return [Finding("error", "no site has annotations, so there is nothing to learn from")]
+    if not teaching:  # of the server's own labels some methods learn all the same
+        none = "no site has annotations, so there is nothing to learn from"
+        return [] if held else [Finding("error", none)]
     findings = []
     unknown = [name for name in labels_without_site(views, space) if name not in held]
     if unknown:
