@@ -11,10 +11,11 @@ from fedaccord.errors import ConfigError
 from fedaccord.evaluation.predict import predict_logits
 from fedaccord.federation.round import play_round
 from fedaccord.federation.state import RunState
-from fedaccord.labels.estimation import CORRESPONDENCE
+from fedaccord.labels.estimation import CORRESPONDENCE, expected_counts
 from fedaccord.labels.views import Candidates, Coarse, Tags, Unlabelled
 from fedaccord.messages.message import Failure, Message
 from fedaccord.methods.registry import METHODS, make_recipe
+from fedaccord.training.mixed_types import SCORES
 from fedaccord.training.own_head import OWN_HEAD
 from small_federation import SPACE, cloud, exact, federation, pets_or_cattle, site
 
@@ -239,6 +240,38 @@ class TestCorrespondence:
         assert error < by_counts[-1].evaluation.over_sites()["mean"]["matrix_error"] < 2
         answer = server.engine.replies["count coarse names", "a"]
         assert {name: tuple(t.shape) for name, t in answer.tensors.items()} == {"counts": (2, 3)}
+
+    def test_the_model_goes_with_the_first_question_only_and_the_answers_are_as_if_it_went_with_each(self):
+        server = started("fedmt+", exchanges=3, warmup=60)
+        play_round(server)
+        asked = [brief for task, name, brief in server.engine.asked if task == COUNT and name == "a"]
+        assert [any(n.startswith("model/") for n in brief.tensors) for brief in asked] == [True, False, False]
+        network, sent = server.load_network(), asked[0].tensors
+        server.layout.load(network, torch.cat([sent[f"model/{slot.name}"].flatten() for slot in server.layout.slots]))
+        data = server.engine.host.sites["a"].train
+        chances = torch.softmax(predict_logits(network, data.x), -1)
+        counts = expected_counts(chances, data.target, asked[-1].tensors[CORRESPONDENCE])
+        assert torch.allclose(server.engine.replies[COUNT, "a"].tensors["counts"], counts)
+
+    def test_scores_are_kept_within_a_round_only(self):
+        server = started("fedmt+", exchanges=3, warmup=60)
+        held = []
+
+        def watched(reply):
+            held.append(SCORES in server.engine.kept["a"].tensors)
+            return reply
+
+        server.engine.spoil[COUNT, "a"] = watched
+        play_round(server)
+        assert held == [True, True, False]
+        assert not any(SCORES in memory.tensors for memory in server.engine.memories().values())
+
+    def test_a_site_that_missed_the_first_question_is_not_asked_the_others(self):
+        server = started("fedmt+", exchanges=3, warmup=60)
+        server.engine.spoil[COUNT, "b"] = lambda reply: Failure("b", COUNT, "gone")
+        record = play_round(server)
+        assert [name for task, name, _ in server.engine.asked if task == COUNT].count("b") == 1
+        assert record.replied == 3
 
     def test_counts_of_a_wrong_shape_are_dropped_and_the_rest_used(self):
         server = started("fedmt+", exchanges=2, warmup=60)

@@ -26,7 +26,7 @@ from fedaccord.labels.estimation import (
 )
 from fedaccord.messages.checks import TensorSpec
 from fedaccord.messages.message import Message, SiteId
-from fedaccord.training.mixed_types import CONFIDENT, COUNTS
+from fedaccord.training.mixed_types import CONFIDENT, COUNTS, EXCHANGE, EXCHANGES
 from fedaccord.training.own_head import OWN_HEAD
 
 if TYPE_CHECKING:
@@ -67,10 +67,11 @@ class PooledCounts:
             last = group_matrix(server, card)
             start = uniform_matrix(card.answers, len(server.space))
             matrix = start
-            for _ in range(self.exchanges):
-                answers = _ask(server, sites, {CORRESPONDENCE: matrix})
+            for at in range(self.exchanges):
+                answers = _ask(server, sites, {CORRESPONDENCE: matrix}, at, self.exchanges)
                 if not answers:
                     break
+                sites = list(answers)  # only these have scored their samples
                 counts = [sent_counts(answer, server.cards[site].samples) for site, answer in answers.items()]
                 fallback = start if last is None else last
                 if _withstands(server, card, len(counts)):
@@ -121,13 +122,15 @@ def _withstands(server: Server, card: SiteCard, sites: int) -> bool:
     return sites >= FEWEST
 
 
-def _ask(server: Server, sites: Sequence[SiteId], told: dict[str, Tensor]) -> dict[SiteId, Tensor]:
-    """Ask a group's sites for a matrix each, with the model as it is now."""
+def _ask(
+    server: Server, sites: Sequence[SiteId], told: dict[str, Tensor], at: int = 0, exchanges: int = 1
+) -> dict[SiteId, Tensor]:
+    """Ask a group's sites for a matrix each; the model goes with the first of a round's exchanges only."""
     tensors, card = server.tensors, server.cards[sites[0]]
     briefs = {}
     for site in sites:
-        model = server.recipe.sharing.outgoing(server.layout, tensors, server.cards[site].informs)
-        briefs[site] = Message(model | told)
+        model = server.recipe.sharing.outgoing(server.layout, tensors, server.cards[site].informs) if at == 0 else {}
+        briefs[site] = Message(model | told, {EXCHANGE: at, EXCHANGES: exchanges})
     spec = TensorSpec((card.answers, len(server.space)), torch.float32)
     return {site: answer.tensors[COUNTS] for site, answer in server.ask(COUNT, briefs, {COUNTS: spec}).items()}
 
