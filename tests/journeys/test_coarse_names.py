@@ -133,7 +133,7 @@ class TestPredictions:
 
     @pytest.mark.parametrize("method", ["fedrep", "fedtrans"])
     def test_a_head_of_the_sites_own_gives_its_answers(self, tmp_path, method):
-        out = run(tmp_path, f"method.name={method}", "method.rounds=3", "method.server_epochs=2")
+        out = run(tmp_path, f"method.name={method}", "method.rounds=3", "method.server_epochs=2", "method.warmup=0")
         experiment, base = load_experiment(out / "config.toml")
         data, model = load_federation(experiment, base), TrainedModel.load(out)
         for name, site in data.sites.items():
@@ -168,7 +168,7 @@ class TestPredictions:
 @pytest.mark.parametrize("settings", [
     (), ("method.name=fedmt", "method.correspondence=learnable-average", "method.threshold=0.5"),
     ("method.name=fedmt", "method.threshold=0.5", "method.local=scaffold"),
-    ("method.name=fedrep",), ("method.name=fedtrans", "method.server_epochs=5"),
+    ("method.name=fedrep",), ("method.name=fedtrans", "method.server_epochs=5", "method.warmup=0"),
 ])  # fmt: skip
 def test_a_resumed_run_ends_as_if_it_had_never_been_cut(tmp_path, settings):
     whole = run(tmp_path, *settings)

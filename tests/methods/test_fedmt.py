@@ -505,11 +505,36 @@ class TestSettings:
         ({"name": "fedmt", "estimator": "em-pool", "correspondence": "estimated-average"}, "adds up counts of all"),
         ({"name": "fedmt", "lambda2": 0.0}, 'needs project_on = "all"'),
         ({"name": "fedmt", "threshold": 1.0}, "method.threshold is 1.0"),
+        ({"name": "fedtrans", "warmup": 10}, "warmup has no effect in fedtrans, whose server trains after the last"),
+        ({"name": "fedmt", "mu": 0.5}, 'mu has no effect unless local = "fedprox"'),
+        ({"name": "semifl", "mu": 0.5, "local": "scaffold"}, 'mu has no effect unless local = "fedprox"'),
+        ({"name": "fedmt", "correspondence": "known", "estimator": "em-pool"}, "estimator has no effect with corresp"),
+        ({"name": "fedmt", "correspondence": "learnable", "estimator": "em-pool"}, "estimator has no effect with"),
+        ({"name": "fedmt+", "correspondence": "known", "exchanges": 3}, "exchanges has no effect with"),
+        ({"name": "fedmt", "exchanges": 3}, 'exchanges has no effect unless estimator = "em-pool"'),
+        ({"name": "fedmt", "correspondence": "known", "smoothing": 0.1}, "smoothing has no effect with"),
+        ({"name": "fedmt", "correspondence": "learnable-average", "smoothing": 0.1}, "smoothing has no effect with"),
     ])  # fmt: skip
     def test_what_has_no_meaning_is_refused(self, settings, told):
         table = {"data": {"dataset": "digits", "partition": {"kind": "iid", "sites": 2}}, "method": settings}
         with pytest.raises(ConfigError, match=told):
             check_experiment(table)
+
+    @pytest.mark.parametrize("settings", [
+        {"name": "fedmt+", "correspondence": "known"}, {"name": "fedmt+", "correspondence": "learnable"},
+        {"name": "fedtrans"}, {"name": "fedmt", "local": "fedprox", "mu": 0.5},
+        {"name": "fedmt", "correspondence": "estimated-average", "smoothing": 0.1},
+    ])  # fmt: skip
+    def test_a_file_in_which_every_default_stands_can_be_read_again(self, settings):
+        table = {"data": {"dataset": "digits", "partition": {"kind": "iid", "sites": 2}}, "method": settings}
+        complete = check_experiment(table)
+        assert check_experiment({**table, "method": dict(complete.method)}).method == complete.method
+
+    def test_replies_are_weighed_by_the_samples_they_trained_on(self):
+        for on, number in (("confident", "confident"), ("all", None)):
+            server, _ = played("fedmt", rounds=1, weights="samples", **READY, project_on=on)
+            reply = server.engine.replies["train", "a"].numbers
+            assert reply["samples"] == (reply[number] if number else 40)
 
     def test_the_papers_defaults_and_ours(self):
         paper, ours = (METHODS[name].settings() for name in ("fedmt", "fedmt+"))
