@@ -510,4 +510,17 @@ class TestMixedTypes:
             "site 'a' has coarse names, but nobody says what they stand for; only fedmt, with labelled samples at the "
             "server, can find that out",
         ]
-        assert any("no labelled sample of 'q'; only pseudo-labels" in note for note in report.notes)
+
+    def test_a_class_that_the_server_lacks(self, tmp_path):
+        (tmp_path / "a.csv").write_text("x,y\n" + "1,low\n2,high\n" * 5)
+        (tmp_path / "few.csv").write_text("x,class\n1,p\n2,q\n")
+        view = {"kind": "coarse", "correspondence": {"low": ["p", "q"], "high": ["r"]}}
+        table = {"labels": {"classes": ["p", "q", "r"]}, "server": {"labelled": "few.csv", "label": "class"},
+                 "sites": [{"name": "a", "data": "a.csv", "label": "y", "view": view}],
+                 "method": {"name": "fedmt"}}  # fmt: skip
+        report = check_experiment_data(check_experiment(table), tmp_path)
+        assert any("no labelled sample of 'r'; what coarse names stand for" in f.text for f in report.findings)
+        table["method"]["correspondence"] = "known"
+        report = check_experiment_data(check_experiment(table), tmp_path)
+        assert not any("no labelled sample" in finding.text for finding in report.findings)
+        assert any("no labelled sample of 'r'; only the sites' labels teach them" in note for note in report.notes)

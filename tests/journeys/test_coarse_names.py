@@ -9,6 +9,7 @@ import shutil
 
 import numpy as np
 import pytest
+import torch
 
 import fedaccord
 from command_line import blobs, checkpoint, command, write
@@ -130,6 +131,30 @@ class TestPredictions:
         own = np.array([[float(row[name]) for name in ("round", "straight", "open")] for row in rows])
         assert np.allclose(own, classes @ view.matrix.numpy().T, atol=1e-5)
 
+    @pytest.mark.parametrize("method", ["fedrep", "fedtrans"])
+    def test_a_head_of_the_sites_own_gives_its_answers(self, tmp_path, method):
+        out = run(tmp_path, f"method.name={method}", "method.rounds=3", "method.server_epochs=2", "method.warmup=0")
+        experiment, base = load_experiment(out / "config.toml")
+        data, model = load_federation(experiment, base), TrainedModel.load(out)
+        for name, site in data.sites.items():
+            answers = model.predict(site.test.x, name, "own")
+            assert model.view(name, "own").answers == ("round", "straight", "open")
+            told = next(x["metrics"] for x in reversed(lines(out, "site")) if x["site"] == name)
+            accuracy = (answers.argmax(-1) == site.test.target).float().mean()
+            assert float(accuracy) == pytest.approx(told["accuracy"])
+            classes = model.predict(site.test.x, name)
+            assert classes.shape[1] == 10
+            through = classes @ site.view.matrix.T  # the declared one, by the server's head
+            assert not torch.allclose(answers, through, atol=1e-3)
+
+    def test_where_nobody_found_out_what_names_stand_for_own_answers_are_refused(self, tmp_path):
+        out = run(tmp_path, "method.name=fedmt", "method.rounds=1", "method.warmup=0", "method.lr=0.001")
+        np.savez(tmp_path / "new.npz", x=np.zeros((2, 1, 8, 8)))
+        done = command("predict", out, "new.npz", "--site", "site-0", "--answers", "own", cwd=tmp_path)
+        assert done.code == 2
+        assert "nobody has found out what the names of site 'site-0' stand for" in done.err
+        assert command("predict", out, "new.npz", "--site", "site-0", cwd=tmp_path).code == 0
+
     def test_a_stored_model_is_judged_as_the_run_judged_it(self, mixed):
         experiment, base = load_experiment(mixed / "config.toml")
         data, model = load_federation(experiment, base), TrainedModel.load(mixed)
@@ -143,7 +168,7 @@ class TestPredictions:
 @pytest.mark.parametrize("settings", [
     (), ("method.name=fedmt", "method.correspondence=learnable-average", "method.threshold=0.5"),
     ("method.name=fedmt", "method.threshold=0.5", "method.local=scaffold"),
-    ("method.name=fedrep",), ("method.name=fedtrans", "method.server_epochs=5"),
+    ("method.name=fedrep",), ("method.name=fedtrans", "method.server_epochs=5", "method.warmup=0"),
 ])  # fmt: skip
 def test_a_resumed_run_ends_as_if_it_had_never_been_cut(tmp_path, settings):
     whole = run(tmp_path, *settings)

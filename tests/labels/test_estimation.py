@@ -17,7 +17,10 @@ from fedaccord.labels.estimation import (
     frobenius,
     logits_of_matrix,
     matrix_of_logits,
+    median_columns,
     pair_counts,
+    sent_counts,
+    sent_matrix,
     uniform_matrix,
 )
 from fedaccord.labels.space import LabelSpace
@@ -167,3 +170,29 @@ class TestTogether:
         for found in (by_counts, by_em):
             assert torch.allclose(found.sum(0), torch.ones(4), atol=1e-5)
             assert (found >= 0).all()
+
+
+class TestWhatSitesSend:
+    def test_the_middle_of_three_matrices(self):
+        matrices = [torch.tensor([[1.0, 0.2], [0.0, 0.8]]), torch.tensor([[0.0, 0.4], [1.0, 0.6]]), torch.eye(2)]
+        valid = [torch.tensor([True, True]), torch.tensor([True, True]), torch.tensor([True, False])]
+        found = median_columns(matrices, valid, uniform_matrix(2, 2))
+        assert torch.allclose(found, torch.tensor([[1.0, 0.3], [0.0, 0.7]]))
+
+    def test_a_column_that_says_nothing_falls_back(self):
+        found = median_columns([torch.eye(2)] * 3, [torch.tensor([True, False])] * 3, uniform_matrix(2, 2))
+        assert found.tolist() == [[1.0, 0.5], [0.0, 0.5]]
+        apart = [torch.eye(3)[:, [k]] for k in range(3)]  # the middle of each entry is zero
+        found = median_columns(apart, [torch.tensor([True])] * 3, uniform_matrix(3, 1))
+        assert torch.equal(found, uniform_matrix(3, 1))
+
+    def test_a_matrix_becomes_shares_whatever_was_sent(self):
+        shares, valid = sent_matrix(torch.tensor([[1e38, -1.0, 0.25], [1e38, -3.0, 0.75]]))
+        assert shares.tolist() == [[0.5, 0.0, 0.25], [0.5, 0.0, 0.75]]
+        assert valid.tolist() == [True, False, True]
+
+    def test_counts_are_of_no_more_samples_than_are_there(self):
+        assert sent_counts(torch.tensor([[3.0, -1.0], [0.0, 5.0]]), 8).tolist() == [[3.0, 0.0], [0.0, 5.0]]
+        cut = sent_counts(torch.full((2, 2), 3e38), 8)
+        assert cut.tolist() == [[2.0, 2.0], [2.0, 2.0]]
+        assert sent_counts(torch.zeros(2, 2), 8).tolist() == [[0.0, 0.0], [0.0, 0.0]]

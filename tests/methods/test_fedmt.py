@@ -1,4 +1,4 @@
-"""Mixed-type labels: what the server and the sites do in a round of fedmt, fedmt+ and their baselines."""
+"""Mixed-type labels: what the server and the sites do in a round of fedmt and fedmt+."""
 
 from __future__ import annotations
 
@@ -10,50 +10,24 @@ from fedaccord.errors import ConfigError
 from fedaccord.evaluation.predict import predict_logits
 from fedaccord.federation.round import play_round
 from fedaccord.federation.state import RunState
-from fedaccord.labels.estimation import CORRESPONDENCE
-from fedaccord.labels.views import Candidates, Coarse, Tags
-from fedaccord.messages.message import Message
+from fedaccord.labels.estimation import CORRESPONDENCE, expected_counts
+from fedaccord.labels.views import Coarse
+from fedaccord.messages.message import Failure, Message
 from fedaccord.methods.registry import METHODS, make_recipe
-from fedaccord.training.own_head import OWN_HEAD
-from small_federation import SPACE, cloud, exact, federation, pets_or_cattle, site
+from fedaccord.training.mixed_types import SCORES
+from mixed_federation import (
+    COUNT,
+    HOWS,
+    READY,
+    coarse_sites,
+    horses_and_others,
+    played,
+    started,
+    tasks,
+)
+from small_federation import SPACE, exact, pets_or_cattle, site
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-
-QUICK = {"rounds": 3, "lr": 0.1, "batch": 8}
-READY = {"warmup": 60, "threshold": 0.5, "lambda2": 1.0, "epochs": 1, "server_epochs": 2}
-HOWS = ("known", "estimated", "estimated-average", "learnable", "learnable-average")
-
-
-def horses_and_others():
-    """Coarse names of another set: only the dog is told apart."""
-    return Coarse(SPACE, {"dog": ["dog"], "other": ["cat", "cow"]})
-
-
-def coarse_sites():
-    return [site(name, samples=40, view=pets_or_cattle()) for name in "abc"]
-
-
-def samples(number=12, seed=5):
-    part = cloud(number, exact(), torch.Generator().manual_seed(seed))
-    return part.x, part.truth
-
-
-def started(name, sites=None, labelled=True, **settings):
-    recipe = make_recipe(name, {**QUICK, **settings})
-    server = federation(recipe, sites or coarse_sites(), test=samples(60, seed=6))
-    server.labelled = samples() if labelled else None
-    server.ready()
-    return server
-
-
-def played(name, sites=None, rounds=3, **settings):
-    server = started(name, sites, **settings)
-    records = [play_round(server) for _ in range(rounds)]
-    return server, records
-
-
-def tasks(server):
-    return [task for task, _, _ in server.engine.asked]
 
 
 class TestTheServersStep:
@@ -133,6 +107,28 @@ class TestSilence:
         assert server.warnings == []
         assert all(0 < r.figures["confident"] <= 1 for r in records)
         assert [r.replied for r in records] == [3, 3, 3]
+
+    @pytest.mark.parametrize("lost", ["abc", "ab"])
+    def test_a_reply_that_was_dropped_is_no_sign_of_doubt(self, lost):
+        def broken(reply):
+            reply.tensors["model/head.bias"] = torch.full((3,), torch.nan)
+            return reply
+
+        server = started("fedmt", **READY)
+        server.engine.spoil.update({("train", name): broken for name in lost})
+        records = [play_round(server) for _ in range(3)]
+        assert {drop.site for drop in records[0].dropped} == set(lost)
+        assert server.warnings == []
+        if lost == "abc":
+            assert all("confident" not in record.figures for record in records)
+        else:
+            kept = server.engine.replies["train", "c"].numbers["confident"]
+            assert records[-1].figures["confident"] == pytest.approx(kept / 40)
+
+    def test_the_silence_of_the_others_is_told_all_the_same(self):
+        server = started("fedmt", lr=0.001, project_on="all")
+        server.engine.spoil["train", "a"] = lambda reply: Failure("a", "train", "gone")
+        assert "no sample of any site that answered was above the threshold" in play_round(server).warnings[0]
 
     def test_the_count_of_silent_rounds_survives_a_checkpoint(self):
         server, _ = played("fedmt", rounds=2, lr=0.001)
@@ -215,6 +211,38 @@ class TestCorrespondence:
         answer = server.engine.replies["count coarse names", "a"]
         assert {name: tuple(t.shape) for name, t in answer.tensors.items()} == {"counts": (2, 3)}
 
+    def test_the_model_goes_with_the_first_question_only_and_the_answers_are_as_if_it_went_with_each(self):
+        server = started("fedmt+", exchanges=3, warmup=60)
+        play_round(server)
+        asked = [brief for task, name, brief in server.engine.asked if task == COUNT and name == "a"]
+        assert [any(n.startswith("model/") for n in brief.tensors) for brief in asked] == [True, False, False]
+        network, sent = server.load_network(), asked[0].tensors
+        server.layout.load(network, torch.cat([sent[f"model/{slot.name}"].flatten() for slot in server.layout.slots]))
+        data = server.engine.host.sites["a"].train
+        chances = torch.softmax(predict_logits(network, data.x), -1)
+        counts = expected_counts(chances, data.target, asked[-1].tensors[CORRESPONDENCE])
+        assert torch.allclose(server.engine.replies[COUNT, "a"].tensors["counts"], counts)
+
+    def test_scores_are_kept_within_a_round_only(self):
+        server = started("fedmt+", exchanges=3, warmup=60)
+        held = []
+
+        def watched(reply):
+            held.append(SCORES in server.engine.kept["a"].tensors)
+            return reply
+
+        server.engine.spoil[COUNT, "a"] = watched
+        play_round(server)
+        assert held == [True, True, False]
+        assert not any(SCORES in memory.tensors for memory in server.engine.memories().values())
+
+    def test_a_site_that_missed_the_first_question_is_not_asked_the_others(self):
+        server = started("fedmt+", exchanges=3, warmup=60)
+        server.engine.spoil[COUNT, "b"] = lambda reply: Failure("b", COUNT, "gone")
+        record = play_round(server)
+        assert [name for task, name, _ in server.engine.asked if task == COUNT].count("b") == 1
+        assert record.replied == 3
+
     def test_counts_of_a_wrong_shape_are_dropped_and_the_rest_used(self):
         server = started("fedmt+", exchanges=2, warmup=60)
         server.engine.spoil["count coarse names", "b"] = lambda reply: Message(
@@ -229,6 +257,31 @@ class TestCorrespondence:
         figures = records[0].evaluation.sites
         assert all(m["accuracy"] > 0.5 for m in figures.values())
         assert len(server.engine.memories()) == 1
+
+    @pytest.mark.parametrize("how", ["estimated", "estimated-average", "learnable", "learnable-average"])
+    def test_a_site_whose_names_nobody_knows_is_not_judged_in_them(self, how):
+        """No sample is confident, so nothing is found out."""
+        server, records = played("fedmt", correspondence=how, lr=0.001)
+        for told in records[-1].evaluation.sites.values():
+            assert set(told) == {"accuracy_classes", "confident", "samples"}
+        assert not any(counts.any() for counts in records[-1].evaluation.site_confusions.values())
+        assert not any(CORRESPONDENCE in memory.tensors for memory in server.engine.memories().values())
+        assert not server.state.method.select(CORRESPONDENCE)
+
+    def test_neither_is_one_that_was_never_drawn_and_estimates_alone(self):
+        server, records = played("fedmt", participation=1, rounds=1, **READY)
+        figures = records[0].evaluation.sites
+        (drawn,) = records[0].asked
+        assert [name for name, told in figures.items() if "accuracy" in told] == [drawn]
+        assert records[0].evaluation.over_sites()["mean"]["accuracy"] == figures[drawn]["accuracy"]
+
+    @pytest.mark.parametrize("name", ["semifl", "single"])
+    def test_names_alone_are_no_task_to_be_judged_in(self, name):
+        sites = coarse_sites()
+        object.__setattr__(sites[0], "view", Coarse(SPACE, names=["pet", "cattle"]))
+        figures = played(name, sites, rounds=1, warmup=60)[1][0].evaluation.sites
+        assert "accuracy" not in figures["a"]
+        assert "accuracy" in figures["b"]
 
     def test_sites_that_declare_nothing_get_the_same_model(self):
         def nameless(one):
@@ -248,121 +301,41 @@ class TestCorrespondence:
         assert records[-1].evaluation.global_["accuracy"] > 0.8
 
 
-class TestComposed:
-    @pytest.mark.parametrize("how", ["estimated", "learnable-average"])
-    @pytest.mark.parametrize("name", ["fedmt", "fedmt+"])
-    @pytest.mark.parametrize("solver", [{"local": "fedprox", "mu": 0.5}, {"local": "scaffold"}])
-    def test_with_other_local_solvers(self, name, how, solver):
-        plain, _ = played(name, correspondence=how, **READY)
-        server, records = played(name, correspondence=how, **READY, **solver)
-        assert server.dropped == []
-        assert records[-1].evaluation.global_["accuracy"] > 0.8
-        assert not torch.equal(server.state.model, plain.state.model)
-
-    def test_scaffold_keeps_its_controls_beside_the_matrix(self):
-        server, _ = played("fedmt+", local="scaffold", participation=2, **READY)
-        brief = next(b for t, _, b in reversed(server.engine.asked) if t == "train")
-        assert CORRESPONDENCE in brief.tensors
-        assert "control/head.weight" in brief.tensors
-
-    def test_a_robust_rule_withstands_a_site_that_sends_nonsense(self):
-        def hostile(reply):
-            reply.tensors = {name: torch.full_like(tensor, 50.0) for name, tensor in reply.tensors.items()}
-            return reply
-
-        accuracy = {}
-        for rule in ("mean", "median"):
-            server = started("fedmt", aggregation=rule, correspondence="known", **READY)
-            server.engine.spoil["train", "b"] = hostile
-            accuracy[rule] = [play_round(server) for _ in range(3)][-1].evaluation.global_["accuracy"]
-        assert accuracy["median"] > 0.8 > accuracy["mean"]
-
-    def test_partial_participation(self):
-        server, records = played("fedmt", participation=2, **READY)
-        assert [len(r.asked) for r in records] == [2, 2, 2]
-        assert all(r.replied == 2 for r in records)
-
-    def test_replies_count_the_same_or_by_their_confident_samples(self):
-        sites = [site("a", samples=60, view=pets_or_cattle()), site("b", samples=20, view=pets_or_cattle())]
-        for weights in ("equal", "samples"):
-            server, _ = played("fedmt", sites, rounds=1, weights=weights, **READY)
-            sent = [server.engine.replies["train", n] for n in "ab"]
-            shares = [1.0, 1.0] if weights == "equal" else [m.numbers["samples"] for m in sent]
-            mean = sum(w * m.tensors["model/head.bias"] for w, m in zip(shares, sent, strict=True)) / sum(shares)
-            assert torch.allclose(server.layout.named(server.state.model)["head.bias"], mean, atol=1e-6)
-
-
-class TestBaselines:
-    def test_single_asks_no_site_to_train(self):
-        server, records = played("single", warmup=50)
-        assert set(tasks(server)) == {"join", "evaluate"}
-        assert records[-1].absent == []
-        assert records[-1].evaluation.sites.keys() == {"a", "b", "c"}
-
-    def test_fedrep_averages_the_encoder_with_the_server_and_keeps_heads_where_they_are(self):
-        server = started("fedrep", server_weight=0.25)
-        sent = server.state.model.clone()
-        play_round(server)
-        ours = server.state.method.tensors["the server's own model"]
-        sent_back = [server.engine.replies["train", n].tensors["model/encoder.0.weight"] for n in "abc"]
-        theirs = torch.stack(sent_back).mean(0)
-        named = server.layout.named
-        brief = next(b for t, _, b in server.engine.asked if t == "train")
-        assert torch.equal(brief.tensors["model/encoder.0.weight"], named(sent)["encoder.0.weight"])  # not trained yet
-        expected = 0.75 * theirs + 0.25 * named(ours)["encoder.0.weight"]
-        assert torch.allclose(named(server.state.model)["encoder.0.weight"], expected, atol=1e-6)
-        assert torch.equal(named(server.state.model)["head.weight"], named(ours)["head.weight"])
-        assert not any(OWN_HEAD in n for m in server.engine.replies.values() for n in m.tensors)
-        assert server.engine.kept["a"].tensors[f"{OWN_HEAD}/weight"].shape == (2, 5)
-
-    def test_fedrep_gives_the_server_the_weight_of_one_more_site(self):
-        server = started("fedrep")
-        play_round(server)
-        ours = server.layout.named(server.state.method.tensors["the server's own model"])["encoder.0.bias"]
-        theirs = sum(server.engine.replies["train", n].tensors["model/encoder.0.bias"] for n in "abc")
-        expected = (theirs + ours) / 4
-        assert torch.allclose(server.layout.named(server.state.model)["encoder.0.bias"], expected, atol=1e-6)
-
-    def test_fedtrans_trains_coarse_heads_together_and_fine_tunes_after_the_last_round(self):
-        server = started("fedtrans", server_epochs=30, server_lr=0.1)
-        head = server.layout.named(server.state.model)["head.weight"].clone()
-        records = [play_round(server) for _ in range(2)]
-        assert torch.equal(server.layout.named(server.state.model)["head.weight"], head)
-        heads = [b.tensors[f"{OWN_HEAD}/weight"] for t, _, b in server.engine.asked[-3:] if t == "evaluate"]
-        assert torch.equal(heads[0], heads[1])
-        assert records[-1].evaluation.over_sites()["mean"]["accuracy"] > 0.8
-        before = records[-1].evaluation.global_["accuracy"]
-        last = play_round(server)
-        assert last.evaluation.global_["accuracy"] > max(0.8, before)
-        assert last.figures["server_accuracy"] > 0.9
-
-    def test_fedtrans_keeps_heads_of_other_names_apart(self):
-        sites = [*coarse_sites()[:2], site("x", samples=40, view=horses_and_others())]
-        server, _ = played("fedtrans", sites, server_epochs=1, rounds=2)
-        told = {n: b.tensors[f"{OWN_HEAD}/weight"] for t, n, b in server.engine.asked if t == "evaluate"}
-        assert torch.equal(told["a"], told["b"])
-        assert not torch.equal(told["a"], told["x"])
-
-    @pytest.mark.parametrize("name", ["fedrep", "fedtrans"])
-    def test_candidate_sets_have_no_head_of_their_own(self, name):
-        with pytest.raises(ConfigError, match="one name for each sample, but site 'k' has candidates"):
-            started(name, [site("k", view=Candidates(SPACE))])
-
-    def test_tags_are_refused(self):
-        with pytest.raises(ConfigError, match="one label for each sample, but site 't' has tags"):
-            started("fedmt", [site("t", view=Tags(SPACE))])
-
-
 class TestSettings:
     @pytest.mark.parametrize(("settings", "told"), [
         ({"name": "fedmt", "estimator": "em-pool", "correspondence": "estimated-average"}, "adds up counts of all"),
         ({"name": "fedmt", "lambda2": 0.0}, 'needs project_on = "all"'),
         ({"name": "fedmt", "threshold": 1.0}, "method.threshold is 1.0"),
+        ({"name": "fedtrans", "warmup": 10}, "warmup has no effect in fedtrans, whose server trains after the last"),
+        ({"name": "fedmt", "mu": 0.5}, 'mu has no effect unless local = "fedprox"'),
+        ({"name": "semifl", "mu": 0.5, "local": "scaffold"}, 'mu has no effect unless local = "fedprox"'),
+        ({"name": "fedmt", "correspondence": "known", "estimator": "em-pool"}, "estimator has no effect with corresp"),
+        ({"name": "fedmt", "correspondence": "learnable", "estimator": "em-pool"}, "estimator has no effect with"),
+        ({"name": "fedmt+", "correspondence": "known", "exchanges": 3}, "exchanges has no effect with"),
+        ({"name": "fedmt", "exchanges": 3}, 'exchanges has no effect unless estimator = "em-pool"'),
+        ({"name": "fedmt", "correspondence": "known", "smoothing": 0.1}, "smoothing has no effect with"),
+        ({"name": "fedmt", "correspondence": "learnable-average", "smoothing": 0.1}, "smoothing has no effect with"),
     ])  # fmt: skip
     def test_what_has_no_meaning_is_refused(self, settings, told):
         table = {"data": {"dataset": "digits", "partition": {"kind": "iid", "sites": 2}}, "method": settings}
         with pytest.raises(ConfigError, match=told):
             check_experiment(table)
+
+    @pytest.mark.parametrize("settings", [
+        {"name": "fedmt+", "correspondence": "known"}, {"name": "fedmt+", "correspondence": "learnable"},
+        {"name": "fedtrans"}, {"name": "fedmt", "local": "fedprox", "mu": 0.5},
+        {"name": "fedmt", "correspondence": "estimated-average", "smoothing": 0.1},
+    ])  # fmt: skip
+    def test_a_file_in_which_every_default_stands_can_be_read_again(self, settings):
+        table = {"data": {"dataset": "digits", "partition": {"kind": "iid", "sites": 2}}, "method": settings}
+        complete = check_experiment(table)
+        assert check_experiment({**table, "method": dict(complete.method)}).method == complete.method
+
+    def test_replies_are_weighed_by_the_samples_they_trained_on(self):
+        for on, number in (("confident", "confident"), ("all", None)):
+            server, _ = played("fedmt", rounds=1, weights="samples", **READY, project_on=on)
+            reply = server.engine.replies["train", "a"].numbers
+            assert reply["samples"] == (reply[number] if number else 40)
 
     def test_the_papers_defaults_and_ours(self):
         paper, ours = (METHODS[name].settings() for name in ("fedmt", "fedmt+"))

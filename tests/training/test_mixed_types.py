@@ -6,14 +6,24 @@ import pytest
 import torch
 from torch import nn
 
-from fedaccord.errors import ConfigError
+from fedaccord.errors import ConfigError, FedAccordError
 from fedaccord.labels.estimation import CORRESPONDENCE
 from fedaccord.labels.views import Coarse
 from fedaccord.messages.message import Message
 from fedaccord.messages.names import SILENT
 from fedaccord.training.augment import Augmentation
 from fedaccord.training.local import seeded, train_locally
-from fedaccord.training.mixed_types import COUNTS, FREE, Counting, MixedTypes, client_loss, mix_loss
+from fedaccord.training.mixed_types import (
+    COUNTS,
+    EXCHANGE,
+    EXCHANGES,
+    FREE,
+    SCORES,
+    Counting,
+    MixedTypes,
+    client_loss,
+    mix_loss,
+)
 from fedaccord.training.objectives import Proximal, Sum
 from fedaccord.training.settings import TrainingSettings
 from fedaccord.training.solvers import SGD
@@ -244,3 +254,17 @@ class TestCounting:
         alone = Counting(threshold=0.9)(self.work()).tensors[COUNTS]
         assert all(total == pytest.approx(1) or total == 0 for total in alone.sum(0).tolist())
         assert Counting(threshold=0.99999)(self.work()).tensors[COUNTS].sum() == 0
+
+    def test_a_later_exchange_uses_the_scores_of_its_own_round_and_no_other(self):
+        told = {CORRESPONDENCE: torch.full((2, 3), 0.5)}
+        first = self.work(brief=Message(told, {EXCHANGE: 0, EXCHANGES: 2}))
+        counts = Counting()(first).tensors[COUNTS]
+        later = self.work(brief=Message(told, {EXCHANGE: 1, EXCHANGES: 2}), memory=first.memory)
+        with torch.no_grad():
+            later.model.head.weight.zero_()
+        assert torch.equal(Counting()(later).tensors[COUNTS], counts)
+        assert later.memory.is_empty()
+        late = Message(told, {EXCHANGE: 1, EXCHANGES: 2})
+        stale = self.work(round_=2, brief=late, memory=Message(numbers={SCORES: 1}))
+        with pytest.raises(FedAccordError, match="site 'a' was asked to count without the model of round 2"):
+            Counting()(stale)

@@ -20,6 +20,7 @@ from fedaccord.checks.findings import Finding, listed, warning
 from fedaccord.checks.membership import membership_findings
 from fedaccord.checks.mixed_types import (
     held_by_server,
+    missing_classes,
     mixed_type_notes,
     same_to_all_sites,
     unused_findings,
@@ -88,8 +89,9 @@ def check_experiment_data(experiment: Experiment, base: Path) -> Report:
     stays, rounds = experiment.stays, experiment.settings.rounds
     found = [*_taken_for_words(experiment, data), *membership_findings(report.coverage, stays, rounds)]
     found += unused_findings(data, experiment.method_name, str(experiment.method.get("tuning", "none")))
-    found += [*fairness_findings(experiment, data), *_not_private(experiment, data)]
-    notes = [*report.notes, *planned(stays, rounds), *mixed_type_notes(data)]
+    missing, taught = missing_classes(data, experiment.settings)
+    found += [*missing, *fairness_findings(experiment, data), *_not_private(experiment, data)]
+    notes = [*report.notes, *planned(stays, rounds), *mixed_type_notes(data), *taught]
     report = replace(report, findings=[*report.findings, *found], notes=notes)
     if any(finding.level == "error" for finding in report.findings):
         return report
@@ -247,8 +249,9 @@ def knowledge_findings(views: Mapping[str, View], space: LabelSpace, held: Seque
     Labels `held` by the server, with samples of its own, are known and compared there.
     """
     teaching = {name: view for name, view in views.items() if not isinstance(view, Unlabelled)}
-    if not teaching:
-        return [Finding("error", "no site has annotations, so there is nothing to learn from")]
+    if not teaching:  # of the server's own labels some methods learn all the same
+        none = "no site has annotations, so there is nothing to learn from"
+        return [] if held else [Finding("error", none)]
     findings = []
     unknown = [name for name in labels_without_site(views, space) if name not in held]
     if unknown:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 
 from fedaccord.checks.findings import Finding, listed, warning
 from fedaccord.data.sites import FederationData
 from fedaccord.labels.coverage import labels_without_site
 from fedaccord.labels.views import Candidates, Coarse, Exact, Tags
-from fedaccord.methods.mixed_settings import SupercentreSettings
+from fedaccord.methods.mixed_settings import FedMTSettings, SupercentreSettings
 from fedaccord.methods.registry import METHODS
+from fedaccord.training.settings import TrainingSettings
 
 
 def held_by_server(data: FederationData) -> list[str]:
@@ -41,6 +44,46 @@ def same_to_all_sites(data: FederationData) -> list[list[str]]:
     return [names for names in same.values() if len(names) > 1]
 
 
+def told_apart(data: FederationData, coarse: bool = True) -> set[str]:
+    """Return the classes that the sites' labels tell from every other; without `coarse`, those of coarse sites do not.
+
+    A class may be told apart by one coarse name that stands for it alone, or by names of several sites together.
+    """
+    sites = {name: site for name, site in data.sites.items() if coarse or not isinstance(site.view, Coarse)}
+    if not sites:
+        return set()
+    unknown = labels_without_site({name: site.view for name, site in sites.items()}, data.space)
+    mixed = {name for group in same_to_all_sites(replace(data, sites=sites)) for name in group}
+    return set(data.space.names) - set(unknown) - mixed
+
+
+def missing_classes(data: FederationData, settings: TrainingSettings) -> tuple[list[Finding], list[str]]:
+    """Look at classes that the server has no sample of: warnings of those that nothing else teaches, notes of others.
+
+    Classes that no site knows either are told of elsewhere.
+    """
+    if data.labelled is None or not isinstance(settings, SupercentreSettings):
+        return [], []
+    known_nowhere = labels_without_site({name: site.view for name, site in data.sites.items()}, data.space)
+    lacking = set(data.space.names) - set(held_by_server(data)) - set(known_nowhere)
+    by_sites, found_out = set[str](), set[str]()
+    if isinstance(settings, FedMTSettings):  # in the others the sites' labels do not reach the federation's classes
+        by_sites = told_apart(data, coarse=settings.correspondence == "known") & lacking
+        found_out = (told_apart(data) & lacking) - by_sites
+    warnings = {
+        "what coarse names stand for is found out from its samples, so the model cannot learn them; if it is known, "
+        'set method.correspondence = "known"': found_out,
+        "nothing else tells the method what they are, so the model cannot learn them": lacking - by_sites - found_out,
+    }
+    notes = {"only the sites' labels teach them, and pseudo-labels work against it at first": by_sites}
+
+    def told(texts: dict[str, set[str]]) -> list[str]:
+        each = {why: listed([name for name in data.space if name in names]) for why, names in texts.items() if names}
+        return [f"the server has no labelled sample of {names}; {why}" for why, names in each.items()]
+
+    return [*map(warning, told(warnings))], told(notes)
+
+
 def unused_findings(data: FederationData, method: str, tuning: str = "none") -> list[Finding]:
     """Warn where the server holds labelled samples that the method does not look at, or lacks inputs it needs."""
     found = []
@@ -61,11 +104,10 @@ def mixed_type_notes(data: FederationData) -> list[str]:
     held = torch.bincount(data.labelled[1], minlength=len(data.space))
     who = f"the server has {int(held.sum())} labelled samples and {len(coarse)} of {len(data.sites)} sites coarse names"
     notes = [f"{who}: the methods fedmt and fedmt+ are made for this"]
-    missing = [name for name, number in zip(data.space, held.tolist(), strict=True) if not number]
-    if missing:
-        notes.append(f"the server has no labelled sample of {listed(missing)}; only pseudo-labels can teach them")
     for names in same_to_all_sites(data):
-        fewest = min(int(held[data.space.column(name)]) for name in names)
+        numbers = {name: int(held[data.space.column(name)]) for name in names}
+        without = [name for name, number in numbers.items() if not number]
+        has = f"none of {listed(without)}" if without else f"at least {min(numbers.values())} of each"
         told = f"no coarse label separates {listed(names)}"
-        notes.append(f"{told}; only the server's samples tell them apart, at least {fewest} of each")
+        notes.append(f"{told}; only the server's samples tell them apart, {has}")
     return notes

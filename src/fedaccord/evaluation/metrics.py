@@ -35,16 +35,18 @@ def site_metrics(view: View, logits: Tensor, target: Tensor, truth: Tensor | Non
     """Judge a model on a site's own task, and in the federation's classes where the truth is known.
 
     `accuracy` is what the site itself can check: in its own groups at a coarse site, among the classes it knows at an
-    exact one, against the truth (or, without it, inside the candidate set: `in_set`) at a candidate site.
+    exact one, against the truth (or, without it, inside the candidate set: `in_set`) at a candidate site. A site whose
+    coarse names nobody knows the meaning of cannot be judged in them.
     """
     metrics: Metrics = {}
     names = len(view.answers)
+    counts = torch.zeros(names, names, dtype=torch.int64)
     if not len(logits):
-        return metrics, torch.zeros(names, names, dtype=torch.int64)
+        return metrics, counts
+    can_answer = not isinstance(view, Coarse) or view.is_known
     if isinstance(view, Tags):
         metrics = tag_metrics(view.answer(logits), target)
-        counts = torch.zeros(names, names, dtype=torch.int64)
-    else:
+    elif can_answer:
         predicted = view.answer(logits).argmax(-1)
         if isinstance(view, Candidates):
             metrics["in_set"] = float(target.gather(1, predicted[:, None]).float().mean())
@@ -57,7 +59,7 @@ def site_metrics(view: View, logits: Tensor, target: Tensor, truth: Tensor | Non
     losses = view.nll(logits, target)
     if target.dim() == 1:  # a sample without annotation has loss zero, which would count as a perfect prediction
         losses = losses[target != NOT_ANNOTATED]
-    if len(losses):
+    if len(losses) and can_answer:
         metrics["nll"] = float(losses.mean())
     if truth is not None and bool((truth >= 0).any()) and isinstance(view, Coarse | Candidates | Unlabelled):
         inside, _ = class_metrics(view.adjusted(logits), truth)

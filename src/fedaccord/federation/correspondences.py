@@ -14,10 +14,19 @@ import torch
 from torch import Tensor
 
 from fedaccord.aggregation.replies import Replies
-from fedaccord.labels.estimation import CORRESPONDENCE, average_columns, columns_of_counts, uniform_matrix
+from fedaccord.aggregation.robust import FEWEST, median
+from fedaccord.labels.estimation import (
+    CORRESPONDENCE,
+    average_columns,
+    columns_of_counts,
+    median_columns,
+    sent_counts,
+    sent_matrix,
+    uniform_matrix,
+)
 from fedaccord.messages.checks import TensorSpec
 from fedaccord.messages.message import Message, SiteId
-from fedaccord.training.mixed_types import CONFIDENT, COUNTS
+from fedaccord.training.mixed_types import CONFIDENT, COUNTS, EXCHANGE, EXCHANGES
 from fedaccord.training.own_head import OWN_HEAD
 
 if TYPE_CHECKING:
@@ -58,12 +67,18 @@ class PooledCounts:
             last = group_matrix(server, card)
             start = uniform_matrix(card.answers, len(server.space))
             matrix = start
-            for _ in range(self.exchanges):
-                answers = _ask(server, sites, {CORRESPONDENCE: matrix})
+            for at in range(self.exchanges):
+                answers = _ask(server, sites, {CORRESPONDENCE: matrix}, at, self.exchanges)
                 if not answers:
                     break
-                counts = torch.stack([answer.clamp(min=0) for answer in answers.values()]).sum(0)
-                matrix = columns_of_counts(counts, start if last is None else last, self.smoothing)
+                sites = list(answers)  # only these have scored their samples
+                counts = [sent_counts(answer, server.cards[site].samples) for site, answer in answers.items()]
+                fallback = start if last is None else last
+                if _withstands(server, card, len(counts)):
+                    each = [columns_of_counts(part, fallback, self.smoothing) for part in counts]
+                    matrix = median_columns(each, [part.sum(0) > 0 for part in counts], fallback)
+                else:
+                    matrix = columns_of_counts(torch.stack(counts).sum(0), fallback, self.smoothing)
             else:
                 server.state.method.tensors[f"{CORRESPONDENCE}/{card.names}"] = matrix
 
@@ -88,17 +103,34 @@ def _average(server: Server, card: SiteCard, matrices: Sequence[Tensor]) -> None
         return
     last = group_matrix(server, card)
     fallback = uniform_matrix(card.answers, len(server.space)) if last is None else last
-    mean = average_columns(matrices, [m.sum(0) > 0 for m in matrices], fallback)
-    server.state.method.tensors[f"{CORRESPONDENCE}/{card.names}"] = mean
+    shares, valid = zip(*map(sent_matrix, matrices), strict=True)
+    if not any(bool(columns.any()) for columns in valid):  # nobody has found out anything yet
+        return
+    combine = median_columns if _withstands(server, card, len(matrices)) else average_columns
+    server.state.method.tensors[f"{CORRESPONDENCE}/{card.names}"] = combine(shares, valid, fallback)
 
 
-def _ask(server: Server, sites: Sequence[SiteId], told: dict[str, Tensor]) -> dict[SiteId, Tensor]:
-    """Ask a group's sites for a matrix each, with the model as it is now."""
+def _withstands(server: Server, card: SiteCard, sites: int) -> bool:
+    """Say whether a group's matrix is the middle one; warns where a robust rule is wanted and the sites are too few."""
+    if getattr(server.recipe.settings, "aggregation", "mean") == "mean":
+        return False
+    if sites < FEWEST:
+        server.warn(
+            f"only {sites} sites of a round use the coarse names of site '{card.name}', and {FEWEST} are needed to "
+            "withstand a hostile one: what the names stand for is their mean"
+        )
+    return sites >= FEWEST
+
+
+def _ask(
+    server: Server, sites: Sequence[SiteId], told: dict[str, Tensor], at: int = 0, exchanges: int = 1
+) -> dict[SiteId, Tensor]:
+    """Ask a group's sites for a matrix each; the model goes with the first of a round's exchanges only."""
     tensors, card = server.tensors, server.cards[sites[0]]
     briefs = {}
     for site in sites:
-        model = server.recipe.sharing.outgoing(server.layout, tensors, server.cards[site].informs)
-        briefs[site] = Message(model | told)
+        model = server.recipe.sharing.outgoing(server.layout, tensors, server.cards[site].informs) if at == 0 else {}
+        briefs[site] = Message(model | told, {EXCHANGE: at, EXCHANGES: exchanges})
     spec = TensorSpec((card.answers, len(server.space)), torch.float32)
     return {site: answer.tensors[COUNTS] for site, answer in server.ask(COUNT, briefs, {COUNTS: spec}).items()}
 
@@ -124,10 +156,13 @@ class ConfidenceWatch:
     unused: str = "the sites' labels"
 
     def __call__(self, server: Server) -> None:
-        """Count what this round's sites told; a silent site had no confident sample."""
+        """Count what this round's sites told; a silent one had no confident sample, of one dropped nothing is known."""
         replies = server.replies
         told = [m.numbers.get(CONFIDENT, 0) for m in replies.messages] if replies is not None else []
-        samples = sum(server.cards[site].samples for site in server.draw())
+        answered = [*(replies.sites if replies is not None else ()), *server.silent]
+        if not answered:
+            return
+        samples = sum(server.cards[site].samples for site in answered)
         share = min(1.0, sum(max(0.0, float(n)) for n in told) / max(1, samples))
         server.figures[CONFIDENT] = share
         kept = server.state.method.numbers
@@ -136,7 +171,8 @@ class ConfidenceWatch:
             return
         at = server.state.round + 1
         kept[SILENT_ROUNDS] = int(kept.get(SILENT_ROUNDS, 0)) + 1
-        none = f"no sample of any site was above the threshold {self.threshold:g}"
+        whose = "any site" if len(answered) == len(server.draw()) else "any site that answered"
+        none = f"no sample of {whose} was above the threshold {self.threshold:g}"
         hint = "lower method.threshold or give the server's model a method.warmup"
         if kept[SILENT_ROUNDS] == self.rounds:
             said = f"in every one of the {self.rounds} rounds {none}, so {self.unused} were never used"
@@ -160,15 +196,20 @@ def head_spec(server: Server, card: SiteCard) -> dict[str, TensorSpec]:
 
 
 def average_heads(server: Server) -> None:
-    """Average, as a server step, the heads of sites that use the same names, by the weights of their replies."""
+    """Average, as a server step, the heads of sites that use the same names, by the weights of their replies.
+
+    Where the models are combined by a robust rule, a group's head is the middle one.
+    """
     if server.replies is None:
         return
     for names in sorted({server.cards[site].names for site in server.replies.sites}):
         rows = [i for i, site in enumerate(server.replies.sites) if server.cards[site].names == names]
+        robust = _withstands(server, server.cards[server.replies.sites[rows[0]]], len(rows))
         shares = (server.replies.weights[rows] / server.replies.weights[rows].sum()).float()
         for part in ("weight", "bias"):
             sent = torch.stack([server.replies.messages[i].tensors[f"{OWN_HEAD}/{part}"] for i in rows])
-            server.state.method.tensors[f"{OWN_HEAD}/{names}/{part}"] = torch.einsum("s,s...->...", shares, sent)
+            combined = median(sent) if robust else torch.einsum("s,s...->...", shares, sent)
+            server.state.method.tensors[f"{OWN_HEAD}/{names}/{part}"] = combined
 
 
 def tell_head(server: Server, card: SiteCard) -> Message:

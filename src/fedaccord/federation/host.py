@@ -110,7 +110,7 @@ class SiteHost:
             self._load(data, brief, memory)
             received = [p.detach().clone() for p in self._parameters]
         if site not in self._rows:
-            self._rows[site] = annotated_rows(data)
+            self._rows[site] = annotated_rows(data) if self.recipe.uses_labels else None
         settings = self.recipe.settings
         round_ = int(brief.numbers["round"])
         kept = Message(dict(memory.tensors), dict(memory.numbers), dict(memory.words))
@@ -140,7 +140,8 @@ class SiteHost:
         torch._foreach_copy_([self._tensors[n] for n in names], [values[n].to(self.device) for n in names])
 
     def _join(self, data: SiteData) -> Message:
-        samples = int(data.view.annotated(data.train.target).sum())
+        used = self.recipe.uses_labels
+        samples = int(data.view.annotated(data.train.target).sum()) if used else len(data.train)
         words = {"view": self._declared[data.name]}
         if isinstance(data.view, Coarse):
             words["names"] = names_digest(data.view)

@@ -53,6 +53,7 @@ class Recipe:
     trains: str = "sites"  # or "pool": one place that holds all sites' samples, for studies; "server": no site at all
     correspondence: str = "declared"  # or "own": sites find out what coarse names stand for, whatever is declared
     needs_labelled: bool = False  # the server trains on labelled samples of its own
+    uses_labels: bool = True  # False: sites train on all their rows and do not look at annotations
 
     @property
     def site_solver(self) -> Solver:

@@ -107,7 +107,7 @@ def play_round(server: Server, evaluated: bool | Callable[[], bool] = True) -> R
         with _beat(record, "evaluate"):
             record.evaluation = evaluate(server)
     server.state.round += 1
-    server.replies = None
+    server.replies, server.silent = None, []
     # What was dropped when the sites joined belongs to the first round's account.
     record.dropped = server.dropped[server.told :]
     server.told = len(server.dropped)

@@ -81,6 +81,7 @@ class Server:
     test_groups: tuple[Tensor, Tensor] | None = None  # candidate and true groups of the test inputs
     hostile: tuple[SiteId, ...] = ()  # in a study: who really is; only attacks and figures look at it
     replies: Replies | None = None  # of the round under way, for the steps that refine its result
+    silent: list[SiteId] = field(default_factory=list)  # who said in this round that there was nothing to train on
     figures: dict[str, float] = field(default_factory=dict)  # what the round's own steps measured, by name
     traffic: Traffic = field(default_factory=Traffic)
 
@@ -261,6 +262,7 @@ class Server:
     def is_admitted(self, site: SiteId, reply: Message) -> bool:
         """Check one reply; one that is not as it should be is noted, one of a silent site is not."""
         if SILENT in reply.words:
+            self.silent.append(site)
             return False
         card = self.cards[site]
         problem = find_problem(reply, self._wanted(card), self.run, self.state.round + 1, card.samples)

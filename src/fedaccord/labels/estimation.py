@@ -63,6 +63,31 @@ def average_columns(matrices: Sequence[Tensor], valid: Sequence[Tensor], fallbac
     return torch.where(number > 0, mean, fallback)
 
 
+def median_columns(matrices: Sequence[Tensor], valid: Sequence[Tensor], fallback: Tensor) -> Tensor:
+    """Return the middle of matrices, entry by entry over those in which its column is valid; columns sum to 1 again.
+
+    A column that is valid nowhere, or whose middle values are all zero, falls back.
+    """
+    stacked, counted = torch.stack(list(matrices)), torch.stack(list(valid))
+    middle = stacked.masked_fill(~counted[:, None, :], torch.nan).nanquantile(0.5, dim=0).nan_to_num(0.0)
+    return columns_of_counts(middle, fallback)
+
+
+def sent_matrix(matrix: Tensor) -> tuple[Tensor, Tensor]:
+    """Return a matrix that somebody sent with columns of shares, whatever was in it, and which of these say anything.
+
+    No entry is below 0 or counts for more than 1, and columns sum to 1; an empty one says nothing.
+    """
+    shares = matrix.clamp(0, 1)
+    return columns_of_counts(shares, torch.zeros_like(shares)), shares.sum(0) > 0
+
+
+def sent_counts(counts: Tensor, samples: int) -> Tensor:
+    """Return counts that somebody sent, none below 0 and in all of no more samples than are there."""
+    counts = counts.clamp(0, samples)
+    return counts * min(1.0, samples / max(float(counts.sum()), 1e-12))
+
+
 def expected_counts(probabilities: Tensor, coarse: Tensor, matrix: Tensor) -> Tensor:
     """Return the E-step's counts (J, K): each sample spread over the classes by its posterior `p_k M[j, k]`.
 

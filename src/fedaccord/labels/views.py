@@ -191,6 +191,7 @@ class Coarse(View):
             raise ConfigError("a coarse view needs a correspondence, or the names of its labels")
         self.groups = correspondence
         self.estimated = False
+        self.is_known = correspondence is not None  # what the names stand for, declared or found out
         self.matrix, self._log_matrix = matrix, matrix.log()
         seen = matrix.sum(0) > 0
         if not bool(seen.all()):  # a class under no coarse label is one the site does not know
@@ -199,7 +200,7 @@ class Coarse(View):
     def with_matrix(self, matrix: Tensor | None) -> Coarse:
         """Return this view with a matrix that was found out in place of the declared one; None: it is not known yet."""
         view = copy.copy(self)
-        view.offset, view.estimated = None, True
+        view.offset, view.estimated, view.is_known = None, True, matrix is not None
         view.matrix = uniform_matrix(len(self.coarse), len(self.space)) if matrix is None else matrix
         view._log_matrix = view.matrix.clamp(min=SMALLEST).log()  # an estimate never excludes what was annotated
         return view

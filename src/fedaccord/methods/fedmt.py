@@ -70,7 +70,8 @@ def fedmt(settings: FedMTSettings) -> Recipe:
 
 def semifl(settings: SemiFLSettings) -> Recipe:
     """Pseudo-labels alone, without the sites' coarse labels (SemiFL, Diao et al. 2022)."""
-    return _federated(settings, _pseudo_labels(settings), (_supervised(settings),), refine=(_watch(settings),))
+    step, watch = _supervised(settings), _watch(settings)
+    return _federated(settings, _pseudo_labels(settings), (step,), refine=(watch,), uses_labels=False)
 
 
 def single(settings: SupercentreSettings) -> Recipe:

@@ -10,6 +10,13 @@ from fedaccord.methods.settings import SharedModelSettings
 from fedaccord.training.settings import Count, TrainingSettings
 
 
+def _refuse_without_effect(settings: TrainingSettings, when: str, *names: str) -> None:
+    """Refuse values other than the defaults, which stand in every complete file, of settings that nothing looks at."""
+    for name in names:
+        if getattr(settings, name) != type(settings).model_fields[name].default:
+            raise ValueError(f"{name} has no effect {when}")
+
+
 class SupercentreSettings(TrainingSettings):
     """Settings of methods whose server trains on labelled samples of its own; those of `single`."""
 
@@ -43,6 +50,12 @@ class MixedSiteSettings(SupercentreSettings, SharedModelSettings):
     mu: float = Field(0.01, ge=0, description="fedprox: weight of the pull towards the received model")
     weights: Literal["equal", "samples"] = Field("equal", description="how much each site that replies counts")
 
+    @model_validator(mode="after")
+    def _a_pull_that_is_used(self) -> MixedSiteSettings:
+        if self.local != "fedprox":
+            _refuse_without_effect(self, 'unless local = "fedprox"', "mu")
+        return self
+
 
 class FedTransSettings(MixedSiteSettings):
     """Settings of `fedtrans`."""
@@ -56,6 +69,11 @@ class FedTransSettings(MixedSiteSettings):
     def last_step(self) -> str:
         """Say what is done after the last round only."""
         return 'method.name = "fedtrans" trains its head' if self.server_epochs else ""
+
+    @model_validator(mode="after")
+    def _no_warm_up(self) -> FedTransSettings:
+        _refuse_without_effect(self, "in fedtrans, whose server trains after the last round only", "warmup")
+        return self
 
 
 class FedRepSettings(MixedSiteSettings):
@@ -100,6 +118,11 @@ class FedMTSettings(SemiFLSettings):
             raise ValueError(
                 'estimator = "em-pool" adds up counts of all sites already; use correspondence = "estimated"'
             )
+        if not self.correspondence.startswith("estimated"):
+            why = f'with correspondence = "{self.correspondence}", which is not estimated'
+            _refuse_without_effect(self, why, "estimator", "exchanges", "smoothing")
+        if self.estimator != "em-pool":
+            _refuse_without_effect(self, 'unless estimator = "em-pool"', "exchanges")
         if self.lambda2 == 0 and self.project_on == "confident":
             raise ValueError('lambda2 = 0 uses no pseudo-labels, so it needs project_on = "all"')
         return self

@@ -3,7 +3,8 @@
     model/
       model.safetensors   the common model: parameters, buffers and counters by name; any safetensors reader opens it
       model.json          how to rebuild it: network, labels, how inputs are scaled, which site has which file
-      sites/0000...       what one site has of its own: where its model differs, its view, its prior, its moments
+      sites/0000...       what one site has of its own: where its model differs, its view, its prior, its moments,
+                          what its coarse names were found to stand for, a head for its own names
       README.txt          the same in words
 
 A site's prior and personal layers are its own and are never sent. Here they lie beside each other because the embedded
@@ -14,7 +15,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,7 @@ from fedaccord.models.layout import Layout
 from fedaccord.models.network import Network, insert_personal_layer
 from fedaccord.models.registry import is_factory
 from fedaccord.runs.folder import RunFolder
+from fedaccord.training.own_head import OWN_HEAD, with_own_head
 
 FORMAT = 1
 ANSWERS = ("classes", "own")
@@ -85,11 +87,16 @@ class Description(BaseModel):
 
 @dataclass(frozen=True)
 class SiteModel:
-    """What one site has of its own: tensors in which its model differs, its view with its prior, and its moments."""
+    """What one site has of its own.
+
+    Tensors in which its model differs, its view with its prior, its moments, and a head for its own names where the
+    method trains one.
+    """
 
     tensors: dict[str, Tensor]
     view: View
     moments: Moments | None
+    head: dict[str, Tensor] = field(default_factory=dict)
 
 
 def write_model_folder(
@@ -139,7 +146,8 @@ def _own(
     if offset is not None:
         own.tensors[_OFFSET] = offset
     if isinstance(view, Coarse) and view.estimated:
-        own.tensors[CORRESPONDENCE] = view.matrix
+        own.tensors[CORRESPONDENCE] = view.matrix if view.is_known else torch.zeros(0)  # empty: never found out
+    own.put(OWN_HEAD, brief.select(OWN_HEAD) or memory.select(OWN_HEAD))
     if name in data.moments:
         own.put(_MOMENTS, {key: torch.from_numpy(np.asarray(v)) for key, v in vars(data.moments[name]).items()})
     return own
@@ -152,7 +160,7 @@ class TrainedModel:
         self.folder, self.description, self.tensors = folder, description, tensors
         self.space = LabelSpace(description.labels)
         self._own: dict[SiteId, SiteModel] = {}
-        self._ready: tuple[SiteId | None, Network] | None = None  # the network last predicted with
+        self._ready: tuple[tuple[SiteId | None, bool], Network] | None = None  # the network last predicted with
 
     @classmethod
     def load(cls, folder: Path) -> TrainedModel:
@@ -188,15 +196,20 @@ class TrainedModel:
             self._own[name] = _site_model(_read(path), self.space, path)
         return self._own[name]
 
-    def network(self, site: SiteId | None = None) -> Network:
-        """Build the common model, or a site's own with its personal layers; in evaluation mode, new with every call."""
+    def network(self, site: SiteId | None = None, answers: str = "classes") -> Network:
+        """Build the common model, or a site's own with its personal layers; in evaluation mode, new with every call.
+
+        For a site's own answers it has the head that the site trained for them, if it did.
+        """
         if site is None and not self.description.common:
             hint = f"name one of its sites: {', '.join(self.sites[:12])}"
             raise UserError(f"the method '{self.description.method}' trains no common model; {hint}")
         network = self._build()
         own = {} if site is None else self.site(site).tensors
+        head = self._head(site, answers)
         try:
             _put(network, {**self.tensors, **own})
+            network = with_own_head(network, head) if head else network
         except (KeyError, RuntimeError) as error:
             raise RunFolderError(f"the tensors in '{self.folder}' are not those of its model: {error}") from None
         if site is not None:  # as at the sites, so that a prediction is theirs to the last bit
@@ -212,6 +225,11 @@ class TrainedModel:
                 raise UserError("own answers are those of a site; name it")
             return Tags(self.space) if self.description.tags else Exact(self.space)
         view = self.site(site).view
+        if self._head(site, answers):
+            return Exact(LabelSpace(view.answers))
+        if answers == "own" and isinstance(view, Coarse) and not view.is_known:
+            hint = "ask for answers in the federation's classes"
+            raise UserError(f"nobody has found out what the names of site '{site}' stand for; {hint}")
         return Exact(self.space).with_offset(view.offset) if answers == "classes" and isinstance(view, Coarse) else view
 
     def inputs(self, x: Array, site: SiteId | None = None) -> Tensor:
@@ -236,13 +254,18 @@ class TrainedModel:
 
     def predict(self, x: Tensor, site: SiteId | None = None, answers: str = "classes") -> Tensor:
         """Return the probabilities of all answers, (n, answers), for samples as the network takes them."""
-        return self.view(site, answers).answer(self.logits(x, site))
+        return self.view(site, answers).answer(self.logits(x, site, answers))
 
-    def logits(self, x: Tensor, site: SiteId | None = None) -> Tensor:
+    def logits(self, x: Tensor, site: SiteId | None = None, answers: str = "classes") -> Tensor:
         """Return the network's logits, without a site's prior."""
-        if self._ready is None or self._ready[0] != site:
-            self._ready = (site, self.network(site))
+        asked = (site, bool(self._head(site, answers)))
+        if self._ready is None or self._ready[0] != asked:
+            self._ready = (asked, self.network(site, answers))
         return predict_logits(self._ready[1], x)
+
+    def _head(self, site: SiteId | None, answers: str) -> dict[str, Tensor]:
+        """Return the head that gives a site's own answers; nothing where they come from the common one."""
+        return self.site(site).head if site is not None and answers == "own" else {}
 
     def _build(self) -> Network:
         spec = self.description.model
@@ -265,10 +288,12 @@ def _site_model(own: Message, space: LabelSpace, path: Path) -> SiteModel:
     try:
         view = make_view(json.loads(own.words["view"]), space)
         if isinstance(view, Coarse) and CORRESPONDENCE in own.tensors:
-            view = view.with_matrix(own.tensors[CORRESPONDENCE])
+            found = own.tensors[CORRESPONDENCE]
+            view = view.with_matrix(found if found.numel() else None)
         view = view.with_offset(own.tensors.get(_OFFSET))
-        found = {name: tensor.numpy() for name, tensor in own.select(_MOMENTS).items()}
-        return SiteModel(own.select(MODEL), view, Moments(**found) if found else None)
+        moments = {name: tensor.numpy() for name, tensor in own.select(_MOMENTS).items()}
+        head = own.select(OWN_HEAD)
+        return SiteModel(own.select(MODEL), view, Moments(**moments) if moments else None, head)
     except (KeyError, ValueError, TypeError) as error:
         raise RunFolderError(f"'{path}' is not what a run writes: {error}") from None
 

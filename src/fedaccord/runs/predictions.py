@@ -51,7 +51,7 @@ def predict_file(
     if candidates is not None and isinstance(view, Tags):
         raise UserError("candidates are for predictions of one label, but this model predicts tags")
     rows = read_rows(model, file, site, view, candidates)
-    logits = model.logits(rows.x, site)
+    logits = model.logits(rows.x, site, answers)
     probabilities = view.answer(logits) if rows.sets is None else within_candidates(view, logits, rows.sets)
     return write_page(out, _as_csv(view, probabilities, rows.files)), rows
 

@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fedaccord.errors import ConfigError
+from fedaccord.errors import ConfigError, FedAccordError
 from fedaccord.labels.estimation import (
     CORRESPONDENCE,
     confident,
@@ -41,6 +41,8 @@ FREE = "correspondence logits"  # in a site's memory: the learnable matrix's fre
 HINT = 'use method.correspondence = "estimated"'
 CONFIDENT = "confident"
 COUNTS = "counts"
+EXCHANGE, EXCHANGES = "exchange", "exchanges"  # in a question about counts: which of how many in this round
+SCORES = "class probabilities"  # in a site's memory between the exchanges of a round, with the round's number
 
 
 def mix_loss(logits: Tensor, first: Tensor, second: Tensor, share: float) -> Tensor:
@@ -195,15 +197,15 @@ class MixedTypes(RowObjective):
             else:
                 free = 0.01 * torch.randn(last.shape, generator=work.random)
             work.own = [free.detach().clone().to(device).requires_grad_()]
-            matrix = matrix_of_logits(free)
+            matrix, found = matrix_of_logits(free), False  # kept when it has been trained
         elif self.source == "brief":
-            matrix = last if told is None else told
+            matrix, found = (last, False) if told is None else (told, True)
         else:
-            target = work.site.train.target
-            matrix, _ = estimate_by_counts(
-                torch.softmax(logits, -1), target, self.threshold, last.to(device), self.smoothing
-            )
-        self._keep(work, matrix.cpu())
+            chances, target = torch.softmax(logits, -1), work.site.train.target
+            matrix, filled = estimate_by_counts(chances, target, self.threshold, last.to(device), self.smoothing)
+            found = bool(filled.any())
+        if found or CORRESPONDENCE in work.memory.tensors:
+            self._keep(work, matrix.cpu())
         work.view = view.with_matrix(matrix.to(device)).with_offset(view.offset)
 
     def _keep(self, work: LocalWork, matrix: Tensor) -> None:
@@ -247,17 +249,18 @@ class Counting:
     """A site's answer to the server's question about its coarse names: one J x K matrix, and no sample.
 
     With a matrix in the brief it holds the E-step's counts under that matrix, otherwise variant E's own estimate with
-    zeros in the columns that no confident sample fills.
+    zeros in the columns that no confident sample fills. Of several exchanges in a round the first brings the model; its
+    scores are kept until the last.
     """
 
     threshold: float = 0.95
     smoothing: float = 0.0
 
     def __call__(self, work: LocalWork) -> Message:
-        """Answer with the model as it was sent."""
+        """Answer with the model as it was sent in this round."""
         view, target = work.view, work.site.train.target
         assert isinstance(view, Coarse)
-        chances = torch.softmax(predict_logits(work.model, work.site.train.x), -1)
+        chances = _scores(work)
         told = work.brief.tensors.get(CORRESPONDENCE)
         if told is not None:
             answer = expected_counts(chances, target, told.to(chances.device))
@@ -265,6 +268,23 @@ class Counting:
             empty = torch.zeros(len(view.answers), len(view.space), device=chances.device)
             answer, _ = estimate_by_counts(chances, target, self.threshold, empty, self.smoothing)
         return Message({COUNTS: answer.cpu()})
+
+
+def _scores(work: LocalWork) -> Tensor:
+    """Return P(class | sample) by the round's model, kept from the first exchange of a round to the last."""
+    memory, numbers = work.memory, work.brief.numbers
+    if not numbers.get(EXCHANGE, 0):
+        scores = torch.softmax(predict_logits(work.model, work.site.train.x), -1)
+    elif memory.numbers.get(SCORES) == work.round:
+        scores = memory.tensors[SCORES].to(work.site.train.x.device)
+    else:
+        raise FedAccordError(f"site '{work.site.name}' was asked to count without the model of round {work.round}")
+    if numbers.get(EXCHANGE, 0) + 1 < numbers.get(EXCHANGES, 1):
+        memory.tensors[SCORES], memory.numbers[SCORES] = scores.cpu(), work.round
+    else:
+        memory.tensors.pop(SCORES, None)
+        memory.numbers.pop(SCORES, None)
+    return scores
 
 
 def _beta(a: float, random: torch.Generator) -> Tensor:

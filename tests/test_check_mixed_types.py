@@ -1,0 +1,122 @@
+"""What `check` says of classes that a labelled server lacks is what training then shows."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from fedaccord.checks.federation import check_experiment_data
+from fedaccord.checks.mixed_types import missing_classes, mixed_type_notes, told_apart
+from fedaccord.config import check_experiment
+from fedaccord.data.sites import FederationData
+from fedaccord.evaluation.metrics import recall
+from fedaccord.evaluation.predict import predict_logits
+from fedaccord.federation.round import play_round
+from fedaccord.labels.views import Coarse
+from fedaccord.methods.registry import METHODS, make_recipe
+from small_federation import INPUTS, SPACE, cloud, exact, federation, pets_or_cattle, site
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+SETTINGS = {"rounds": 3, "lr": 0.1, "batch": 8, "threshold": 0.5, "lambda2": 1.0, "epochs": 2, "server_epochs": 2,
+            "warmup": 60, "project_on": "all"}  # fmt: skip
+
+
+def without(lacking, samples=24):
+    part = cloud(samples, exact(), torch.Generator().manual_seed(5))
+    held = part.truth != SPACE.column(lacking)
+    return part.x[held], part.truth[held]
+
+
+def data_of(sites, lacking):
+    return FederationData(SPACE, {one.name: one for one in sites}, (INPUTS,), labelled=without(lacking))
+
+
+def coarse_sites():
+    return [site(name, samples=60, view=pets_or_cattle()) for name in "ab"]
+
+
+def said(sites, lacking, method="fedmt", **settings):
+    """Return the warnings, and the notes."""
+    found, notes = missing_classes(data_of(sites, lacking), METHODS[method].settings(**settings))
+    return [finding.text for finding in found], notes
+
+
+TAUGHT = "; only the sites' labels teach them, and pseudo-labels work against it at first"
+
+
+def recalled(sites, lacking, rounds=3, **settings):
+    """Return the recall of a class that the server lacks, after training."""
+    test = cloud(90, exact(), torch.Generator().manual_seed(6))
+    recipe = make_recipe("fedmt", {**SETTINGS, "rounds": rounds, **settings})
+    server = federation(recipe, sites, test=(test.x, test.truth))
+    server.labelled = without(lacking)
+    server.ready()
+    for _ in range(rounds):
+        record = play_round(server)
+    assert predict_logits(server.load_network(), test.x).isfinite().all()
+    return recall(record.evaluation.confusion, SPACE.names)[lacking]
+
+
+class TestAClassMissingOnTheServer:
+    def test_a_coarse_name_that_stands_for_it_alone_teaches_it_where_that_is_known(self):
+        assert recalled(coarse_sites(), "cow", correspondence="known") > 0.9
+        assert said(coarse_sites(), "cow", correspondence="known") == (
+            [], [f"the server has no labelled sample of 'cow'{TAUGHT}"]
+        )  # fmt: skip
+
+    @pytest.mark.parametrize("settings", [{}, {"estimator": "em-pool"}])
+    def test_it_is_not_learned_where_the_names_are_found_out(self, settings):
+        assert recalled(coarse_sites(), "cow", **settings) == 0
+        (text,), notes = said(coarse_sites(), "cow", **settings)
+        assert notes == []
+        assert text == (
+            "the server has no labelled sample of 'cow'; what coarse names stand for is found out from its samples, so "
+            'the model cannot learn them; if it is known, set method.correspondence = "known"'
+        )
+
+    def test_a_class_that_shares_its_coarse_name_is_not_learned_at_all(self):
+        assert recalled(coarse_sites(), "dog", correspondence="known") == 0
+        (text,), _ = said(coarse_sites(), "dog", correspondence="known")
+        assert text.endswith("'dog'; nothing else tells the method what they are, so the model cannot learn them")
+
+    @pytest.mark.parametrize("correspondence", ["known", "estimated"])
+    def test_a_site_that_names_it_exactly_teaches_it(self, correspondence):
+        sites = [*coarse_sites(), site("e", samples=60, view=exact())]
+        assert recalled(sites, "dog", 6, correspondence=correspondence, lambda2=0.0625) > 0.8
+        found, notes = said(sites, "dog", correspondence=correspondence)
+        assert found == []
+        assert notes == [f"the server has no labelled sample of 'dog'{TAUGHT}"]
+
+    @pytest.mark.parametrize("method", ["semifl", "single", "fedrep", "fedtrans"])
+    def test_other_methods_learn_classes_from_the_server_alone(self, method):
+        sites = [*coarse_sites(), site("e", samples=60, view=exact())]
+        (text,), notes = said(sites, "cow", method)
+        assert "the server has no labelled sample of 'cow'; nothing else" in text
+        assert notes == []
+
+    def test_methods_that_do_not_look_at_the_server_have_none_to_miss(self):
+        assert said(coarse_sites(), "cow", "accord") == ([], [])
+
+
+def test_names_of_several_sites_may_tell_a_class_apart_together():
+    views = {"x": {"ab": ["cat", "dog"], "c": ["cow"]}, "y": {"a": ["cat"], "bc": ["dog", "cow"]}}
+    sites = [site(name, view=Coarse(SPACE, groups)) for name, groups in views.items()]
+    assert told_apart(data_of(sites, "dog")) == {"cat", "dog", "cow"}
+    assert told_apart(data_of(sites[:1], "dog")) == {"cow"}
+    assert told_apart(data_of(sites, "dog"), coarse=False) == set()
+
+
+def test_the_note_on_what_only_the_server_separates_names_what_it_lacks():
+    notes = mixed_type_notes(data_of(coarse_sites(), "dog"))
+    assert "no coarse label separates 'cat', 'dog'; only the server's samples tell them apart, none of 'dog'" in notes
+    assert not any("at least 0" in note for note in notes)
+
+
+@pytest.mark.parametrize(("method", "refused"), [("semifl", 0), ("single", 0), ("fedmt", 1)])
+def test_sites_without_labels_are_sound_for_methods_that_need_none(tmp_path, method, refused):
+    table = {"data": {"dataset": "digits", "samples": 300, "partition": {"kind": "iid", "sites": 2},
+                      "view": {"kind": "unlabelled"}},
+             "server": {"labelled": {"per_class": 3}}, "method": {"name": method}}  # fmt: skip
+    report = check_experiment_data(check_experiment(table), tmp_path)
+    errors = [finding.text for finding in report.findings if finding.level == "error"]
+    assert errors == ["no site that may train has labelled samples"] * refused
