@@ -107,7 +107,7 @@ def test_a_shortened_cell_gives_the_figures_that_the_page_asks_for(kind):
     table = json.loads(json.dumps(cell.table))
     table["data"] |= {"samples": 300, "test_samples": 100}
     table["server"] = {"labelled": {"per_class": 1}}
-    table["method"] |= {"rounds": 2, "warmup": 20, "threshold": 0.01, "server_epochs": 1}
+    table["method"] |= {"rounds": 2, "warmup": 20, "threshold": 0.001, "server_epochs": 1}
     made = Results()
     made.add(cell, run_cell(table))
     for figure in ("global.accuracy", fedmt.OWN_NAMES, fedmt.ERROR, fedmt.CONFIDENT):

@@ -66,9 +66,11 @@ def told_everything(informs: Mapping[SiteId, Tensor]) -> str | None:
     sites = [f"'{site}'" for site, known in sorted(informs.items()) if bool(known.all())]
     if not sites:
         return None
-    more = f" and {len(sites) - MOST_NAMED} more" if len(sites) > MOST_NAMED else ""
+    named = ", ".join(sites[:MOST_NAMED])
+    if len(sites) > MOST_NAMED:
+        named += f" and {len(sites) - MOST_NAMED} more"
     return (
-        f"no label is private to {', '.join(sites[:MOST_NAMED])}{more}: such a site is said to know every label of the "
+        f"no label is private to {named}: such a site is said to know every label of the "
         "federation and is sent all their rows; write the labels that it knows into its view's `known`"
     )
 
