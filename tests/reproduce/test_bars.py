@@ -59,8 +59,8 @@ def test_everything_is_said_of_a_whole_table(name):
          "All three loss terms are ahead of any subset"),
         ("pfedmo", "Mime", "LeNet-5, MNIST, 3 classes at each site: pFedMo ahead of all nine baselines, mean over "
          "paired seeds", "The default rule is ahead of the printed one, 3 classes at each site"),
-        ("private-labels", "FedProx", "2. Private FedAvg and FedProx perform about like their public forms (within 3 "
-         "points)", "4. Public: pairwise is better than MSE (mean difference above 0)"),
+        ("private-labels", "FedProx", "2. Private FedAvg and FedProx perform about like their public forms (mean "
+         "differences within 3 points)", "4. Public: pairwise is better than MSE (mean difference above 0)"),
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("seed", [None, 1])
