@@ -33,7 +33,7 @@ from fedaccord.labels.declarations import CoarseView, ViewConfig, exact_view
 from fedaccord.messages.names import POOL
 from fedaccord.methods.registry import method_entry
 from fedaccord.models.registry import MODELS, check_model, is_factory
-from fedaccord.training.settings import TrainingSettings
+from fedaccord.training.settings import Device, TrainingSettings
 
 SiteName = Annotated[str, Field(min_length=1)]
 
@@ -137,7 +137,7 @@ class Run(Section):
         "embedded", description="where sites run: processes of our own, or Flower's simulation (an extra)"
     )
     workers: int | None = Field(None, ge=0, description="worker processes; 0: in this process; left out: all cores")
-    device: str = Field("cpu", description='"cpu", or "cuda" (then workers = 0)')
+    device: Device = Field("cpu", description='"cpu", or "cuda" (then workers = 0)')
     batched: Literal["auto", "always", "never"] = Field(
         "auto", description="train sites with small models many at a time: from 20 sites on, from 3 on, or never"
     )
@@ -147,13 +147,6 @@ class Run(Section):
     track: list[Literal["tensorboard", "mlflow"]] = Field(
         default_factory=list, description='where figures are shown beside the run folder: "tensorboard", "mlflow"'
     )
-
-    @field_validator("device")
-    @classmethod
-    def _cpu_or_cuda(cls, device: str) -> str:
-        if not re.fullmatch(r"cpu|cuda(:\d+)?", device):
-            raise ValueError(f'"cpu" or "cuda" is needed, not "{device}"')
-        return device
 
     @model_validator(mode="after")
     def _one_process_for_a_gpu(self) -> Run:

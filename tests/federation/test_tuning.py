@@ -141,7 +141,7 @@ class TestTuning:
 
     @pytest.mark.parametrize("settings", [{"labels": "private", "tuning": "mse"}, {"labels": "public"}])
     def test_and_refused_where_sites_have_no_such_prediction_or_nothing_is_compared(self, settings):
-        with pytest.raises(ValueError, match=r"tuning_labels = 'all' has an effect only where labels are public"):
+        with pytest.raises(ValueError, match=r"tuning_labels has no effect unless labels are public"):
             PrivateLabelsSettings(tuning_labels="all", **settings)
 
     def test_without_unlabelled_data_it_is_told_once_and_nothing_is_tuned(self):

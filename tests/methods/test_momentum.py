@@ -323,7 +323,9 @@ class TestTrouble:
          ("sites", ["a"]), ("participation", 2), ("softmax", "view"), ("prior", "all"), ("bn", "local")],
     )  # fmt: skip
     def test_the_public_data_alone_has_no_settings_of_sites(self, setting, value):
-        with pytest.raises(ValueError, match=f"trains at the server alone, so '{setting}' has no meaning"):
+        with pytest.raises(
+            ValueError, match=f"{setting} has no effect in 'representation', which trains at the server alone"
+        ):
             recipe_of("representation", **{setting: value})
         recipe_of("pfedmo", **{setting: value})
 

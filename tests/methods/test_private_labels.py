@@ -153,7 +153,6 @@ class TestRows:
         absent = [play_round(server).absent for _ in range(3)]
         assert all(labels in (["cat"], ["cow"]) for labels in absent)
 
-
     @pytest.mark.parametrize("settings", [{}, {"tuning": "mse"}])  # replies one by one, and all at once
     def test_a_round_whose_replies_are_all_dropped_taught_no_label(self, settings):
         server = federation(private(**settings), cats_and_dogs_and_cows())
@@ -222,7 +221,7 @@ class TestLabelWeight:
 
     @pytest.mark.parametrize("beside", [{"labels": "public"}, {"aggregation": "median"}, {"local": "scaffold"}])
     def test_where_it_has_no_meaning_it_is_refused(self, beside):
-        with pytest.raises(ValueError, match=r"label_weight = 'per_label' has an effect only where rows are averaged"):
+        with pytest.raises(ValueError, match=r"label_weight has no effect unless rows are averaged"):
             PrivateLabelsSettings(label_weight="per_label", **beside)
 
 
@@ -303,11 +302,11 @@ class TestRegimes:
     @pytest.mark.parametrize(
         ("given", "said"),
         [
-            ({"labels": "public", "rows": "dense"}, "rows = 'dense' has an effect only where labels are private"),
-            ({"pairs": "zero-padded"}, "pairs = 'zero-padded' has an effect only where tuning is pairwise"),
-            ({"tuning": "balance", "norm": "renorm"}, "norm = 'renorm' has an effect only where tuning is mse"),
-            ({"tuning": "mse", "frequencies": "sites"}, "frequencies = 'sites' has an effect only where tuning is bal"),
-            ({"frequencies": [1.0, 2.0]}, "frequencies = [1.0, 2.0] has an effect only where tuning is balance"),
+            ({"labels": "public", "rows": "dense"}, "rows has no effect unless labels are private"),
+            ({"pairs": "zero-padded"}, "pairs has no effect unless tuning is pairwise"),
+            ({"tuning": "balance", "norm": "renorm"}, "norm has no effect unless tuning is mse"),
+            ({"tuning": "mse", "frequencies": "sites"}, "frequencies has no effect unless tuning is bal"),
+            ({"frequencies": [1.0, 2.0]}, "frequencies has no effect unless tuning is balance"),
         ],
     )
     def test_a_setting_that_would_do_nothing_is_refused(self, given, said):

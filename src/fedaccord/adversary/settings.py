@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
-from typing import Annotated, Literal
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-Count = Annotated[int, Field(ge=1)]
+from fedaccord.training.settings import Count, Device, refuse_idle
+
 SENDING = ("sign-flip", "scaling", "alie", "ipm")  # attacks on what is sent
-
-
-def refuse_idle(settings: BaseModel, keys: Sequence[str], purpose: str) -> None:
-    """Refuse the first of these keys that is set to something else than its default: it would do nothing."""
-    for key in keys:
-        if getattr(settings, key) != type(settings).model_fields[key].default:
-            raise ValueError(f"'{key}' is for {purpose} and would do nothing here")
 
 
 class AttackSettings(BaseModel):
@@ -46,9 +38,9 @@ class AttackSettings(BaseModel):
     @model_validator(mode="after")
     def _every_key_does_something(self) -> AttackSettings:
         if self.kind != "mixup":
-            refuse_idle(self, ("ratio",), "'mixup'")
+            refuse_idle(self, ("ratio",), "unless kind is 'mixup'")
         if self.kind not in SENDING:
-            refuse_idle(self, ("strength",), ", ".join(f"'{kind}'" for kind in SENDING))
+            refuse_idle(self, ("strength",), "unless kind is one of " + ", ".join(f"'{kind}'" for kind in SENDING))
         return self
 
 
@@ -75,7 +67,7 @@ class DefenceSettings(BaseModel):
     step_size: float = Field(0.1, gt=0, description="size of these steps")
     variation: float = Field(0.0, ge=0, description="weight of the total variation over neighbouring features")
     start: Literal["common", "own"] = Field("common", description="all sites begin from the same dummies, or not")
-    device: str = Field("cpu", description='where rows are reconstructed: "cpu" or "cuda"')
+    device: Device = Field("cpu", description='where rows are reconstructed: "cpu" or "cuda"')
     probes: Count = Field(256, description="probe: made-up rows")
     rule: Literal["two-means", "minority"] | None = Field(
         None, description="left out: two-means for inversion, minority for the others"
@@ -109,23 +101,16 @@ class DefenceSettings(BaseModel):
         """Whether a site is judged by the confidence in it over the rounds."""
         return self.kind == "inversion" if self.confidence is None else self.confidence
 
-    @field_validator("device")
-    @classmethod
-    def _cpu_or_cuda(cls, device: str) -> str:
-        if not re.fullmatch(r"cpu|cuda(:\d+)?", device):
-            raise ValueError(f'"cpu" or "cuda" is needed, not "{device}"')
-        return device
-
     @model_validator(mode="after")
     def _every_key_does_something(self) -> DefenceSettings:
         if not self.inverts:
-            refuse_idle(self, RECONSTRUCTING, "'inversion' and 'inversion+'")
+            refuse_idle(self, RECONSTRUCTING, "unless kind is 'inversion' or 'inversion+'")
         if self.kind != "probe":
-            refuse_idle(self, ("probes",), "'probe'")
+            refuse_idle(self, ("probes",), "unless kind is 'probe'")
         if self.verdicts_by != "minority":
-            refuse_idle(self, ("gate", "most", "memory"), 'rule = "minority"')
+            refuse_idle(self, ("gate", "most", "memory"), 'unless rule = "minority"')
         if not self.trusts:
-            refuse_idle(self, ("rho", "low", "high", "trust", "freeze"), "confidence = true")
+            refuse_idle(self, ("rho", "low", "high", "trust", "freeze"), "unless confidence = true")
         return self
 
     @model_validator(mode="after")

@@ -7,14 +7,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from fedaccord.methods.settings import SharedModelSettings
-from fedaccord.training.settings import Count, TrainingSettings
-
-
-def _refuse_without_effect(settings: TrainingSettings, when: str, *names: str) -> None:
-    """Refuse values other than the defaults, which stand in every complete file, of settings that nothing looks at."""
-    for name in names:
-        if getattr(settings, name) != type(settings).model_fields[name].default:
-            raise ValueError(f"{name} has no effect {when}")
+from fedaccord.training.settings import Count, TrainingSettings, refuse_idle
 
 
 class SupercentreSettings(TrainingSettings):
@@ -53,7 +46,7 @@ class MixedSiteSettings(SupercentreSettings, SharedModelSettings):
     @model_validator(mode="after")
     def _a_pull_that_is_used(self) -> MixedSiteSettings:
         if self.local != "fedprox":
-            _refuse_without_effect(self, 'unless local = "fedprox"', "mu")
+            refuse_idle(self, ("mu",), 'unless local = "fedprox"')
         return self
 
 
@@ -72,7 +65,7 @@ class FedTransSettings(MixedSiteSettings):
 
     @model_validator(mode="after")
     def _no_warm_up(self) -> FedTransSettings:
-        _refuse_without_effect(self, "in fedtrans, whose server trains after the last round only", "warmup")
+        refuse_idle(self, ("warmup",), "in fedtrans, whose server trains after the last round only")
         return self
 
 
@@ -120,9 +113,9 @@ class FedMTSettings(SemiFLSettings):
             )
         if not self.correspondence.startswith("estimated"):
             why = f'with correspondence = "{self.correspondence}", which is not estimated'
-            _refuse_without_effect(self, why, "estimator", "exchanges", "smoothing")
+            refuse_idle(self, ("estimator", "exchanges", "smoothing"), why)
         if self.estimator != "em-pool":
-            _refuse_without_effect(self, 'unless estimator = "em-pool"', "exchanges")
+            refuse_idle(self, ("exchanges",), 'unless estimator = "em-pool"')
         if self.lambda2 == 0 and self.project_on == "confident":
             raise ValueError('lambda2 = 0 uses no pseudo-labels, so it needs project_on = "all"')
         return self

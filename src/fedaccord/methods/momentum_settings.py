@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from fedaccord.methods.settings import OF_SITES, ClassicSettings
-from fedaccord.training.settings import Count
+from fedaccord.training.settings import Count, refuse_idle
 
 _PLAIN = "momentum of the sites' own SGD, fresh in every round; what the method adds is set elsewhere"
 _BETA = "momentum of the server, kept over the rounds"
@@ -119,9 +119,8 @@ class RepresentationSettings(PublicDataSettings):
     @model_validator(mode="after")
     def _no_settings_of_sites(self) -> RepresentationSettings:
         # `weights` is let through: comparisons set it for all methods, and without replies it changes nothing.
-        self.refuse_set(
-            (*OF_SITES, "aggregation", "hostile", "attack", "defence"), "'representation' trains at the server alone"
-        )
+        names = (*OF_SITES, "aggregation", "hostile", "attack", "defence")
+        refuse_idle(self, names, "in 'representation', which trains at the server alone")
         return self
 
 

@@ -8,7 +8,7 @@ from pydantic import Field, field_validator, model_validator
 
 from fedaccord.adversary.settings import AttackSettings, DefenceSettings
 from fedaccord.methods.loss_settings import AnyLossSettings
-from fedaccord.training.settings import Count, TrainingSettings
+from fedaccord.training.settings import Count, TrainingSettings, refuse_idle
 
 OF_SITES = ("sites", "participation", "softmax", "prior", "prior_count", "bn")
 """Settings that say who trains and how sites differ, which a method without sites cannot follow."""
@@ -87,7 +87,7 @@ class PooledSettings(TrainingSettings):
 
     @model_validator(mode="after")
     def _no_settings_of_sites(self) -> PooledSettings:
-        self.refuse_set(OF_SITES, "pooled data has no sites of its own")
+        refuse_idle(self, OF_SITES, "on pooled data, which has no sites of its own")
         return self
 
 
@@ -164,7 +164,6 @@ class PrivateLabelsSettings(SharedModelSettings):
             "label_weight": (by_owners, "rows are averaged over their owners: not public, the mean, no scaffold"),
         }
         for name, (effective, where) in works.items():
-            value = getattr(self, name)
-            if value != type(self).model_fields[name].default and not effective:
-                raise ValueError(f"{name} = {value!r} has an effect only where {where}")
+            if not effective:
+                refuse_idle(self, (name,), f"unless {where}")
         return self

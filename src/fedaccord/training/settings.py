@@ -3,12 +3,29 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
 
 Count = Annotated[int, Field(ge=1)]
+
+
+def _cpu_or_cuda(device: str) -> str:
+    if not re.fullmatch(r"cpu|cuda(:\d+)?", device):
+        raise ValueError(f'"cpu" or "cuda" is needed, not "{device}"')
+    return device
+
+
+Device = Annotated[str, AfterValidator(_cpu_or_cuda)]
+
+
+def refuse_idle(settings: BaseModel, names: Iterable[str], when: str) -> None:
+    """Refuse settings that nothing looks at, unless they have their defaults, which stand in every complete file."""
+    for name in names:
+        if getattr(settings, name) != type(settings).model_fields[name].default:
+            raise ValueError(f"{name} has no effect {when}")
 
 
 class TrainingSettings(BaseModel):
@@ -96,12 +113,6 @@ class TrainingSettings(BaseModel):
         if value < 1 if isinstance(value, int) else not 0 < value <= 1:
             raise ValueError(f"a fraction up to 1.0 or a whole number of sites, not {value}")
         return value
-
-    def refuse_set(self, names: Iterable[str], reason: str) -> None:
-        """Raise a ValueError if one of these settings differs from its default, since it has no meaning."""
-        for name in names:
-            if getattr(self, name) != type(self).model_fields[name].default:
-                raise ValueError(f"{reason}, so '{name}' has no meaning")
 
     def lr_at(self, round_: int) -> float:
         """Return the learning rate of a round, counted from 1."""
