@@ -38,6 +38,7 @@ CONTESTANTS = {
     "local": ("local", {"loss": "pfedpll"}),
     "local, with noise": ("local", {"loss": "pfedpll", "noise": 0.5, "dropout": 0.3}),
     "pfedpll": ("pfedpll", {"score": "samples"}),
+    "pfedpll, KL score": ("pfedpll", {}),  # with --set server.unlabelled=100
     "fed-cc": ("fed-cc", {}),
     "fed-cc, with noise": ("fed-cc", {"noise": 0.5, "dropout": 0.3}),
     "fed-rc": ("fed-rc", {}),
