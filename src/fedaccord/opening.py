@@ -22,7 +22,7 @@ from fedaccord.engines.engine import Engine, HostSpec
 from fedaccord.engines.network import SimulatedNetwork
 from fedaccord.errors import ConfigError, did_you_mean
 from fedaccord.federation.cohorts import FEWEST_SITES, MANY_SITES, Cohorts, cohort_size
-from fedaccord.federation.host import owned_labels, with_tensors
+from fedaccord.federation.host import owned_labels, usable_samples, with_tensors
 from fedaccord.federation.membership import Stay
 from fedaccord.federation.network import draw_links
 from fedaccord.federation.server import Server
@@ -105,7 +105,7 @@ def _may_train(experiment: Experiment, data: FederationData) -> list[str]:
         name
         for name, site in data.sites.items()
         if (name in wanted if isinstance(wanted, list) else wanted in ("all", site.view.kind))
-        and bool(site.view.annotated(site.train.target).any())
+        and usable_samples(site, recipe)
         and bool(owned_labels(site, recipe).any())
     ]
 

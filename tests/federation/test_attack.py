@@ -7,6 +7,8 @@ import dataclasses
 import pytest
 import torch
 
+from fedaccord.config import check_experiment
+from fedaccord.experiment import load_federation, open_server
 from fedaccord.federation.round import play_round
 from fedaccord.methods.registry import make_recipe
 from small_federation import cloud, exact, federation, site
@@ -104,3 +106,16 @@ def test_a_defence_looks_from_where_each_site_began():
     starts = seen[-1].starts[:, place.start : place.stop].reshape(3, *place.shape)
     assert torch.equal(starts, told(server, "model"))
     assert torch.equal(seen[-1].keep(torch.tensor([False, True, True])).starts, seen[-1].starts[1:])
+
+
+def test_a_site_without_labels_may_be_hostile_where_labels_are_not_used(tmp_path):
+    experiment = check_experiment({
+        "data": {"dataset": "digits", "samples": 120, "partition": {"kind": "iid", "sites": 3},
+                 "view": {"kind": "unlabelled"}},
+        "server": {"labelled": {"per_class": 2}},
+        "model": {"name": "linear"},
+        "method": {"name": "semifl", "rounds": 1, "attack": {"kind": "sign-flip", "sites": ["site-1"]}},
+        "run": {"workers": 0},
+    })  # fmt: skip
+    with open_server(experiment, load_federation(experiment, tmp_path)) as server:
+        assert server.hostile == ("site-1",)

@@ -140,8 +140,7 @@ class SiteHost:
         torch._foreach_copy_([self._tensors[n] for n in names], [values[n].to(self.device) for n in names])
 
     def _join(self, data: SiteData) -> Message:
-        used = self.recipe.uses_labels
-        samples = int(data.view.annotated(data.train.target).sum()) if used else len(data.train)
+        samples = usable_samples(data, self.recipe)
         words = {"view": self._declared[data.name]}
         if isinstance(data.view, Coarse):
             words["names"] = names_digest(data.view)
@@ -227,6 +226,11 @@ def _apart(answer: Answer) -> Answer:
 def trained_view(site: SiteData, settings: TrainingSettings) -> View:
     """Return the view a site trains through: its own, or with the softmax over all labels."""
     return site.view.widened() if settings.softmax == "full" else site.view
+
+
+def usable_samples(site: SiteData, recipe: Recipe) -> int:
+    """Return how many samples a site can train on by a recipe: those with annotations, or all."""
+    return int(site.view.annotated(site.train.target).sum()) if recipe.uses_labels else len(site.train)
 
 
 def owned_labels(site: SiteData, recipe: Recipe) -> Tensor:
