@@ -111,7 +111,8 @@ class TestRunningMean:
         ):
             running = RunningMean(layout, previous, by_label)
             for row, weight, knows in zip(matrix, weights.tolist(), informs, strict=True):
-                running.add(row, weight, knows)
+                running.place()[:] = row
+                running.add(weight, knows)
             assert torch.allclose(running.result(), expected, atol=1e-6)
         assert torch.equal(running.result()[rows[2]], previous[rows[2]])
 
@@ -124,7 +125,8 @@ class TestRunningMean:
         once, single = (RunningMean(layout, previous, by_label) for _ in range(2))
         once.add_all(matrix, weights, informs)
         for row, weight, knows in zip(matrix, weights.tolist(), informs, strict=True):
-            single.add(row.clone(), weight, knows)
+            single.place()[:] = row
+            single.add(weight, knows)
         assert torch.equal(once.result(), single.result())
 
 

@@ -31,11 +31,14 @@ class RunningMean:
         self._row_sums = torch.zeros(self._rows.shape, dtype=torch.float64)
         self._row_totals = torch.zeros(len(self._rows), dtype=torch.float64)
 
-    def add(self, row: Tensor, weight: float, informs: Tensor) -> None:
-        """Add one reply's flat vector; `informs`, bool (labels,), says which head rows it may teach."""
+    def place(self) -> Tensor:
+        """Return where the next reply's flat vector is to be written, before it is added."""
         if not len(self._held):
             self._held = self._previous.new_empty(self._block, len(self._previous))
-        self._held[len(self._waiting)] = row
+        return self._held[len(self._waiting)]
+
+    def add(self, weight: float, informs: Tensor) -> None:
+        """Add the reply that stands in its place; `informs`, bool (labels,), says which head rows it may teach."""
         self._waiting.append((weight, informs))
         if len(self._waiting) == self._block:
             self._fold_waiting()

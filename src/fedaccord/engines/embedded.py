@@ -188,20 +188,27 @@ class EmbeddedEngine:
         # At the end of an ask nobody is given more than an even share.
         share = min(AHEAD if ask.deadline is None else 1, -(-open_jobs // max(1, len(ready))))
         for worker in ready:
-            chunk = []
+            chunk: list[Any] = []
+            told: wire.Told = {}
             while ask.pending and len(worker.jobs) < share:
                 sites = ask.pending.popleft()
                 self._jobs += 1
                 worker.jobs.append(Dealt(self._jobs, deque(sites), len(sites) == 1))
-                chunk.append([self._jobs, [self._packed(site, ask) for site in sites]])
+                chunk.append([self._jobs, [self._packed(site, ask, told) for site in sites]])
             if chunk:
                 ask.take_out_of(worker.replies)  # the worker may now fill them again
-                worker.send(self._briefs.write_bytes(wire.to_json({"task": ask.task, "jobs": chunk})))
+                headers = [header for _, header in told.values()]
+                document = {"task": ask.task, "headers": headers, "jobs": chunk}
+                worker.send(self._briefs.write_bytes(wire.to_json(document)))
 
-    def _packed(self, site: SiteId, ask: _Ask) -> list[Any]:
-        memory = self._memories.get(site, Message())
+    def _packed(self, site: SiteId, ask: _Ask, told: wire.Told) -> list[Any]:
+        memory, brief = self._memories.get(site, Message()), ask.briefs[site]
         kept = None if memory.is_empty() else wire.pack(self._briefs, memory, ask.written)
-        return [site, wire.pack(self._briefs, ask.briefs[site], ask.written), kept]
+        # Most sites are told the very same tensors; where these stand is then said once.
+        key = tuple((name, id(tensor)) for name, tensor in brief.tensors.items())
+        if key not in told:
+            told[key] = len(told), self._briefs.write(brief.tensors, ask.written)
+        return [site, told[key][0], brief.numbers, brief.words, kept]
 
     def _listen(self, ask: _Ask, timeout: float) -> None:
         events = self._selector.select(timeout)

@@ -30,6 +30,7 @@ from fedaccord.messages.message import Message
 
 Header = list[list[Any]]  # [name, dtype, shape, offset] per tensor, ready for JSON
 Written = dict[tuple[Any, ...], int]  # where a tensor already stands in a block
+Told = dict[tuple[Any, ...], tuple[int, Header]]  # the sets of tensors that jobs are told of, numbered
 
 # Kernels may sum in another order when memory is aligned otherwise, and results must not depend on the worker.
 _ALIGN = 64
@@ -83,7 +84,7 @@ class SharedBlock:
             offset = written.get(key)
             if offset is None:
                 offset = written[key] = self._reserve(tensor.nbytes)
-                plain = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous()
+                plain = tensor if _is_plain(tensor) else tensor.detach().cpu().resolve_conj().resolve_neg().contiguous()
                 _copy_memory(self._storage.data_ptr() + offset, plain.data_ptr(), plain.nbytes)
             header.append([name, dtype, shape, offset])
         return header
@@ -216,6 +217,11 @@ def _anonymous_file() -> int:
             fd = os.dup(file.fileno())
     os.ftruncate(fd, _FIRST_SIZE)
     return fd
+
+
+def _is_plain(tensor: Tensor) -> bool:
+    """Say whether a tensor's memory is already what is to be copied."""
+    return tensor.is_cpu and tensor.is_contiguous() and not tensor.is_conj() and not tensor.is_neg()
 
 
 def _rounded(length: int) -> int:

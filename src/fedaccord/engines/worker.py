@@ -25,7 +25,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedaccord.engines.engine import Host, build_host, handle_jobs
+from fedaccord.engines.engine import Host, Job, build_host, handle_jobs
 from fedaccord.engines.shared_block import SharedBlock, pack, take_frames, to_frame, unpack
 from fedaccord.messages.message import Message, SiteId
 
@@ -145,22 +145,21 @@ def _serve(control: socket.socket, host: Host, briefs: SharedBlock, replies: lis
         for number, packed in chunk["jobs"]:
             replies[0].mark(_BEGUN, number)
             index = next(turn)
-            for frame in _do(host, chunk["task"], packed, briefs, replies[index], index):
-                control.sendall(frame)
+            jobs = list(_unpacked(packed, chunk["headers"], briefs))
+            control.sendall(b"".join(_do(host, chunk["task"], jobs, replies[index], index)))
 
 
-def _do(
-    host: Host, task: str, packed: list[Any], briefs: SharedBlock, block: SharedBlock, index: int
-) -> Iterator[bytes]:
+def _unpacked(packed: list[Any], headers: list[Any], briefs: SharedBlock) -> Iterator[Job]:
+    told: dict[int, dict[str, Tensor]] = {}  # what several sites are told is read once
+    for site, which, numbers, words, kept in packed:
+        if which not in told:
+            told[which] = briefs.copy(headers[which])
+        yield site, Message(dict(told[which]), numbers, words), unpack(briefs, kept) if kept else Message()
+
+
+def _do(host: Host, task: str, jobs: list[Job], block: SharedBlock, index: int) -> Iterator[bytes]:
     """Do one job, of one site or of several, and yield a frame for each site."""
     block.reset()
-    told: dict[str, dict[str, Tensor]] = {}  # what several sites are told is read once
-    jobs = []
-    for site, (header, numbers, words), kept in packed:
-        places = str(header)
-        if places not in told:
-            told[places] = briefs.copy(header)
-        jobs.append((site, Message(dict(told[places]), numbers, words), unpack(briefs, kept) if kept else Message()))
     for answer in handle_jobs(host, task, jobs):
         try:
             if isinstance(answer, BaseException):

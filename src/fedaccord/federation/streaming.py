@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING
 
-import torch
 from torch import Tensor
 
 from fedaccord.aggregation.mean import mean, per_label
@@ -49,12 +48,12 @@ class Fold:
 def train(server: Server, briefs: dict[SiteId, Message]) -> Fold:
     """Have the sites train, and fold their admitted replies in the order of their names."""
     fold = Fold(RunningMean(server.layout, server.state.model, server.recipe.aggregator is per_label))
-    row = torch.empty(server.layout.size)
     for part in _parts(server, briefs):
         for site, reply in server.ask_each("train", part, lent=True):
             if not server.is_admitted(site, reply):
                 continue
-            fold.mean.add(server.flat(site, reply, row), reply.numbers["samples"], server.cards[site].informs)
+            server.flat(site, reply, fold.mean.place())
+            fold.mean.add(reply.numbers["samples"], server.cards[site].informs)
             if not fold.numbers:
                 fold.counters = server.counters_of(reply)
             fold.numbers[site] = Message(numbers=reply.numbers, words=reply.words)

@@ -53,6 +53,7 @@ TERMS: dict[str, dict[str, Any]] = {
     for terms in (["s"], ["pc"], ["nc"], ["s", "pc"], ["s", "nc"], ["pc", "nc"])
 }
 FEW = (OURS, PLUS, "Fed_CC", ALONE)  # where a whole comparison would take too long
+ON_LARGER = (*FEW, PLUS_LOCAL)  # whether a skewed site needs a head of its own shows where it has samples enough
 RHOS = (0.2, 0.3, 0.4)
 MANY = (20, 40, 80)
 
@@ -111,9 +112,10 @@ def _image_cells(scale: Scale) -> Iterator[Cell]:
 def _larger_cells() -> Iterator[Cell]:
     """Some of them with more images and more steps, closer to the paper's size."""
     for seed in range(LARGER.image_seeds):
-        for name in FEW:
-            cell = _image(LARGER, "MNIST", name, METHODS[name], seed)
-            yield replace(cell, row=_larger_row("MNIST", name))
+        for data in IMAGES:
+            for name in ON_LARGER:
+                cell = _image(LARGER, data, name, METHODS[name], seed)
+                yield replace(cell, row=_larger_row(data, name))
 
 
 def _study_cells(scale: Scale) -> Iterator[Cell]:
@@ -186,7 +188,7 @@ def chapters(results: Results, size: Size) -> list[Chapter]:
         ),
     ]
     if size == "default":
-        parts.append(Chapter("Closer to the paper's size, MNIST", _larger(results)))
+        parts += [Chapter(f"Closer to the paper's size, {data}", _larger(results, data)) for data in IMAGES]
     if size != "quick":
         parts += [
             Chapter("Components, MNIST", [_ablation(results, COMPONENTS)]),
@@ -243,11 +245,11 @@ def _comparison(results: Results, data: str, rows: Mapping[str, Row]) -> list[Bl
     return [Grid(("method", "published", "last round", "best round", "told apart", "against " + ALONE), lines)]
 
 
-def _larger(results: Results) -> list[Block]:
+def _larger(results: Results, data: str) -> list[Block]:
     size = f"{LARGER.image_rounds} rounds of {LARGER.image_steps} steps, {LARGER.image_samples} images"
     return [
         f"Some contestants with {size}, learning rate {LARGER.image_lr}, all else as above.",
-        *_comparison(results, "MNIST", {name: _larger_row("MNIST", name) for name in FEW}),
+        *_comparison(results, data, {name: _larger_row(data, name) for name in ON_LARGER}),
     ]
 
 

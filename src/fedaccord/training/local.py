@@ -63,7 +63,8 @@ def rows_of_steps(work: LocalWork, settings: TrainingSettings) -> Iterator[Tenso
     generator = torch.Generator().manual_seed(derive(work.seed, "batches", work.site.name, work.round))
     chosen, device = work.rows, work.site.train.x.device
     samples = len(work.site.train) if chosen is None else len(chosen)
-    drop = has_batch_norm(work.model)
+    # Going through all layers takes time, so only where a batch of one sample is to come.
+    drop = (settings.batch == 1 or samples % settings.batch == 1) and has_batch_norm(work.model)
     for order in batches(samples, settings.batch, generator, settings.epochs, settings.steps, drop_single=drop):
         yield order.to(device) if chosen is None else chosen[order.to(device)]
 
