@@ -7,6 +7,7 @@ import sys
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from importlib import import_module
 from typing import Any
 
@@ -45,8 +46,9 @@ def open_server(
 
     `state` is that of a checkpoint from which a run goes on.
     """
+    folds = engine is None and _folds(experiment)
     with one_thread(), closing(engine or _engine(experiment, data)) as engine:
-        server = _server(experiment, data, engine, run or uuid.uuid4().hex)
+        server = _server(experiment, data, engine, run or uuid.uuid4().hex, folds)
         if state is not None:
             server.state = RunState.from_message(state)
         server.join()
@@ -54,7 +56,7 @@ def open_server(
         yield server
 
 
-def _server(experiment: Experiment, data: FederationData, engine: Engine, run: str) -> Server:
+def _server(experiment: Experiment, data: FederationData, engine: Engine, run: str, folds: bool) -> Server:
     network = _network(experiment, data)
     counters = {n: b.clone() for n, b in network.named_buffers() if not b.is_floating_point()}
     return Server(
@@ -69,6 +71,7 @@ def _server(experiment: Experiment, data: FederationData, engine: Engine, run: s
         unlabelled=data.unlabelled,
         labelled=data.labelled,
         deadline=experiment.run.deadline,
+        folds=folds,
         stays=_stays(experiment, data),
         target=_target(experiment, data),
         test_groups=data.test_groups,
@@ -131,6 +134,7 @@ def _engine(experiment: Experiment, data: FederationData) -> Engine:
     links = None if experiment.network is None else draw_links(experiment.network, data.sites, experiment.seed)
     engine: Engine
     if experiment.run.engine == "embedded":
+        spec = replace(spec, spec=spec.spec | {"folds": _folds(experiment)})
         engine = here = EmbeddedEngine(spec, list(sites), workers, _cohorts(experiment, data, sites))
         for name in data.sites:  # one copy of all samples is enough
             data.sites[name] = with_tensors(data.sites[name], here.tensors)
@@ -139,6 +143,11 @@ def _engine(experiment: Experiment, data: FederationData) -> Engine:
         own = {name: site_spec(spec, site) for name, site in sites.items()}
         engine = _flower_simulation().simulated_engine(own, workers, code)
     return engine if links is None else SimulatedNetwork(engine, links)
+
+
+def _folds(experiment: Experiment) -> bool:
+    """Say whether sites that train together may hand over their mean: not where each one's messages are charged."""
+    return experiment.run.engine == "embedded" and experiment.network is None
 
 
 def _cohorts(experiment: Experiment, data: FederationData, sites: Mapping[str, SiteData]) -> Cohorts | None:

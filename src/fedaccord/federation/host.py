@@ -16,6 +16,7 @@ from fedaccord.errors import FedAccordError
 from fedaccord.evaluation.groups import fairness_figures
 from fedaccord.evaluation.metrics import disambiguation, finite, site_metrics
 from fedaccord.evaluation.predict import predict_logits
+from fedaccord.federation.folding import BEHIND, SPEAKER, can_fold, folded
 from fedaccord.federation.recipe import Recipe, SiteTask
 from fedaccord.labels.estimation import CORRESPONDENCE
 from fedaccord.labels.prior import PRIOR as PRIOR
@@ -29,7 +30,7 @@ from fedaccord.models.layout import Layout
 from fedaccord.models.network import Network
 from fedaccord.models.stacked import stacked_forward
 from fedaccord.seeds import derive
-from fedaccord.training.cohort import compatible, steps_apart, terms_of, train_together
+from fedaccord.training.cohort import Trained, compatible, steps_apart, terms_of, train_together
 from fedaccord.training.local import seeded, start, train_locally
 from fedaccord.training.own_head import OWN_HEAD, with_own_head
 from fedaccord.training.partial_labels import CONFIDENCES
@@ -44,9 +45,10 @@ class SiteHost:
 
     def __init__(
         self, sites: Mapping[SiteId, SiteData], network: Network, recipe: Recipe, seed: int,
-        target: Target | None = None, hostile: Collection[SiteId] = (),
+        target: Target | None = None, hostile: Collection[SiteId] = (), folds: bool = False,
     ) -> None:  # fmt: skip
         self.network, self.recipe, self.seed, self.target = network, recipe, seed, target
+        self.folds = folds  # a site may speak for those it trains with: the server is on this machine
         attack = recipe.attack
         self._declared = {name: site.view.kind for name, site in sites.items()}  # whatever an attack makes of them
         self.sites = {n: attack.poison(s, target) if attack and n in hostile else s for n, s in sites.items()}
@@ -95,10 +97,14 @@ class SiteHost:
             else:
                 cohorts.setdefault(compatible(work, terms), []).append(work)
         for alike in cohorts.values():
-            begun = train_together(alike, self.recipe.objective, self.recipe.site_solver, self.recipe.settings, forward)
-            for work, reply in zip(alike, begun, strict=True):
-                trained = dict(zip(self._trained, work.parameters, strict=True))
-                replies[work.site.name] = self._complete(work, reply, trained)
+            recipe = self.recipe
+            trained = train_together(alike, recipe.objective, recipe.site_solver, recipe.settings, forward)
+            means = self._folded(alike, trained)
+            for work, reply in zip(alike, trained.replies, strict=True):
+                own = dict(zip(self._trained, work.parameters, strict=True))
+                replies[work.site.name] = self._complete(work, reply, own, shared=means is None)
+            if means is not None:
+                self._speak(trained.replies, [work.site for work in alike], means)
         return [(self._addressed(replies[work.site.name], work.brief), work.memory) for work in works]
 
     def _work(self, site: SiteId, brief: Message, memory: Message, before: LocalWork | None = None) -> LocalWork:
@@ -158,13 +164,34 @@ class SiteHost:
         reply = train_locally(work, recipe.objective, recipe.site_solver, recipe.settings)
         return reply if SILENT in reply.words else self._complete(work, reply, self._tensors)
 
-    def _complete(self, work: LocalWork, reply: Message, model: Mapping[str, Tensor]) -> Message:
-        """Add to a reply what the site shares of the trained model, and keep the rest of it."""
-        reply.numbers["samples"] = len(work.site.train) if work.rows is None else len(work.rows)
-        trained = {name: model[name].detach() for name in self._shared}
-        reply.tensors |= self.recipe.sharing.outgoing(self.layout, trained, self._owned(work.site))
+    def _complete(
+        self, work: LocalWork, reply: Message, model: Mapping[str, Tensor], shared: bool = True
+    ) -> Message:  # fmt: skip
+        """Add to a reply what the site shares of the trained model, unless another speaks for it; keep the rest."""
+        reply.numbers["samples"] = _samples(work)
+        if shared:
+            trained = {name: model[name].detach() for name in self._shared}
+            reply.tensors |= self.recipe.sharing.outgoing(self.layout, trained, self._owned(work.site))
         work.memory.put(PERSONAL, {name: model[name].detach().clone() for name in self._kept})
         return reply
+
+    def _folded(self, works: Sequence[LocalWork], trained: Trained) -> list[Tensor] | None:
+        """Return the mean of what a cohort shares, where its first site may speak for all of it."""
+        if not self.folds or len(works) < 2 or not can_fold(self.recipe, [self._owned(work.site) for work in works]):
+            return None
+        stack = dict(zip(self._trained, trained.stack, strict=True))
+        return folded([stack[name] for name in self._shared], [_samples(works[at]) for at in trained.ranked])
+
+    def _speak(self, replies: Sequence[Message], sites: Sequence[SiteData], means: Sequence[Tensor]) -> None:
+        """Let the first site's reply hold the mean of all; the others name it."""
+        first = min(range(len(sites)), key=lambda at: sites[at].name)
+        for reply in replies:
+            reply.words[SPEAKER] = sites[first].name
+        speaker = replies[first]
+        del speaker.words[SPEAKER]
+        speaker.numbers[BEHIND] = sum(reply.numbers["samples"] for reply in replies)
+        model = dict(zip(self._shared, means, strict=True))
+        speaker.tensors |= self.recipe.sharing.outgoing(self.layout, model, self._owned(sites[first]))
 
     def _keep_prior(self, work: LocalWork) -> None:
         offset = self._use_prior(work)
@@ -215,6 +242,10 @@ class SiteHost:
         reply.words["run"] = brief.words["run"]
         reply.numbers["round"] = brief.numbers["round"]
         return reply
+
+
+def _samples(work: LocalWork) -> int:
+    return len(work.site.train) if work.rows is None else len(work.rows)
 
 
 def _apart(answer: Answer) -> Answer:

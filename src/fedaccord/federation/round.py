@@ -21,6 +21,7 @@ from fedaccord.evaluation.metrics import Metrics, class_metrics, finite, summari
 from fedaccord.evaluation.predict import predict_logits
 from fedaccord.evaluation.tags import global_tag_metrics
 from fedaccord.federation import streaming
+from fedaccord.federation.folding import needs_only_means
 from fedaccord.federation.server import Dropped, Server
 from fedaccord.federation.traffic import Bytes
 from fedaccord.messages.checks import is_finite
@@ -77,7 +78,7 @@ def play_round(server: Server, evaluated: bool | Callable[[], bool] = True) -> R
         record.asked = server.draw()
         tensors = server.tensors
         briefs = {site: server.brief(site, tensors) for site in record.asked}
-    if streaming.can_stream(server):
+    if needs_only_means(recipe):
         with _beat(record, "train"):
             fold = streaming.train(server, briefs)
         with _beat(record, "admit"):

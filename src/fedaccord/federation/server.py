@@ -15,6 +15,7 @@ from fedaccord.aggregation.replies import Replies
 from fedaccord.data.sensitive import Target
 from fedaccord.engines.engine import Engine
 from fedaccord.errors import ConfigError, EngineError, TooFewSitesError, did_you_mean
+from fedaccord.federation.folding import as_alone
 from fedaccord.federation.membership import ALWAYS, Stay
 from fedaccord.federation.recipe import SILENT, Recipe
 from fedaccord.federation.sharing import MODEL
@@ -73,6 +74,7 @@ class Server:
     unlabelled: Tensor | None = None  # inputs the server holds and may tune its model on
     labelled: tuple[Tensor, Tensor] | None = None  # inputs and true classes the server holds and may train on
     deadline: float | None = None
+    folds: bool = False  # the engine's own processes may hand over the mean of sites that trained together
     stays: Mapping[SiteId, Stay] = field(default_factory=dict)  # of sites that join late or leave
     dropped: list[Dropped] = field(default_factory=list)
     told: int = 0  # how many of the drops a round's record has told
@@ -93,6 +95,11 @@ class Server:
         self._whole_reply = [f"{sharing.prefix}/{slot.name}" for slot in self.layout.slots]
         if sharing.own_rows or not {slot.name for slot in self.layout.slots} <= set(sharing.names(self.layout)):
             self._whole_reply = []
+        # What a site sends of the model by name, dtype and shape, where all send the same.
+        self._forms = {} if sharing.own_rows else {
+            name: tensor.to("meta")
+            for name, tensor in sharing.outgoing(self.layout, self.tensors, torch.zeros(0)).items()
+        }  # fmt: skip
 
     @property
     def is_whole(self) -> bool:
@@ -243,7 +250,7 @@ class Server:
         else:
             replies = sorted(self.engine.ask(task, addressed, self.deadline).items())
         for site, reply in replies:
-            self.traffic.count(site, addressed[site], reply)
+            self.traffic.count(site, addressed[site], as_alone(reply, self._forms) if self.folds else reply)
             if isinstance(reply, Failure):
                 self.drop(site, task, "", reply.reason, reply.trace)
             elif expected is not None and (problem := find_answer_problem(reply, expected, self.run, round_)):

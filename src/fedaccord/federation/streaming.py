@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from fedaccord.aggregation.mean import mean, per_label
+from fedaccord.aggregation.mean import per_label
 from fedaccord.aggregation.replies import Replies
 from fedaccord.aggregation.streaming import RunningMean
+from fedaccord.federation.folding import BEHIND, SPEAKER
 from fedaccord.messages.message import Message, SiteId
 
 if TYPE_CHECKING:
@@ -23,13 +24,6 @@ if TYPE_CHECKING:
 
 _PART_BYTES = 2**26  # of replies that are held at a time, where the engine does not say how many
 _FEWEST = 16  # but never fewer sites are asked at a time: workers would wait for each other
-
-
-def can_stream(server: Server) -> bool:
-    """Say whether the recipe needs no more of a reply than its place in a mean."""
-    recipe = server.recipe
-    others = recipe.refine or recipe.attack or recipe.defence or recipe.weigh or recipe.extras
-    return recipe.aggregator in (mean, per_label) and not others
 
 
 @dataclass
@@ -50,12 +44,17 @@ def train(server: Server, briefs: dict[SiteId, Message]) -> Fold:
     fold = Fold(RunningMean(server.layout, server.state.model, server.recipe.aggregator is per_label))
     for part in _parts(server, briefs):
         for site, reply in server.ask_each("train", part, lent=True):
-            if not server.is_admitted(site, reply):
+            speaker = reply.words.get(SPEAKER) if server.folds else None
+            if speaker is None:
+                if not server.is_admitted(site, reply):
+                    continue
+                weight = reply.numbers.get(BEHIND) if server.folds else None
+                server.flat(site, reply, fold.mean.place())
+                fold.mean.add(weight or reply.numbers["samples"], server.cards[site].informs)
+                fold.counters = fold.counters or server.counters_of(reply)
+            elif speaker not in fold.numbers:
+                server.drop(site, "train", "", f"its model is in the reply of site '{speaker}', which was not admitted")
                 continue
-            server.flat(site, reply, fold.mean.place())
-            fold.mean.add(reply.numbers["samples"], server.cards[site].informs)
-            if not fold.numbers:
-                fold.counters = server.counters_of(reply)
             fold.numbers[site] = Message(numbers=reply.numbers, words=reply.words)
     return fold
 

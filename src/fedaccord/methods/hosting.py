@@ -91,7 +91,8 @@ def build_host(spec: dict[str, Any], tensors: dict[str, Tensor]) -> SiteHost:
     sites = {name: _site(name, view, space, tensors, device) for name, view in spec["views"].items()}
     network = build_network(spec["model"], space.names, spec["method"], spec["settings"], spec["seed"])
     recipe, target = make_recipe(spec["method"], spec["settings"]), Target.read(spec.get("target"))
-    return SiteHost(sites, network.to(device), recipe, spec["seed"], target, spec.get("hostile", ()))
+    hostile, folds = spec.get("hostile", ()), spec.get("folds", False)
+    return SiteHost(sites, network.to(device), recipe, spec["seed"], target, hostile, folds)
 
 
 def build_network(

@@ -67,13 +67,22 @@ class Together(Protocol):
         """Take one step at the first so many sites."""
 
 
+@dataclass(frozen=True)
+class Trained:
+    """What a cohort came to: the beginnings of its replies in the order of its works, and the stack in an own order."""
+
+    replies: list[Message]
+    stack: list[Tensor]
+    ranked: list[int]  # whose row of the stack is whose
+
+
 def train_together(
     works: Sequence[LocalWork], objective: Objective, solver: Solver, settings: TrainingSettings,
     forward: StackedForward,
-) -> list[Message]:  # fmt: skip
+) -> Trained:  # fmt: skip
     """Train works, which have started, as `train_locally` would each; their model's own values stay as they are.
 
-    Returns the beginnings of their replies. The parameters that were trained are in `work.parameters`.
+    The parameters that were trained are also in `work.parameters`.
     """
     terms = terms_of(objective)
     assert terms is not None
@@ -90,7 +99,7 @@ def train_together(
         replies[at] = Message(numbers={"loss": loss, COMPUTED: computed})
         objective.finish(work, replies[at])
         stepper.finish(work, replies[at])
-    return [replies[at] for at in range(len(works))]
+    return Trained([replies[at] for at in range(len(works))], cohort.stack.whole, ranked)
 
 
 def compatible(work: LocalWork, terms: Terms) -> tuple[object, ...]:

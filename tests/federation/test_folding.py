@@ -1,0 +1,128 @@
+"""A cohort that hands over its mean teaches the server what its sites would have taught it one by one."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from fedaccord.aggregation.mean import mean, per_label
+from fedaccord.federation.folding import BEHIND, SPEAKER, can_fold, folded
+from fedaccord.federation.recipe import Recipe
+from fedaccord.federation.round import play_round
+from fedaccord.federation.sharing import Sharing
+from fedaccord.messages.message import Message
+from fedaccord.training.settings import TrainingSettings
+from small_federation import ScriptedEngine, copied, exact, federation, site
+
+QUICK = {"rounds": 2, "steps": 2, "batch": 4, "lr": 0.1}
+SIZES = {"b": 9, "a": 4, "d": 12, "c": 6}  # the largest stands first in the stack, and speaks last
+
+
+class Together(ScriptedEngine):
+    """Has all sites that are asked to train do so as one cohort."""
+
+    def ask(self, task, briefs, deadline=None):
+        if task != "train":
+            return super().ask(task, briefs, deadline)
+        jobs = [(name, copied(briefs[name]), self.kept.get(name, Message())) for name in sorted(briefs)]
+        for (name, *_), (reply, kept) in zip(jobs, self.host.handle_together(task, jobs), strict=True):
+            reply, self.kept[name] = copied(reply), copied(kept)
+            self.replies[task, name] = self.spoil.get((task, name), lambda honest: honest)(reply)
+        return {name: self.replies[task, name] for name in briefs}
+
+
+def recipe(aggregator=mean, **slots):
+    return Recipe(TrainingSettings(**QUICK), aggregator, **slots)
+
+
+def sites(known=None):
+    return [site(name, samples, exact((known or {}).get(name))) for name, samples in SIZES.items()]
+
+
+def cohort(recipe, sites, folds=True):
+    """A server whose sites train together; `folds` is what it believes of its engine."""
+    server = federation(recipe, sites)
+    server.engine = Together(server.engine.host)
+    server.engine.host.folds, server.folds = True, folds
+    return server
+
+
+@pytest.mark.parametrize("aggregator", [mean, per_label])
+def test_the_round_is_that_of_the_sites_one_by_one(aggregator):
+    ours, theirs = cohort(recipe(aggregator), sites()), federation(recipe(aggregator), sites())
+    for _ in range(2):
+        one, other = play_round(ours), play_round(theirs)
+        torch.testing.assert_close(ours.state.model, theirs.state.model, rtol=1e-5, atol=1e-6)
+        assert one.loss == pytest.approx(other.loss, rel=1e-5)
+        assert (one.asked, one.replied, one.absent) == (other.asked, other.replied, other.absent)
+        # As many bytes as each would have sent; a loss may have some digits more or fewer.
+        for name in SIZES:
+            assert one.bytes[name][0] == other.bytes[name][0]
+            assert abs(one.bytes[name][1] - other.bytes[name][1]) <= 8
+    replies = ours.engine.replies
+    assert replies["train", "a"].numbers[BEHIND] == sum(SIZES.values())
+    for name in "bcd":
+        assert replies["train", name].words[SPEAKER] == "a"
+        assert not replies["train", name].tensors
+
+
+def test_the_mean_is_by_samples():
+    stack = [torch.tensor([[1.0, 0.0], [4.0, 3.0]]), torch.tensor([[[2.0]], [[8.0]]])]
+    first, second = folded(stack, [1, 2])
+    assert first.tolist() == [3.0, 2.0]
+    assert second.tolist() == [[6.0]]
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_site_that_diverges_is_dropped_alone(value):
+    members = sites()
+    members[0].train.x[:, 0] = value  # that is site b's
+    ours = cohort(recipe(), members)
+    record = play_round(ours)
+    assert [(d.site, d.reason) for d in record.dropped] == [("b", "it holds NaN or infinite values")]
+    assert record.replied == 3
+    theirs = federation(recipe(), [one for one in sites() if one.name != "b"])
+    play_round(theirs)
+    torch.testing.assert_close(ours.state.model, theirs.state.model, rtol=1e-5, atol=1e-6)
+
+
+def test_whoever_was_spoken_for_by_a_refused_reply_is_dropped_too():
+    server = cohort(recipe(), sites())
+    before = server.state.model.clone()
+    server.engine.spoil["train", "a"] = lambda reply: Message(reply.tensors, reply.numbers | {"round": 7}, reply.words)
+    record = play_round(server)
+    assert record.replied == 0
+    assert torch.equal(server.state.model, before)
+    assert {d.site for d in record.dropped} == set("abcd")
+    assert record.dropped[1].reason == "its model is in the reply of site 'a', which was not admitted"
+
+
+def test_on_a_network_nobody_speaks_for_others():
+    """A site that says so weighs as much as its own samples, and one that lets another speak has sent nothing."""
+    server, honest = federation(recipe(), sites()), federation(recipe(), sites())
+    server.engine.spoil["train", "a"] = lambda r: Message(r.tensors, r.numbers | {BEHIND: 10**6}, r.words)
+    server.engine.spoil["train", "b"] = lambda r: Message({}, r.numbers, r.words | {SPEAKER: "a"})
+    record = play_round(server)
+    assert [(d.site, d.reason) for d in record.dropped] == [("b", "the tensor is missing")]
+    honest.engine.spoil["train", "b"] = lambda r: Message({}, r.numbers, r.words)
+    play_round(honest)
+    assert torch.equal(server.state.model, honest.state.model)
+
+
+class TestWhoMayBeSpokenFor:
+    def test_not_where_the_server_looks_at_single_replies(self):
+        assert can_fold(recipe())
+        assert not can_fold(recipe(lambda replies: replies.matrix[0]))
+        assert not can_fold(recipe(defence=lambda server, replies: replies))
+        assert not can_fold(recipe(weigh=lambda server, replies: replies))
+        assert not can_fold(recipe(refine=(print,)))
+        assert not can_fold(recipe(extras=lambda server, card: {}))
+        assert not can_fold(recipe(per_label, sharing=Sharing(own_rows=True)))
+
+    def test_in_a_mean_by_label_only_by_those_who_know_the_same(self):
+        few = {"b": ["cat", "dog"]}
+        ours, theirs = cohort(recipe(per_label), sites(few)), federation(recipe(per_label), sites(few))
+        play_round(ours)
+        play_round(theirs)
+        torch.testing.assert_close(ours.state.model, theirs.state.model, rtol=1e-5, atol=1e-6)
+        assert not any(SPEAKER in ours.engine.replies["train", name].words for name in SIZES)
