@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from argparse import Namespace
 from pathlib import Path
 
 import work as w
@@ -10,6 +11,16 @@ import work as w
 
 def main() -> None:
     options = w.arguments(lambda parser: parser.add_argument("--workers", type=int, default=2))
+    from fedaccord.engines.crew import begun_ahead, importing
+
+    with begun_ahead(options.workers, "fedaccord.methods.hosting"):
+        with importing():
+            import fedaccord.experiment
+            import fedaccord.runs.model_folder  # noqa: F401
+        play(options)
+
+
+def play(options: Namespace) -> None:
     from fedaccord.config import check_experiment
     from fedaccord.data.site_data import Samples, SiteData
     from fedaccord.data.sites import FederationData

@@ -11,7 +11,7 @@ import json
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -26,6 +26,7 @@ from fedaccord.cli_deploy import deploy
 from fedaccord.cli_prepare import Change, Config, check, console, init
 from fedaccord.config import Experiment, load_experiment, parse_experiment
 from fedaccord.data.registry import DATA_VARIABLE, DATASETS
+from fedaccord.engines.crew import begun_ahead, importing
 from fedaccord.errors import FedAccordError, RunFolderError, UserError
 from fedaccord.methods.registry import METHODS
 from fedaccord.models.registry import MODELS
@@ -34,6 +35,8 @@ from fedaccord.reproduce.registry import TABLES, find_table
 
 if TYPE_CHECKING:
     from fedaccord.runs.folder import RunFolder
+
+_MOST_AHEAD = 4  # workers that are begun before the federation is known: it may be a small one
 
 app = typer.Typer(
     name="fedaccord",
@@ -142,17 +145,19 @@ def resume(
     experiment, _ = load_experiment(run / "config.toml")
     if _is_finished(run):
         return
-    # Imported here: torch takes seconds to load, and --help or a wrong file should not wait for it.
-    from fedaccord.display import Display
-    from fedaccord.experiment import resume_experiment
-    from fedaccord.runs.folder import RunFolder
+    with _begun_ahead(experiment, workers):
+        # Imported here: torch takes seconds to load, and --help or a wrong file should not wait for it.
+        with importing():
+            from fedaccord.display import Display
+            from fedaccord.experiment import resume_experiment
+            from fedaccord.runs.folder import RunFolder
 
-    folder = RunFolder(run, reopen=True)
-    if _is_finished(run):  # by the process that had the folder until now
-        folder.close()
-        return
-    with _watched(folder), Display(experiment, console) as display:
-        resume_experiment(folder, display.watcher(), workers)
+        folder = RunFolder(run, reopen=True)
+        if _is_finished(run):  # by the process that had the folder until now
+            folder.close()
+            return
+        with _watched(folder), Display(experiment, console) as display:
+            resume_experiment(folder, display.watcher(), workers)
     console.print(f"report: {run / 'report.html'}", highlight=False, soft_wrap=True)
 
 
@@ -263,19 +268,29 @@ def _changes(change: list[str] | None, workers: int | None, seed: int | None) ->
 
 
 def _carry_out(experiment: Experiment, base: Path, out: Path | None, alone: Path | None = None) -> RunFolder:
-    # Imported here: torch takes seconds to load, and --help or a wrong file should not wait for it.
-    from fedaccord.display import Display
-    from fedaccord.experiment import run_experiment
-    from fedaccord.runs.folder import RunFolder, free_folder
+    with _begun_ahead(experiment):
+        # Imported here: torch takes seconds to load, and --help or a wrong file should not wait for it.
+        with importing():
+            from fedaccord.display import Display
+            from fedaccord.experiment import run_experiment
+            from fedaccord.runs.folder import RunFolder, free_folder
 
-    folder = RunFolder(out or free_folder(Path("runs"), experiment.name))
-    try:
-        with _watched(folder), Display(experiment, console) as display:
-            run_experiment(experiment, base, folder, display.watcher(), alone)
-    except UserError:
-        folder.discard()  # so that the next try, with the mistake put right, finds its folder free
-        raise
-    return folder
+        folder = RunFolder(out or free_folder(Path("runs"), experiment.name))
+        try:
+            with _watched(folder), Display(experiment, console) as display:
+                run_experiment(experiment, base, folder, display.watcher(), alone)
+        except UserError:
+            folder.discard()  # so that the next try, with the mistake put right, finds its folder free
+            raise
+        return folder
+
+
+def _begun_ahead(experiment: Experiment, workers: int | None = None) -> AbstractContextManager[None]:
+    """Begin the run's workers, as far as the file tells of them, while this process still imports torch."""
+    run = experiment.run
+    here = run.engine == "embedded" and run.device == "cpu"
+    wanted = next(number for number in (workers, run.workers, os.cpu_count(), 1) if number is not None)
+    return begun_ahead(min(wanted, _MOST_AHEAD) if here else 0, "fedaccord.methods.hosting")
 
 
 def _is_finished(run: Path) -> bool:

@@ -14,7 +14,7 @@ import pytest
 import torch
 from toy_host import SITES, everywhere, toy_engine
 
-from fedaccord.engines import worker
+from fedaccord.engines import crew
 from fedaccord.engines.embedded import EmbeddedEngine
 from fedaccord.engines.engine import HostSpec
 from fedaccord.errors import EngineError, MessageError
@@ -149,7 +149,7 @@ def test_a_host_that_cannot_be_built_is_an_engine_error_with_the_childs_reason()
 
 
 def test_workers_that_die_while_starting_are_given_up_after_three(monkeypatch):
-    monkeypatch.setattr(worker, "_PROGRAM", "raise SystemExit(3)")
+    monkeypatch.setattr(crew, "_PROGRAM", "raise SystemExit(3)")
     with toy_engine(1) as broken:
         with pytest.raises(EngineError, match="ended with exit code 3 before it was ready, 3 times in a row"):
             broken.start()

@@ -14,7 +14,7 @@ SENDING = ("sign-flip", "scaling", "alie", "ipm")  # attacks on what is sent
 class AttackSettings(BaseModel):
     """What a study lets some sites do: with their data (plfa, pafa, mixup, label-flip) or with what they send."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, defer_build=True)
 
     kind: Literal["plfa", "pafa", "mixup", "label-flip", "sign-flip", "scaling", "alie", "ipm"] = Field(
         description="plfa, pafa, mixup: push a group towards a label"
@@ -50,7 +50,7 @@ RECONSTRUCTING = ("sign", "at", "dummies", "steps", "step_size", "variation", "s
 class DefenceSettings(BaseModel):
     """How the server tells sites that treat a group unjustly from the others, and leaves them out of the model."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, defer_build=True)
 
     kind: Literal["inversion", "inversion+", "group-update", "probe"] = Field(
         description="what a site is judged by; the first two reconstruct rows of its data"

@@ -14,7 +14,7 @@ Count = Annotated[int, Field(ge=1)]
 class Section(BaseModel):
     """A table of the experiment file; unknown keys are errors."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, defer_build=True)
 
 
 class Iid(Section):

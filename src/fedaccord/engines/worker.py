@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
+import gc
+import importlib
 import itertools
 import json
 import os
 import signal
 import socket
-import subprocess
 import sys
 import threading
 import traceback
@@ -25,6 +26,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fedaccord.engines import crew
 from fedaccord.engines.engine import Host, Job, build_host, handle_jobs
 from fedaccord.engines.shared_block import SharedBlock, pack, take_frames, to_frame, unpack
 from fedaccord.messages.message import Message, SiteId
@@ -34,17 +36,6 @@ from fedaccord.messages.message import Message, SiteId
 # after copying a job's replies: so none is overwritten, and a block is never larger than the largest job's replies.
 AHEAD = 2
 _BEGUN = 0  # the mark, in the first reply block, with the number of the job begun last
-
-# One thread for each process. glibc's allocator keeps the memory it has instead of giving it back after every step: the
-# page faults of getting it again are a sixth of a convolution's time.
-WORKER_ENVIRONMENT = {
-    "OMP_NUM_THREADS": "1",
-    "MALLOC_MMAP_THRESHOLD_": str(2**24),  # what a step needs is below, what stays (data) above
-    "MALLOC_TRIM_THRESHOLD_": str(2**28),
-}
-
-# Not `-m`: the package may have imported this module already, and runpy warns about that.
-_PROGRAM = "from fedaccord.engines.worker import main; main()"
 
 
 @dataclass
@@ -64,19 +55,12 @@ class WorkerProcess:
         self.jobs: deque[Dealt] = deque()  # in the order they are done
         self.ready = False
         self._inbox = bytearray()
-        self.control, control = socket.socketpair()
-        self._lifeline, lifeline = socket.socketpair()
-        fds = [control.fileno(), lifeline.fileno(), data.fd, briefs.fd, *(block.fd for block in self.replies)]
-        path = os.pathsep.join(os.path.abspath(entry) for entry in sys.path)
-        with control, lifeline:
-            self.process = subprocess.Popen(
-                [sys.executable, "-P", "-c", _PROGRAM, *map(str, [*described_at, *fds])],
-                env=os.environ | WORKER_ENVIRONMENT | {"PYTHONPATH": path},
-                pass_fds=fds,
-                stdin=subprocess.DEVNULL,
-                stdout=2,  # stdout is the caller's; what a host prints goes to stderr
-                process_group=0,  # out of reach of a Ctrl-C that comes before the worker can ignore it
-            )
+        self._begun = crew.take()
+        self.process, self.control = self._begun.process, self._begun.control
+        fds = [data.fd, briefs.fd, *(block.fd for block in self.replies)]
+        with contextlib.suppress(ConnectionError):  # that it is gone already is found out by `receive`
+            socket.send_fds(self.control, [b"!"], fds)
+            self.control.sendall(to_frame({"host": described_at, "path": crew.search_path()}))
         self.control.setblocking(False)
 
     def has_begun(self, number: int) -> bool:
@@ -100,13 +84,7 @@ class WorkerProcess:
 
     def end(self, grace: float) -> str:
         """Wait `grace` seconds for the process to end, kill it if it has not, and say how it ended."""
-        try:
-            code = self.process.wait(grace)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            code = self.process.wait()
-        self.control.close()
-        self._lifeline.close()
+        code = self._begun.end(grace)
         for block in self.replies:
             block.close()
         if code >= 0:
@@ -115,32 +93,46 @@ class WorkerProcess:
 
 
 def main() -> None:
-    """Be a worker; the arguments say where in the data block the host is described, then come the descriptors."""
-    at, length, *fds = map(int, sys.argv[1:])
-    control_fd, lifeline_fd, data_fd, briefs_fd, *reply_fds = fds
-    for fd in fds:
+    """Be a worker; the arguments are two descriptors, the control socket and the lifeline, and a module to import."""
+    control_fd, lifeline_fd = map(int, sys.argv[1:3])
+    for fd in (control_fd, lifeline_fd):
         os.set_inheritable(fd, False)  # a process the host starts must not keep our channels open after our death
     threading.Thread(target=_end_with_engine, args=(lifeline_fd,), daemon=True).start()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the engine decides
     faulthandler.enable()
     torch.set_num_threads(1)
+    if sys.argv[3]:
+        importlib.import_module(sys.argv[3])
 
     control = socket.socket(fileno=control_fd)
-    data = SharedBlock(data_fd, writable=False)
+    _, fds, _, _ = socket.recv_fds(control, 1, 2 + AHEAD)
+    if not fds:
+        return  # the engine needs no worker after all
+    for fd in fds:
+        os.set_inheritable(fd, False)
+    data_fd, briefs_fd, *reply_fds = fds
+    data, frames = SharedBlock(data_fd, writable=False), _frames(control)
     try:
-        described = json.loads(data.read_bytes(at, length))
+        told = next(frames)
+        sys.path[:] = told["path"]
+        described = json.loads(data.read_bytes(*told["host"]))
         host = build_host(described["entry"], described["spec"], data.read(described["tensors"]))
     except (Exception, SystemExit) as error:
         control.sendall(to_frame({"broken": _reason(error), "trace": traceback.format_exc()}))
         return
+    gc.freeze()  # what is there now stays, so that nobody need look for garbage in it
+    gc.enable()
     with contextlib.suppress(ConnectionError):  # the engine is gone
         control.sendall(to_frame({"ready": True}))
-        _serve(control, host, SharedBlock(briefs_fd, writable=False), [SharedBlock(fd) for fd in reply_fds])
+        blocks = [SharedBlock(fd) for fd in reply_fds]
+        _serve(control, frames, host, SharedBlock(briefs_fd, writable=False), blocks)
 
 
-def _serve(control: socket.socket, host: Host, briefs: SharedBlock, replies: list[SharedBlock]) -> None:
+def _serve(
+    control: socket.socket, frames: Iterator[Any], host: Host, briefs: SharedBlock, replies: list[SharedBlock]
+) -> None:
     turn = itertools.cycle(range(len(replies)))
-    for chunk_at in _frames(control):
+    for chunk_at in frames:
         chunk = json.loads(briefs.read_bytes(*chunk_at))
         for number, packed in chunk["jobs"]:
             replies[0].mark(_BEGUN, number)

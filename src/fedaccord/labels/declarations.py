@@ -10,7 +10,7 @@ Names = Annotated[list[str], Field(min_length=1)]
 
 
 class _View(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, defer_build=True)
 
 
 class ExactView(_View):

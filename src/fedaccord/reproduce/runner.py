@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
-from fedaccord.engines.worker import WORKER_ENVIRONMENT
+from fedaccord.engines.crew import WORKER_ENVIRONMENT, search_path
 from fedaccord.reproduce.cells import Cell, KeptCells, Results
 
 # Not `-m`: the package may have imported the module already, and runpy warns about that.
@@ -99,7 +99,7 @@ class _Lane:
 
 
 def _start() -> subprocess.Popen[str]:
-    path = os.pathsep.join(os.path.abspath(entry) for entry in sys.path)
+    path = os.pathsep.join(search_path())
     return subprocess.Popen(
         [sys.executable, "-P", "-c", _PROGRAM],
         stdin=subprocess.PIPE,

@@ -31,7 +31,7 @@ def refuse_idle(settings: BaseModel, names: Iterable[str], when: str) -> None:
 class TrainingSettings(BaseModel):
     """Settings common to all methods."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, defer_build=True)
 
     rounds: Count = Field(50, description="communication rounds")
     epochs: Count | None = Field(None, description="passes over a site's data in each round; 1 if no steps are given")
