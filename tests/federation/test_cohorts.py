@@ -14,12 +14,14 @@ from fedaccord.data.site_data import Samples, SiteData
 from fedaccord.engines.engine import handle_jobs
 from fedaccord.federation.cohorts import FEWEST_SITES, MANY_SITES, MOST_SITES, PIECES, Cohorts, cohort_size, dealt
 from fedaccord.federation.host import SiteHost
+from fedaccord.federation.round import play_round
 from fedaccord.labels.views import Candidates, Tags
 from fedaccord.messages.message import Message
 from fedaccord.methods.registry import METHODS, make_recipe
 from fedaccord.models.catalogue import build
 from fedaccord.models.network import Network, insert_personal_layer
-from small_federation import INPUTS, SPACE, copied, exact, pets_or_cattle, site, small_network
+from small_federation import INPUTS, SPACE, TogetherEngine, copied, exact, pets_or_cattle, site, small_network
+from small_federation import federation as server_of
 
 CPU = torch.device("cpu")
 VIEWS = {
@@ -151,6 +153,44 @@ def test_any_cohort_does(method, members, batch, how_long, momentum, clip, bias)
     assert_close(together[1], apart[1])
 
 
+TOLD_MORE = {  # what sites are told beside the model is made by the server, from what they answered before
+    "mime": [{}, {"lite": True}, {"weight_decay": 0.1, "clip": 0.5}],
+    "fedharmony": [{}, {"mu": 0.1, "optimiser": "sgd"}, {"exchanges": 2, "blocks": "common", "block_count": 2}],
+    "fedharmony+": [{}, {"weight_decay": 0.1, "clip": 0.2}],
+}
+
+
+def tag_sites():
+    """Sites that know different tags, with annotations missing, and of different sizes."""
+    generator = torch.Generator().manual_seed(5)
+    made = []
+    for number, (samples, known) in enumerate([(12, None), (7, ["cat", "dog"]), (9, None), (20, ["dog", "cow"])]):
+        one = site(f"tags-{number}", samples, Tags(SPACE, known))
+        missing = torch.rand(one.train.target.shape, generator=generator) < (0.3 if number else 0.0)
+        target = one.train.target.masked_fill(missing, -1)
+        made.append(SiteData(one.name, one.view, Samples(one.train.x, target), one.test))
+    return made
+
+
+@pytest.mark.parametrize(("method", "changes"), [(m, c) for m, all_ in TOLD_MORE.items() for c in all_], ids=str)
+def test_what_a_server_makes_of_a_cohort_is_what_it_makes_of_its_sites(method, changes):
+    sites = federation([12, 7, 5, 16], ["exact", "some", "exact", "others"]) if method == "mime" else tag_sites()
+    recipe = make_recipe(method, {"rounds": 3, "epochs": 2, "batch": 5, "lr": 0.05} | changes)
+    apart, together = (server_of(recipe, sites) for _ in range(2))
+    together.engine = TogetherEngine(together.engine.host)
+    for _ in range(3):
+        one, other = play_round(apart), play_round(together)
+        torch.testing.assert_close(together.state.model, apart.state.model, rtol=1e-3, atol=1e-5)
+        assert other.loss == pytest.approx(one.loss, rel=1e-4)
+        assert not one.dropped + other.dropped
+    kept = together.engine.memories()
+    for name, memory in apart.engine.memories().items():
+        assert memory.tensors.keys() == kept[name].tensors.keys()
+        for key, tensor in memory.tensors.items():
+            torch.testing.assert_close(kept[name].tensors[key], tensor, rtol=1e-3, atol=1e-4)
+    assert not torch.allclose(apart.state.model, server_of(recipe, sites).state.model, atol=1e-3)
+
+
 def test_tags_train_together_too():
     sites = federation([9, 6, 14], ["tags"] * 3)
     changes = {"prior": "off"}
@@ -222,16 +262,16 @@ class TestWhoTrainsTogether:
         assert size["small"] == size["on a GPU"] == MOST_SITES
         assert size["wide"] == size["convolutions"] == 1
 
-    @pytest.mark.parametrize("method", sorted(METHODS.keys() - TOGETHER.keys()))
+    @pytest.mark.parametrize("method", sorted(METHODS.keys() - TOGETHER.keys() - TOLD_MORE.keys()))
     def test_objectives_of_another_form_do_not(self, method):
         assert cohort_size(make_recipe(method, {}), small_network(), CPU) == 1
 
     def test_a_matrix_that_is_learned_beside_the_model_keeps_sites_apart(self):
         assert cohort_size(make_recipe("fedmt", {"correspondence": "learnable"}), small_network(), CPU) == 1
 
-    @pytest.mark.parametrize("method", TOGETHER)
+    @pytest.mark.parametrize("method", [*TOGETHER, *TOLD_MORE])
     def test_the_others_do(self, method):
-        assert cohort_size(make_recipe(method, TOGETHER[method]), small_network(), CPU) == MOST_SITES
+        assert cohort_size(make_recipe(method, TOGETHER.get(method, {})), small_network(), CPU) == MOST_SITES
 
     def test_sites_of_one_kind_and_like_size(self):
         sites = federation([5, 40, 6, 41, 7, 42, 8], ["exact", "exact", "sets", "exact", "exact", "exact", "exact"])

@@ -12,23 +12,10 @@ from fedaccord.federation.round import play_round
 from fedaccord.federation.sharing import Sharing
 from fedaccord.messages.message import Message
 from fedaccord.training.settings import TrainingSettings
-from small_federation import ScriptedEngine, copied, exact, federation, site
+from small_federation import TogetherEngine, exact, federation, site
 
 QUICK = {"rounds": 2, "steps": 2, "batch": 4, "lr": 0.1}
 SIZES = {"b": 9, "a": 4, "d": 12, "c": 6}  # the largest stands first in the stack, and speaks last
-
-
-class Together(ScriptedEngine):
-    """Has all sites that are asked to train do so as one cohort."""
-
-    def ask(self, task, briefs, deadline=None):
-        if task != "train":
-            return super().ask(task, briefs, deadline)
-        jobs = [(name, copied(briefs[name]), self.kept.get(name, Message())) for name in sorted(briefs)]
-        for (name, *_), (reply, kept) in zip(jobs, self.host.handle_together(task, jobs), strict=True):
-            reply, self.kept[name] = copied(reply), copied(kept)
-            self.replies[task, name] = self.spoil.get((task, name), lambda honest: honest)(reply)
-        return {name: self.replies[task, name] for name in briefs}
 
 
 def recipe(aggregator=mean, **slots):
@@ -42,7 +29,7 @@ def sites(known=None):
 def cohort(recipe, sites, folds=True):
     """A server whose sites train together; `folds` is what it believes of its engine."""
     server = federation(recipe, sites)
-    server.engine = Together(server.engine.host)
+    server.engine = TogetherEngine(server.engine.host)
     server.engine.host.folds, server.folds = True, folds
     return server
 

@@ -83,13 +83,13 @@ class TestRunningPhi:
         scores = torch.rand(40, 4, generator=generator)
         counted = torch.rand(40, 4, generator=generator) <= share
         blocks = Blocks(torch.zeros(4, dtype=torch.int64))
-        running = RunningPhi(blocks, scores, counted, beta=1.0)
+        running = RunningPhi(blocks.index, scores, counted, beta=1.0)
         found, seen = running.follow(scores[:20], counted[:20])
         expected, pairs = phi_of_scores(scores[:20], counted[:20])
         apart = ~torch.eye(4, dtype=torch.bool)
         assert pairs[apart].all()
         torch.testing.assert_close(found[0][apart], expected.float()[apart], rtol=1e-4, atol=1e-5)
-        slow = RunningPhi(blocks, scores, counted, beta=1e-6)
+        slow = RunningPhi(blocks.index, scores, counted, beta=1e-6)
         torch.testing.assert_close(
             slow.follow(scores[:20], counted[:20])[0][0][apart], phi_of_scores(scores, counted)[0].float()[apart],
             rtol=1e-3, atol=1e-4,
@@ -99,7 +99,7 @@ class TestRunningPhi:
     def test_a_pair_that_is_not_in_the_batch_stays_as_it_was_and_has_no_slope(self):
         scores, counted = torch.rand(10, 2), torch.ones(10, 2, dtype=torch.bool)
         counted[5:, 1] = False
-        running = RunningPhi(Blocks(tensor([0, 0])), scores, counted, beta=0.5)
+        running = RunningPhi(Blocks(tensor([0, 0])).index, scores, counted, beta=0.5)
         before = running.both.clone()
         late = scores[5:].clone().requires_grad_()
         found, _ = running.follow(late, counted[5:])

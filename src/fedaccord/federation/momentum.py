@@ -180,6 +180,8 @@ class _SharedDrift(DriftingSGD):
 class GradientStatistics:
     """Mime: statistics `s` of the full gradient, taken at the model that is sent out and fixed during local steps."""
 
+    steps_apart: ClassVar[bool] = True
+
     gradient: Beside
     statistics: Beside
     aggregator: Aggregator  # that of the model, so that a robust rule protects the gradients too

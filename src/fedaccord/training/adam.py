@@ -25,7 +25,11 @@ class Adam:
 
     def start(self, work: LocalWork) -> Stepper:
         """Begin with no moments."""
-        return AdamStepper(self, work.parameters, work.lr)
+        return self.on(work.parameters, work.lr)
+
+    def on(self, parameters: list[Tensor], lr: float) -> AdamStepper:
+        """Begin on parameters of a site, or of several in a stack."""
+        return AdamStepper(self, parameters, lr)
 
 
 class AdamStepper(Stepper):
@@ -51,3 +55,9 @@ class AdamStepper(Stepper):
         torch._foreach_div_(spread, (1 - SQUARE**self.steps) ** 0.5)
         torch._foreach_add_(spread, EPSILON)
         torch._foreach_addcdiv_(self.parameters, self.mean, spread, -self.lr / (1 - MEAN**self.steps))
+
+    def keep_first(self, sites: int) -> None:
+        """Go on with the first sites of a stack only."""
+        self.parameters, self.mean, self.square = (
+            [tensor[:sites] for tensor in tensors] for tensors in (self.parameters, self.mean, self.square)
+        )

@@ -7,9 +7,9 @@ always a slice of the stack, and short batches are filled up with rows of weight
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -19,10 +19,11 @@ from fedaccord.labels.views import View
 from fedaccord.messages.message import Message
 from fedaccord.messages.names import COMPUTED
 from fedaccord.models.stacked import StackedForward
+from fedaccord.training.adam import Adam
 from fedaccord.training.local import rows_of_steps
 from fedaccord.training.objectives import Objective, Proximal, RowObjective, Sum
 from fedaccord.training.settings import TrainingSettings
-from fedaccord.training.solvers import SGD, SGDStepper, Solver, Stepper
+from fedaccord.training.solvers import SGD, Solver, Stepper
 from fedaccord.training.work import FEATURES, Batch, LocalWork
 
 
@@ -49,22 +50,20 @@ def steps_apart(solver: Solver) -> bool:
     return bool(getattr(solver, "steps_apart", False))
 
 
+def stacked_parameters(works: Sequence[LocalWork]) -> list[Tensor]:
+    """Return the parameters that works begin with, stacked."""
+    return [torch.stack(values) for values in zip(*(work.received for work in works), strict=True)]
+
+
 class Stack:
     """The stacked parameters of a cohort: a row for each site, which is what trains there."""
 
     def __init__(self, works: Sequence[LocalWork]) -> None:
         named = works[0].model.named_parameters()
         self.names = [name for name, parameter in named if parameter.requires_grad]
-        self.whole = [torch.stack(values) for values in zip(*(work.received for work in works), strict=True)]
+        self.whole = stacked_parameters(works)
         for work, *row in zip(works, *(tensor.unbind() for tensor in self.whole), strict=True):
             work.parameters = row
-
-
-class Together(Protocol):
-    """What changes the first sites' parameters by their gradients."""
-
-    def step(self, sites: int, gradients: Sequence[Tensor]) -> None:
-        """Take one step at the first so many sites."""
 
 
 @dataclass(frozen=True)
@@ -89,17 +88,31 @@ def train_together(
     orders = [list(rows_of_steps(work, settings)) for work in works]
     ranked = sorted(range(len(works)), key=lambda at: -len(orders[at]))
     cohort = _Cohort([works[at] for at in ranked], terms, [orders[at] for at in ranked])
-    steppers = [solver.start(work) for work in cohort.works]
-    each = _Plain(cohort.stack, solver, works[0].lr) if type(solver) is SGD else _Each(steppers)
-    sums = _steps(cohort, each, forward).tolist()  # the only values that are read back
+    steps: _Plain | _Each
+    if isinstance(solver, SGD | Adam):
+        steps = _Plain(cohort.stack, solver, works[0].lr)
+        steppers: list[Stepper] = [steps.stepper] * len(works)
+    else:
+        steppers = [solver.start(work) for work in cohort.works]
+        steps = _Each(steppers)
+    sums = _steps(cohort, steps, forward).tolist()  # the only values that are read back
     losses = [total / max(1, len(orders[at])) for total, at in zip(sums, ranked, strict=True)]
     replies: dict[int, Message] = {}
     for at, work, stepper, loss in zip(ranked, cohort.works, steppers, losses, strict=True):
         computed = stepper.looks * sum(map(len, orders[at]))
         replies[at] = Message(numbers={"loss": loss, COMPUTED: computed})
+        if objective.reads_model:
+            load(work)
         objective.finish(work, replies[at])
         stepper.finish(work, replies[at])
     return Trained([replies[at] for at in range(len(works))], cohort.stack.whole, ranked)
+
+
+@torch.no_grad()
+def load(work: LocalWork) -> None:
+    """Put a site's trained parameters into the model that all sites of the process share."""
+    own: list[Tensor] = [parameter for parameter in work.model.parameters() if parameter.requires_grad]
+    torch._foreach_copy_(own, work.parameters)
 
 
 def compatible(work: LocalWork, terms: Terms) -> tuple[object, ...]:
@@ -110,22 +123,20 @@ def compatible(work: LocalWork, terms: Terms) -> tuple[object, ...]:
 
 
 class _Plain:
-    """SGD on the stack itself; only clipping tells sites apart."""
+    """SGD or Adam on the stack itself; only clipping tells sites apart."""
 
-    def __init__(self, stack: Stack, solver: SGD, lr: float) -> None:
-        self.stack, self.solver, self.lr = stack, solver, lr
-        self.stepper: SGDStepper | None = None
-        self.sites = 0
+    compares = False  # a step looks at nothing but its gradients
 
-    def step(self, sites: int, gradients: Sequence[Tensor]) -> None:
-        if self.stepper is None or sites < self.sites:
-            before = self.stepper.velocity if self.stepper is not None else None
-            plain = SGD(self.solver.momentum, self.solver.weight_decay)
-            self.stepper = SGDStepper(plain, [tensor[:sites] for tensor in self.stack.whole], self.lr)
-            self.stepper.velocity = None if before is None else [velocity[:sites] for velocity in before]
+    def __init__(self, stack: Stack, solver: SGD | Adam, lr: float) -> None:
+        self.clip, self.sites = solver.clip, len(stack.whole[0])
+        self.stepper = replace(solver, clip=0.0).on(stack.whole, lr)
+
+    def step(self, sites: int, gradients: Sequence[Tensor], there: Sequence[Tensor] = ()) -> None:
+        """Take one step at the first so many sites."""
+        if sites < self.sites:
+            self.stepper.keep_first(sites)
             self.sites = sites
-        clip = self.solver.clip
-        self.stepper.step(clip_each(gradients, clip) if clip else list(gradients))
+        self.stepper.step(clip_each(gradients, self.clip) if self.clip else list(gradients))
 
 
 class _Each:
@@ -133,11 +144,18 @@ class _Each:
 
     def __init__(self, steppers: list[Stepper]) -> None:
         self.steppers = steppers
+        self.compares = any(stepper.compares for stepper in steppers)
 
-    def step(self, sites: int, gradients: Sequence[Tensor]) -> None:
-        each = zip(*(gradient.unbind() for gradient in gradients), strict=True)
-        for stepper, own in zip(self.steppers, each, strict=False):
-            stepper.step(list(own))
+    def step(self, sites: int, gradients: Sequence[Tensor], there: Sequence[Tensor] = ()) -> None:
+        """Take one step at the first so many sites; `there` are gradients at the received parameters, if asked for."""
+        for stepper, own in zip(self.steppers, _by_site(there), strict=False):
+            stepper.there = own
+        for stepper, own in zip(self.steppers, _by_site(gradients), strict=False):
+            stepper.step(own)
+
+
+def _by_site(gradients: Sequence[Tensor]) -> Iterator[list[Tensor]]:
+    return map(list, zip(*(gradient.unbind() for gradient in gradients), strict=True))
 
 
 class _Cohort:
@@ -148,7 +166,6 @@ class _Cohort:
         self.stack = Stack(works)
         self.device = works[0].site.train.x.device
         self.kept = [terms.rows.kept(work) for work in works]
-        self.received = [tensor.clone() for tensor in self.stack.whole] if terms.pulls else []
         self._space: dict[str, Tensor] = {}
 
     def training(self, step: int) -> int:
@@ -189,7 +206,7 @@ class _Cohort:
         """Return the weights of a batch's rows, (sites, B): those of a mean over each site's own, zero for others."""
         number = torch.tensor(sizes)[:, None]
         own = torch.arange(max(sizes)) < number
-        return (own if self.terms.rows.sums else own / number).to(self.device)
+        return (own.float() if self.terms.rows.sums else own / number).to(self.device)
 
     def renew(self, batch: Batch, new: dict[str, Tensor]) -> None:
         """Put back what a step made of the rows' kept values; rows that fill up a batch are equal to a real one."""
@@ -207,10 +224,11 @@ class _Cohort:
         return space
 
 
-def _steps(cohort: _Cohort, whole: Together, forward: StackedForward) -> Tensor:
+def _steps(cohort: _Cohort, whole: _Plain | _Each, forward: StackedForward) -> Tensor:
     """Take all steps; returns the sum of each site's losses, (sites,)."""
-    terms, names = cohort.terms, cohort.stack.names
-    renews_by = terms.rows.renews_by()
+    terms = cohort.terms
+    renews_by, joined = terms.rows.renews_by(), terms.rows.joined(cohort.works)
+    began = stacked_parameters(cohort.works) if terms.pulls or whole.compares else []
     losses = torch.zeros(len(cohort.works), device=cohort.device)
     sites = 0
     for step in range(max(map(len, cohort.orders))):
@@ -218,22 +236,54 @@ def _steps(cohort: _Cohort, whole: Together, forward: StackedForward) -> Tensor:
         if training != sites:
             sites = training
             view = cohort.view(sites)
-            parameters = [tensor[:sites].detach().requires_grad_() for tensor in cohort.stack.whole]
-            named = dict(zip(names, parameters, strict=True))
-            received = [tensor[:sites] for tensor in cohort.received]
+            here, received = (_leaves(stack, sites) for stack in (cohort.stack.whole, began))
         batch, sizes = cohort.batch(step, sites)
         seen, sizes = cohort.changed(batch, sizes) if terms.rows.draws else (batch, sizes)
-        logits = forward(named, seen.x, seen.kept.get(FEATURES))
-        each = (terms.rows.row_losses(view, logits, seen) * cohort.weights(sizes)).sum(-1)
-        for pull in terms.pulls:
-            each = each + pull.of_each(parameters, received)
-        whole.step(sites, torch.autograd.grad(each.sum(), parameters, materialize_grads=True))
+        question = _Question(cohort, forward, view, seen, cohort.weights(sizes), received, joined)
+        there = _gradients(question.losses(received)[0], received) if whole.compares else ()
+        each, logits = question.losses(here)
+        whole.step(sites, _gradients(each, here), there)
         losses[:sites] += each.detach()
         if renews_by != "nothing":
             with torch.no_grad():
-                logits = forward(named, batch.x, None) if renews_by == "step" else logits.detach()
+                logits = question.logits(here, batch.x) if renews_by == "step" else logits.detach()
                 cohort.renew(batch, terms.rows.renewed(view, logits, batch))
     return losses
+
+
+@dataclass(frozen=True)
+class _Question:
+    """One step's batch, of which the losses can be asked at any parameters."""
+
+    cohort: _Cohort
+    forward: StackedForward
+    view: View
+    batch: Batch
+    weights: Tensor
+    received: list[Tensor]
+    joined: Any
+
+    def losses(self, parameters: list[Tensor]) -> tuple[Tensor, Tensor]:
+        """Return each site's loss, (sites,), and the logits."""
+        terms = self.cohort.terms
+        logits = self.logits(parameters, self.batch.x, self.batch.kept.get(FEATURES))
+        each = (terms.rows.row_losses(self.view, logits, self.batch) * self.weights).sum(-1)
+        if self.joined is not None:
+            each = each + terms.rows.joint_loss(self.joined, self.view, logits, self.batch, self.weights > 0)
+        for pull in terms.pulls:
+            each = each + pull.of_each(parameters, [tensor.detach() for tensor in self.received])
+        return each, logits
+
+    def logits(self, parameters: list[Tensor], x: Tensor, scale: Tensor | None = None) -> Tensor:
+        return self.forward(dict(zip(self.cohort.stack.names, parameters, strict=True)), x, scale)
+
+
+def _leaves(stack: list[Tensor], sites: int) -> list[Tensor]:
+    return [tensor[:sites].detach().requires_grad_() for tensor in stack]
+
+
+def _gradients(each: Tensor, parameters: list[Tensor]) -> Sequence[Tensor]:
+    return torch.autograd.grad(each.sum(), parameters, materialize_grads=True)
 
 
 def _filled(rows: Tensor, width: int) -> Tensor:

@@ -95,8 +95,8 @@ class MimeSteps(Stepper):
         self.settings, self.model, self.received = settings, work.model, work.received
         self.parameters, self.lr, self.beta = work.parameters, work.lr, beta
         self.statistics, self.full = statistics, full
-        self.looks = 1 if full is None else 2
-        self.there: list[Tensor] = []
+        self.compares = full is not None
+        self.looks = 2 if self.compares else 1
 
     def look(self, measure: Callable[[], Measured]) -> Measured:
         """Measure the batch at the received model first, with the same random numbers and no trace in the buffers."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -19,6 +20,11 @@ LABEL_COUNTS = "label counts"  # of a site's training samples, float32
 
 class Objective:
     """One term of a site's loss, with hooks around the local loop; a subclass overrides what it needs."""
+
+    @property
+    def reads_model(self) -> bool:
+        """Whether `finish` looks at the trained model, which then has to be loaded."""
+        return False
 
     def start(self, work: LocalWork) -> None:
         """Get ready before the first step, with the model as it was received."""
@@ -58,6 +64,18 @@ class RowObjective(Objective):
     def kept(self, work: LocalWork) -> dict[str, Tensor]:
         """Return, after `start`, what goes with the site's rows, (n, ...); a batch brings its part in `batch.kept`."""
         return {}
+
+    def joined(self, works: Sequence[LocalWork]) -> Any:
+        """Return what `joint_loss` needs of sites that have started to train as one program; None: it is not called."""
+        return None
+
+    def joint_loss(self, joined: Any, view: View, logits: Tensor, batch: Batch, own: Tensor) -> Tensor:
+        """Return what each site's loss has beside those of its rows: logits (sites, B, C) -> (sites,).
+
+        `own`, bool (sites, B), tells a site's rows from those that fill up its batch. The sites are the first ones of
+        those joined: as many as still train.
+        """
+        raise TypeError(f"{type(self).__name__} has no loss of a whole batch")
 
     def renews_by(self) -> Renewal:
         """Say by which logits `renewed` is to be called: the loss's own, the model's after the step, or not at all."""
@@ -114,6 +132,11 @@ class Sum(Objective):
     """Several terms added up."""
 
     terms: tuple[Objective, ...]
+
+    @property
+    def reads_model(self) -> bool:
+        """Whether any term does."""
+        return any(term.reads_model for term in self.terms)
 
     def start(self, work: LocalWork) -> None:
         """Start every term."""

@@ -20,6 +20,8 @@ class Stepper:
     """Changes parameters in place, one gradient at a time; lives for one round at one site."""
 
     looks = 1  # how often a sample's gradient is taken in each step
+    compares = False  # a step also looks at the gradient of its batch at the received model, put into `there`
+    there: list[Tensor]
 
     def look(self, measure: Callable[[], Measured]) -> Measured:
         """Measure a batch; a stepper that compares two points measures it with other parameters in place as well."""
@@ -56,7 +58,11 @@ class SGD:
 
     def start(self, work: LocalWork) -> Stepper:
         """Begin with no momentum."""
-        return SGDStepper(self, work.parameters, work.lr)
+        return self.on(work.parameters, work.lr)
+
+    def on(self, parameters: list[Tensor], lr: float) -> SGDStepper:
+        """Begin on parameters of a site, or of several in a stack."""
+        return SGDStepper(self, parameters, lr)
 
 
 class SGDStepper(Stepper):
@@ -78,6 +84,11 @@ class SGDStepper(Stepper):
                 torch._foreach_add_(self.velocity, gradients)
             gradients = self.velocity
         torch._foreach_add_(self.parameters, gradients, alpha=-self.lr)
+
+    def keep_first(self, sites: int) -> None:
+        """Go on with the first sites of a stack only."""
+        self.parameters = [parameter[:sites] for parameter in self.parameters]
+        self.velocity = None if self.velocity is None else [velocity[:sites] for velocity in self.velocity]
 
 
 def regularised(gradients: list[Tensor], parameters: list[Tensor], settings: SGD) -> list[Tensor]:
