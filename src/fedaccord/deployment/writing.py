@@ -195,7 +195,9 @@ class _Writer:
         """Return a site's part of the experiment file: its own section, and what all agree on without naming labels."""
         own = [section for section in self.experiment.sites or [] if section.name == site]
         method = told_to_sites(self.experiment.method)
-        update = {"sites": own or None, "data": None, "labels": Labels(), "server": ServerSection(), "method": method}
+        # What is measured of a group names a label too, which need not be this site's.
+        update = {"sites": own or None, "data": None, "labels": Labels(), "server": ServerSection(), "method": method,
+                  "fairness": None}  # fmt: skip
         return f"# What site '{site}' takes part in; the node itself reads site.json.\n" + to_toml(
             self.experiment.model_copy(update=update)
         )
