@@ -419,5 +419,6 @@ class TestCheck:
         from fedaccord.deployment import checking
 
         monkeypatch.setattr(checking, "_SOON", datetime.timedelta(days=3000))
-        (problem,) = check_folder(deployed / "server")
-        assert "runs out on" in problem
+        ours, inner = check_folder(deployed / "server")
+        assert ours.startswith("the certificate of localhost runs out on ")
+        assert inner.startswith("the certificate of the SuperLink, tls/link.crt, runs out on ")

@@ -2,13 +2,46 @@
 
 from __future__ import annotations
 
+import pytest
+
 from fedaccord.config import check_experiment
-from fedaccord.deployment.writing import Address, write_deployment
+from fedaccord.deployment import certificates
+from fedaccord.deployment.certificates import make_authority, make_certificate, valid_until
+from fedaccord.deployment.writing import Address, OwnCertificate, write_deployment
+from fedaccord.errors import UserError
 from people import table
 
 
-def deploy(told, base):
-    return write_deployment(check_experiment(told), base, base / "d", Address("localhost", 9443), 9444)
+def deploy(told, base, own=None):
+    return write_deployment(check_experiment(told), base, base / "d", Address("localhost", 9443), 9444, own)
+
+
+@pytest.fixture
+def small(tmp_path):
+    return table(tmp_path, sites=2)
+
+
+class TestLifetimes:
+    def own(self, folder, certificate, key):
+        paths = [folder / name for name in ("ca.crt", "s.crt", "s.key")]
+        for path, content in zip(paths, (make_authority("mine").pem(), certificate, key), strict=True):
+            path.write_bytes(content)
+        return OwnCertificate(*paths)
+
+    def test_the_readme_says_when_the_given_certificate_ends(self, small, tmp_path, monkeypatch):
+        monkeypatch.setattr(certificates, "_DAYS", 30)
+        own = self.own(tmp_path, *make_certificate(make_authority("mine"), ["localhost"]))
+        monkeypatch.undo()
+        deploy(small, tmp_path, own)
+        readme = (tmp_path / "d/README.md").read_text()
+        assert f"Certificates are valid until {valid_until(own.certificate)}." in readme
+        assert valid_until(own.certificate) < valid_until(tmp_path / "d/server/tls/link.crt")
+        assert "loginctl enable-linger" in readme
+
+    def test_what_is_given_must_be_a_certificate(self, small, tmp_path):
+        with pytest.raises(UserError, match=r"s\.crt' is no certificate in PEM form"):
+            deploy(small, tmp_path, self.own(tmp_path, b"hello", b"hello"))
+        assert not (tmp_path / "d").exists()
 
 
 def test_the_label_whose_fairness_is_measured_is_told_only_to_a_site_that_names_it(tmp_path):

@@ -109,6 +109,7 @@ def _server(folder: Path) -> Iterator[str]:
         yield from _secret(folder / secret)
     host = link["address"].rpartition(":")[0]
     yield from _certificate(folder / "tls/server.crt", folder / "tls/server.key", host)
+    yield from _certificate(folder / "tls/link.crt", folder / "tls/link.key", "the SuperLink, tls/link.crt,")
     yield from _reach(link["address"], folder / "tls/ca.crt", "start it with ./start.sh")
 
 

@@ -124,6 +124,7 @@ To have systemd start and restart them: put the folder under `~/fedaccord/`, an 
 
     systemctl --user enable --now ~/fedaccord/SITE/fedaccord-node.service
     systemctl --user enable --now ~/fedaccord/server/fedaccord-server.service
+    loginctl enable-linger          so that they start with the machine, and stay when you log out
 
 ## Who can do what
 

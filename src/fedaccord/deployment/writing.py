@@ -26,6 +26,7 @@ from fedaccord.deployment.certificates import (
     make_certificate,
     make_node_key,
     private_pem,
+    valid_until,
     write_secret,
 )
 from fedaccord.deployment.known import write_known
@@ -78,6 +79,8 @@ def write_deployment(
         raise ConfigError("method.attack makes sites hostile in a study, so it cannot be deployed")
     if folder.exists() and any(folder.iterdir()):
         raise FolderTakenError(f"the folder '{folder}' is not empty; give another one")
+    if own is not None:
+        valid_until(own.certificate)  # before anything is written
     experiment = experiment.model_copy(update={"run": experiment.run.model_copy(update={"engine": "flower"})})
     data = load_data(experiment, base)
     writer = _Writer(experiment, base, folder, address, local_port, data)
@@ -179,7 +182,7 @@ class _Writer:
             (at / "fedaccord-node.service").write_text(scripts.unit(f"site {place}", place), encoding="utf-8")
 
     def write_readme(self) -> None:
-        until = self.authority.certificate.not_valid_after_utc.date()
+        until = min(valid_until(self.server / "tls" / name) for name in ("server.crt", "link.crt"))
         text = scripts.readme(
             self.places, name=self.experiment.name, version=__version__, address=self.address, port=self.address.port,
             link=self.local_port, until=until,
