@@ -386,6 +386,13 @@ class TestCheck:
         ]
 
     @pytest.mark.usefixtures("answering")
+    @pytest.mark.parametrize("place", ["server", "sites/north"])
+    def test_a_folder_that_lost_its_mode_on_the_way(self, deployed, place):
+        (deployed / place).chmod(0o755)
+        (problem,) = check_folder(deployed / place)
+        assert problem == f"others on this machine can come into the folder: chmod 700 '{deployed / place}'"
+
+    @pytest.mark.usefixtures("answering")
     def test_a_key_that_is_locked_with_a_password(self, deployed):
         key = ec.generate_private_key(ec.SECP384R1())
         locked = BestAvailableEncryption(b"a word")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import stat
+
 import pytest
 
 from fedaccord.config import check_experiment
-from fedaccord.deployment import certificates
+from fedaccord.deployment import certificates, writing
 from fedaccord.deployment.certificates import make_authority, make_certificate, valid_until
-from fedaccord.deployment.writing import Address, OwnCertificate, write_deployment
+from fedaccord.deployment.writing import Address, OwnCertificate, _places, write_deployment
 from fedaccord.errors import UserError
 from people import table
 
@@ -19,6 +21,30 @@ def deploy(told, base, own=None):
 @pytest.fixture
 def small(tmp_path):
     return table(tmp_path, sites=2)
+
+
+@pytest.mark.parametrize(
+    ("sites", "places"),
+    [(["site-0001", "the south"], ["site-0001", "site-0002"]),
+     (["a b", "c d", "SITE-0000"], ["site-0001", "site-0002"]),
+     (["A", "a", "site-0000"], ["site-0000", "site-0001", "site-0002"]), (["a", "b"], ["a", "b"])],
+)  # fmt: skip
+def test_every_site_has_a_folder_of_its_own(sites, places):
+    assert list(_places(sites).values())[: len(places)] == places
+    assert len({place.lower() for place in _places(sites).values()}) == len(sites)
+
+
+def test_nobody_else_comes_near_samples_while_they_are_written(small, tmp_path, monkeypatch):
+    seen = []
+
+    def cut(path, *_, **__):
+        seen.extend(stat.S_IMODE(place.stat().st_mode) for place in (path, tmp_path / "d/server"))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(writing, "write_site_folder", cut)
+    with pytest.raises(KeyboardInterrupt):
+        deploy(small, tmp_path)
+    assert seen == [0o700, 0o700]
 
 
 class TestLifetimes:
