@@ -19,11 +19,15 @@ import urllib.request
 from pathlib import Path
 from types import FrameType
 
+import click
+
+from fedaccord.durable import whole_file
 from fedaccord.engines.flower.environment import flower_environment
 from fedaccord.engines.flower.gate import run_gate
 from fedaccord.errors import EngineError
 
 CONNECTION = "deployment"  # what Flower's command line calls the SuperLink
+_REGISTERED = "already in use"  # what Flower says of a public key that it knows
 _START = 90.0  # seconds the SuperLink has to become ready
 
 
@@ -74,10 +78,15 @@ def register(folder: Path, keys: dict[str, str]) -> None:
     for site, file in keys.items():
         key = (folder / file).read_text().strip()
         if known.get(site) != key:
-            # Flower's own command, in this process: a new one for every key would take seconds each.
-            app(["supernode", "register", str(folder / file), CONNECTION], standalone_mode=False)
+            try:
+                # Flower's own command, in this process: a new one for every key would take seconds each.
+                app(["supernode", "register", str(folder / file), CONNECTION], standalone_mode=False)
+            except click.ClickException as error:
+                if _REGISTERED not in error.message:
+                    raise EngineError(f"the key of site '{site}' cannot be registered: {error.message}") from None
             known[site] = key
-    told.write_text(json.dumps(known, indent=1))
+            with whole_file(told) as new:  # at once: a start that is cut here goes on where it was
+                new.write(json.dumps(known, indent=1).encode())
 
 
 def main() -> None:
