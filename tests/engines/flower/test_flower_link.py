@@ -8,7 +8,9 @@ from types import SimpleNamespace
 
 import click
 import pytest
+from fleet import Fleet, within
 
+from command_line import SMALL
 from fedaccord.engines.flower.link import register
 from fedaccord.errors import EngineError
 
@@ -56,3 +58,22 @@ class TestKeys:
     def test_what_else_goes_wrong_is_said(self, folder):
         with pytest.raises(EngineError, match=r"the key of site 'c' cannot be registered: The SuperLink is unavail"):
             register(folder, {"c": "c.pub"})
+
+
+@pytest.mark.timeout(300)
+def test_the_server_ends_with_its_superlink_and_does_not_take_an_old_one_for_its_own(tmp_path):
+    """With the real SuperLink: killed, started again with keys it has, left behind by a process that was killed."""
+    with Fleet(tmp_path / "d", SMALL) as fleet:
+        fleet.start()
+        fleet.kill("bin/flower-superlink")
+        assert fleet.processes["server"].wait(30) == 1
+        assert "error: the SuperLink ended with exit code -9, so the server ends too" in fleet.said("server")
+        (fleet.server / "registered.json").unlink()  # as if the start had been cut before it was written
+        (fleet.folder / "server.out").unlink()
+        fleet.start()
+        fleet.kill("fedaccord.engines.flower.link")
+        fleet.processes["server"].wait(30)
+        assert fleet.pids("bin/flower-superlink")
+        assert fleet.start_server().wait(30) == 1
+        assert f"error: port {fleet.port + 1} of the loopback is taken" in fleet.said("server")
+    within(10, lambda: not fleet.pids(), "all processes are gone")

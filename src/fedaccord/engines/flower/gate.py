@@ -62,10 +62,11 @@ def gate_app(link: str, ca: Path) -> Starlette:
     return Starlette(routes=[Route("/{path:path}", pass_on, methods=["GET", "POST"])])
 
 
-def run_gate(host: str, port: int, certificate: Path, key: Path, link: str, ca: Path) -> None:
-    """Serve the gate until the process is ended."""
-    uvicorn.run(
+def make_gate(host: str, port: int, certificate: Path, key: Path, link: str, ca: Path) -> uvicorn.Server:
+    """Return the gate, ready to run until it is told to exit."""
+    config = uvicorn.Config(
         gate_app(link, ca), host=host, port=port, ssl_certfile=str(certificate), ssl_keyfile=str(key),
         log_level="warning", access_log=False, ws="none", lifespan="off",
         timeout_graceful_shutdown=3,
     )  # fmt: skip
+    return uvicorn.Server(config)
