@@ -205,63 +205,6 @@ class TestOwnFiles:
         assert len(SiteFolder.open(tmp_path / "d/sites/a").build_host().sites["a"].train) > 10
 
 
-class TestOneSiteAlone:
-    """The coordinator deploys with stand-ins of a few rows; a site then puts in its own, which nobody else has read."""
-
-    TEXT = """
-labels.classes = ["well", "ill"]
-features.numbers = { age = [50, 10] }
-features.categories = { sex = ["f", "m"] }
-model.hidden = [4]
-[[sites]]
-name = "a"
-data = "a.csv"
-label = "state"
-[[sites]]
-name = "b"
-data = "b.csv"
-label = "state"
-"""
-
-    @pytest.fixture
-    def deployed(self, tmp_path):
-        for name in "ab":
-            (tmp_path / f"{name}.csv").write_text("age,sex,state\n" + "40,f,well\n60,m,ill\n" * 3)
-        assert command("deploy", write(tmp_path, self.TEXT), "d", cwd=tmp_path).code == 0
-        (tmp_path / "b.csv").unlink()
-        (tmp_path / "a.csv").write_text("age,sex,state\n" + "41,f,well\n61,m,ill\n" * 50)
-        return tmp_path / "d/sites/a"
-
-    def test_its_own_samples_take_the_place_of_the_stand_ins(self, deployed, tmp_path):
-        before = SiteFolder.open(deployed)
-        done = command("deploy", "experiment.toml", deployed, "--site", "a", cwd=tmp_path)
-        assert done.code == 0, done.err
-        site = SiteFolder.open(deployed).build_host().sites["a"]
-        assert (len(site.train), len(site.test)) == (80, 20)
-        assert site.train.x[:, 0].unique().tolist() == pytest.approx([-0.9, 1.1])
-        assert SiteFolder.open(deployed).deployment == before.deployment
-
-    @pytest.mark.parametrize(
-        ("change", "said"),
-        [("method.lr=0.5", "differ from those the folder was written for"),
-         ('features.categories={ sex = ["f", "m", "x"] }', "differ from those the folder was written for"),
-         ("name=other", None)],
-    )  # fmt: skip
-    def test_it_must_be_the_same_experiment(self, deployed, tmp_path, change, said):
-        done = command("deploy", "experiment.toml", deployed, "--site", "a", "--set", change, cwd=tmp_path)
-        assert (done.code == 0) == (said is None)
-        assert said is None or said in done.err
-
-    def test_another_sites_folder(self, deployed, tmp_path):
-        done = command("deploy", "experiment.toml", deployed.parent / "b", "--site", "a", cwd=tmp_path)
-        assert "is the folder of site 'b', not of 'a'" in done.err
-
-    def test_a_site_that_is_none(self, deployed, tmp_path):
-        assert "did you mean" in command("deploy", "experiment.toml", deployed, "--site", "aa", cwd=tmp_path).err or (
-            "known: a, b" in command("deploy", "experiment.toml", deployed, "--site", "zz", cwd=tmp_path).err
-        )
-
-
 class TestCheck:
     """Each defect is told in a sentence; the server is a stand-in, since only what answers matters."""
 
@@ -386,6 +329,13 @@ class TestCheck:
         ]
 
     @pytest.mark.usefixtures("answering")
+    @pytest.mark.parametrize("place", ["server", "sites/north"])
+    def test_a_folder_that_lost_its_mode_on_the_way(self, deployed, place):
+        (deployed / place).chmod(0o755)
+        (problem,) = check_folder(deployed / place)
+        assert problem == f"others on this machine can come into the folder: chmod 700 '{deployed / place}'"
+
+    @pytest.mark.usefixtures("answering")
     def test_a_key_that_is_locked_with_a_password(self, deployed):
         key = ec.generate_private_key(ec.SECP384R1())
         locked = BestAvailableEncryption(b"a word")
@@ -419,5 +369,6 @@ class TestCheck:
         from fedaccord.deployment import checking
 
         monkeypatch.setattr(checking, "_SOON", datetime.timedelta(days=3000))
-        (problem,) = check_folder(deployed / "server")
-        assert "runs out on" in problem
+        ours, inner = check_folder(deployed / "server")
+        assert ours.startswith("the certificate of localhost runs out on ")
+        assert inner.startswith("the certificate of the SuperLink, tls/link.crt, runs out on ")

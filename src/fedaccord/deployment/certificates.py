@@ -13,6 +13,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from fedaccord.errors import UserError
+
 _DAYS = 825  # the longest that common TLS clients accept of a server
 _CURVE = ec.SECP384R1()
 
@@ -53,6 +55,16 @@ def make_certificate(authority: Authority, hosts: list[str]) -> tuple[bytes, byt
     builder = builder.add_extension(issuer, critical=False)
     certificate = builder.sign(authority.key, hashes.SHA384()).public_bytes(serialization.Encoding.PEM)
     return certificate, private_pem(key)
+
+
+def valid_until(path: Path) -> datetime.date:
+    """Return the last day of a certificate; a file that holds none is a `UserError`."""
+    try:
+        return x509.load_pem_x509_certificate(path.read_bytes()).not_valid_after_utc.date()
+    except OSError as error:
+        raise UserError(f"'{path}' cannot be read: {error.strerror}") from None
+    except ValueError:
+        raise UserError(f"'{path}' is no certificate in PEM form") from None
 
 
 def private_pem(key: ec.EllipticCurvePrivateKey) -> bytes:

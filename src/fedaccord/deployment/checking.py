@@ -32,7 +32,7 @@ def check_folder(folder: Path) -> list[str]:
     for file, check in kinds.items():
         if (folder / file).is_file():
             # Without Flower there is nothing that could read a key, and nothing to check them for.
-            return [*_missing()] or [*_versions(), *check(folder)]
+            return [*_missing()] or [*_versions(), *_closed(folder), *check(folder)]
     raise UserError(f"'{folder}' is no folder that `fedaccord deploy` wrote: it has neither site.json nor known.json")
 
 
@@ -48,6 +48,11 @@ def _versions() -> Iterator[str]:
     found = metadata.version("flwr")
     if not FLOWER[0] <= tuple(int(part) for part in found.split(".")[:2]) < FLOWER[1]:
         yield f"flwr {found} is installed, but 1.41 or 1.42 is needed"
+
+
+def _closed(folder: Path) -> Iterator[str]:
+    if _is_open(folder):
+        yield f"others on this machine can come into the folder: chmod 700 '{folder}'"
 
 
 def _site(folder: Path) -> Iterator[str]:
@@ -109,6 +114,7 @@ def _server(folder: Path) -> Iterator[str]:
         yield from _secret(folder / secret)
     host = link["address"].rpartition(":")[0]
     yield from _certificate(folder / "tls/server.crt", folder / "tls/server.key", host)
+    yield from _certificate(folder / "tls/link.crt", folder / "tls/link.key", "the SuperLink, tls/link.crt,")
     yield from _reach(link["address"], folder / "tls/ca.crt", "start it with ./start.sh")
 
 
@@ -147,8 +153,12 @@ def _public_key(path: Path, what: str) -> Iterator[str]:
 
 
 def _secret(path: Path) -> Iterator[str]:
-    if path.is_file() and stat.S_IMODE(path.stat().st_mode) & 0o077:
+    if path.is_file() and _is_open(path):
         yield f"{path.name} can be read by others on this machine: chmod 600 {path.name}"
+
+
+def _is_open(path: Path) -> bool:
+    return bool(stat.S_IMODE(path.stat().st_mode) & 0o077)
 
 
 def _key_pair(folder: Path) -> Iterator[str]:

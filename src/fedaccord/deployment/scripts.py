@@ -116,14 +116,16 @@ At each site:
     fedaccord deploy --check .
     ./start.sh                      starts the node; leave it running
 
-The run is written to `server/runs/`, with its report. A site's own log is `log.txt` in its folder; what went wrong at a
-site is told there in full, and to the server in one sentence.
+The run is written to `server/runs/`, with its report. One that was cut goes on as it was begun, whatever `config.toml`
+says by then: to give it up and begin anew, remove its folder there. A site's own log is `log.txt` in its folder; what
+went wrong at a site is told there in full, and to the server in one sentence.
 
 To have systemd start and restart them: put the folder under `~/fedaccord/`, an environment under
 `~/fedaccord/venv`, and
 
     systemctl --user enable --now ~/fedaccord/SITE/fedaccord-node.service
     systemctl --user enable --now ~/fedaccord/server/fedaccord-server.service
+    loginctl enable-linger          so that they start with the machine, and stay when you log out
 
 ## Who can do what
 

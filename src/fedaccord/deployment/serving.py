@@ -11,6 +11,7 @@ from fedaccord.config import load_experiment
 from fedaccord.deployment.certificates import wire_key
 from fedaccord.deployment.known import read_known
 from fedaccord.engines.flower.engine import FlowerEngine, Roll
+from fedaccord.errors import UserError
 from fedaccord.experiment import Elsewhere, resume_experiment, run_experiment
 from fedaccord.federation.round import RoundRecord
 from fedaccord.recording import Watcher
@@ -45,16 +46,19 @@ def serve(grid: Grid, folder: Path) -> dict[str, Any]:
         elsewhere = Elsewhere(read_known(folder), engine)
         watcher = Watcher(round=told, note=lambda text: print(text, flush=True))
         if cut is not None:
+            note(f"goes on with runs/{cut.name}, as it was begun; remove that folder to begin anew")
             return resume_experiment(run, watcher, elsewhere=elsewhere)
         return run_experiment(experiment, folder / "code", run, watcher, elsewhere=elsewhere)
-    except Exception:
+    except Exception as error:
         run.log(f"the run ended with an error\n{traceback.format_exc()}")  # Flower's own log is far from this folder
+        if isinstance(error, UserError):
+            run.discard()  # so that the next try, with the mistake put right, is not the old run again
         raise
     finally:
         run.close()
 
 
 def unfinished(runs: Path) -> Path | None:
-    """Return the folder of the run that was cut, if there is one."""
-    cut = [path.parent for path in sorted(runs.glob("*/config.toml")) if not (path.parent / "summary.json").exists()]
-    return cut[-1] if cut else None
+    """Return the folder of the run that was cut, if there is one; of several, the one that was begun last."""
+    cut = [path for path in runs.glob("*/config.toml") if not (path.parent / "summary.json").exists()]
+    return max(cut, key=lambda path: path.stat().st_mtime_ns).parent if cut else None

@@ -9,6 +9,7 @@ DIR/
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import shutil
@@ -26,6 +27,7 @@ from fedaccord.deployment.certificates import (
     make_certificate,
     make_node_key,
     private_pem,
+    valid_until,
     write_secret,
 )
 from fedaccord.deployment.known import write_known
@@ -78,13 +80,14 @@ def write_deployment(
         raise ConfigError("method.attack makes sites hostile in a study, so it cannot be deployed")
     if folder.exists() and any(folder.iterdir()):
         raise FolderTakenError(f"the folder '{folder}' is not empty; give another one")
+    if own is not None:
+        valid_until(own.certificate)  # before anything is written
     experiment = experiment.model_copy(update={"run": experiment.run.model_copy(update={"engine": "flower"})})
     data = load_data(experiment, base)
     writer = _Writer(experiment, base, folder, address, local_port, data)
     writer.write_server(own)
     writer.write_sites()
     writer.write_readme()
-    writer.close_folders()
     return [f"sites/{place}" for place in writer.places.values()]
 
 
@@ -122,8 +125,12 @@ class _Writer:
         self.deployment = uuid.uuid4().hex
         self.authority = make_authority(f"FedAccord {experiment.name} {self.deployment[:8]}")
         self.server = folder / "server"
-        for place in (self.server / "tls", self.server / "keys", self.server / "runs", folder / "authority"):
-            place.mkdir(parents=True)
+        (folder / "sites").mkdir(parents=True)
+        # Only their owner comes into folders that hold samples, memories or keys, from their first byte on.
+        for place in (self.server, folder / "authority", *(folder / "sites" / name for name in self.places.values())):
+            place.mkdir(mode=0o700)
+        for name in ("tls", "keys", "runs"):
+            (self.server / name).mkdir()
 
     def write_server(self, own: OwnCertificate | None) -> None:
         tls = self.server / "tls"
@@ -179,23 +186,20 @@ class _Writer:
             (at / "fedaccord-node.service").write_text(scripts.unit(f"site {place}", place), encoding="utf-8")
 
     def write_readme(self) -> None:
-        until = self.authority.certificate.not_valid_after_utc.date()
+        until = min(valid_until(self.server / "tls" / name) for name in ("server.crt", "link.crt"))
         text = scripts.readme(
             self.places, name=self.experiment.name, version=__version__, address=self.address, port=self.address.port,
             link=self.local_port, until=until,
         )  # fmt: skip
         (self.folder / "README.md").write_text(text, encoding="utf-8")
 
-    def close_folders(self) -> None:
-        """Let only their owner into the folders that hold samples, memories or keys."""
-        for place in (self.server, self.folder / "authority", *(self.folder / "sites").iterdir()):
-            place.chmod(0o700)
-
     def _part(self, site: str) -> str:
         """Return a site's part of the experiment file: its own section, and what all agree on without naming labels."""
         own = [section for section in self.experiment.sites or [] if section.name == site]
         method = told_to_sites(self.experiment.method)
-        update = {"sites": own or None, "data": None, "labels": Labels(), "server": ServerSection(), "method": method}
+        # What is measured of a group names a label too, which need not be this site's.
+        update = {"sites": own or None, "data": None, "labels": Labels(), "server": ServerSection(), "method": method,
+                  "fairness": None}  # fmt: skip
         return f"# What site '{site}' takes part in; the node itself reads site.json.\n" + to_toml(
             self.experiment.model_copy(update=update)
         )
@@ -215,13 +219,16 @@ class _Writer:
 
 def _places(sites: Sequence[str]) -> dict[str, str]:
     """Return a folder's name for each site: its own where that is fit for one, a number where it is not."""
-    fit = [site if re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", site) else "" for site in sites]
-    taken = {name.lower() for name in fit}
-    alike = len(taken - {""}) < len([name for name in fit if name])
-    return {
-        site: f"site-{number:04d}" if not name or alike else name
-        for number, (site, name) in enumerate(zip(sites, fit, strict=True))
-    }
+    fit = {site for site in sites if re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", site)}
+    taken = {site.lower() for site in fit}
+    if len(taken) < len(fit):  # there are file systems to which these would be one
+        fit, taken = set(), set()
+    places = {}
+    for number, site in enumerate(sites):
+        free = (name for n in itertools.count(number) if (name := f"site-{n:04d}") not in taken)
+        places[site] = site if site in fit else next(free)
+        taken.add(places[site])
+    return places
 
 
 def _write_script(path: Path, text: str) -> None:

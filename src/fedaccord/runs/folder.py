@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import shutil
 import time
 from collections.abc import Mapping
@@ -13,6 +12,7 @@ from typing import Any
 
 from torch import Tensor
 
+from fedaccord.durable import sync, whole_file
 from fedaccord.errors import FolderTakenError, RunFolderError
 from fedaccord.messages.message import Message, to_bytes
 from fedaccord.runs.checkpoint import pack, seal
@@ -133,18 +133,11 @@ class RunFolder:
     def _write(self, name: str, content: str | bytes) -> None:
         """Write a file so that either the old or the new content is there, whatever happens."""
         target = self.path / name
-        temporary = target.with_name(f".{target.name}.tmp")
         data = content.encode() if isinstance(content, str) else content
         try:
-            with temporary.open("wb") as file:
+            with whole_file(target) as file:
                 file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.replace(target)
-            _sync(target.parent)
         except OSError as error:
-            with contextlib.suppress(OSError):  # nothing can be removed from a read-only folder
-                temporary.unlink(missing_ok=True)
             raise NotWritten(f"'{target}' cannot be written: {error.strerror}") from None
 
     def _sweep(self) -> None:
@@ -156,8 +149,8 @@ class RunFolder:
     def _make_durable(self, name: str) -> None:
         try:
             if (self.path / name).exists():
-                _sync(self.path / name)
-                _sync(self.path)
+                sync(self.path / name)
+                sync(self.path)
         except OSError as error:
             raise NotWritten(f"'{self.path / name}' cannot be written: {error.strerror}") from None
 
@@ -167,17 +160,6 @@ class RunFolder:
                 file.write(text)
         except OSError as error:
             raise NotWritten(f"'{self.path / name}' cannot be written: {error.strerror}") from None
-
-
-def _sync(path: Path) -> None:
-    """Wait until a file, or the names in a folder, are on the disk."""
-    if path.is_dir() and os.name == "nt":
-        return  # there a folder cannot be opened
-    fd = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
 
 
 def free_folder(parent: Path, name: str) -> Path:

@@ -80,10 +80,14 @@ class Fleet:
 
     def start(self, *nodes: str) -> None:
         """Start the server, wait for it, and start these nodes."""
-        self._script("server", self.server / "start.sh")
+        self.start_server()
         within(60, lambda: "ready:" in self.said("server"), "the server is ready")
         for node in nodes:
             self.start_node(node)
+
+    def start_server(self) -> subprocess.Popen:
+        self._script("server", self.server / "start.sh")
+        return self.processes["server"]
 
     def start_node(self, name: str, **variables: str) -> None:
         self._script(name, self.site(name) / "start.sh", **variables)

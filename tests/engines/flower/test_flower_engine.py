@@ -9,6 +9,7 @@ import torch
 from fake_grid import SITES, FakeGrid
 from toy_host import site_data
 
+from fedaccord import __version__
 from fedaccord.engines.embedded import EmbeddedEngine
 from fedaccord.engines.engine import HostSpec
 from fedaccord.engines.flower import engine as flower_engine
@@ -91,6 +92,15 @@ class TestNames:
         assert replies["site-2"].reason == "its node is not connected"
         assert isinstance(replies["site-0"], Message)
         assert "a node says it is 'site-2', but does not hold that site's key" in told
+
+    def test_a_site_with_another_version_is_refused_whoever_wrote_its_folder(self, grid, monkeypatch):
+        told = []
+        ours = engine_on(grid, keys=KEYS, note=told.append)
+        monkeypatch.setattr(flower_engine, "__version__", "9.9.9")
+        replies = ours.ask("echo", briefs())
+        said = f"site 'site-0' has fedaccord {__version__}, the server 9.9.9: install the same"
+        assert said in told
+        assert replies["site-0"].reason == said
 
     def test_two_nodes_of_one_name(self, grid):
         told = []

@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import httpx
 import pytest
+import torch
 from all_recipes import texts, write_tags
 from fake_grid import FakeGrid
 
 from command_line import SMALL, command, write
 from fedaccord.config import parse_experiment
 from fedaccord.deployment.certificates import make_authority
+from fedaccord.engines.engine import HostSpec
 from fedaccord.engines.flower.client import _answer_by_whoever_is_ready
 from fedaccord.engines.flower.gate import gate_app, is_let_through
 from fedaccord.engines.flower.keeper import ask_keeper, keep
-from fedaccord.engines.flower.site_folder import SiteFolder
+from fedaccord.engines.flower.memory import SiteMemories
+from fedaccord.engines.flower.site_folder import SiteFolder, write_site_folder
 from fedaccord.errors import ConfigError, DataError, EngineError
+from fedaccord.messages.message import Message
 from fedaccord.methods.registry import METHODS, make_recipe
 
 
@@ -106,6 +112,31 @@ class TestFolder:
         for tensor in tensors.values():
             tensor.zero_()
         assert before == {path: path.read_bytes() for path in (folder.path / "data").iterdir()}
+
+    def test_a_host_that_is_open_keeps_its_data_when_the_folder_is_written_anew(self, tmp_path):
+        """A file that shrinks under its mapping would end the process."""
+        place = FakeGrid(tmp_path).folders["site-1"]
+        folder = SiteFolder.open(place)
+        tensors = folder.build_host().tensors
+        before = {name: tensor.clone() for name, tensor in tensors.items()}
+        fewer = {name: tensor[:1] * 0 - 7 for name, tensor in before.items()}
+        write_site_folder(place, "site-1", HostSpec("toy_host:build", {}, fewer), "d", "0", ["."])
+        assert all(torch.equal(tensors[name], before[name]) for name in before)
+        assert all((tensor == -7).all() for tensor in SiteFolder.open(place).build_host().tensors.values())
+        assert not list(place.rglob("*.tmp"))
+
+    def test_a_memory_is_on_the_disk_with_its_name_before_the_site_answers(self, tmp_path, monkeypatch):
+        synced, fsync = [], os.fsync
+
+        def watched(fd):
+            synced.append(Path(os.readlink(f"/proc/self/fd/{fd}")))
+            fsync(fd)
+
+        memories = SiteMemories(SiteFolder.open(FakeGrid(tmp_path).folders["site-1"]), "run-1")
+        monkeypatch.setattr("os.fsync", watched)
+        memories.store(Message(numbers={"rounds": 1}))
+        assert synced[-1] == tmp_path / "site-1/memory/run-1"
+        assert synced[-2].suffix == ".tmp"
 
     def test_a_pickle_in_the_place_of_data_is_not_opened(self, tmp_path):
         import numpy as np

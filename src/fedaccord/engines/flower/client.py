@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import flwr.app
 from flwr.clientapp import ClientApp
 
+from fedaccord import __version__
 from fedaccord.engines.flower.envelope import Fields, data, open_sealed, own, seal, text
 from fedaccord.engines.flower.keeper import ask_keeper
 from fedaccord.engines.flower.site_folder import SiteFolder
@@ -32,7 +33,7 @@ def client_app(folder_of: Callable[[flwr.app.Context], Path]) -> ClientApp:
     @app.query("who")
     def who(message: flwr.app.Message, context: flwr.app.Context) -> flwr.app.Message:
         folder = SiteFolder.open(folder_of(context))
-        fields: Fields = {"site": folder.site, "deployment": folder.deployment, "fedaccord": folder.version}
+        fields: Fields = {"site": folder.site, "deployment": folder.deployment, "fedaccord": __version__}
         return flwr.app.Message(seal(fields), reply_to=message)
 
     @app.train("task")

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 
 import flwr.app
 
+from fedaccord import __version__
 from fedaccord.engines.flower.envelope import TASK, WHO, Fields, data, open_sealed, own, seal, text
 from fedaccord.errors import EngineError, MessageError, did_you_mean
 from fedaccord.messages.message import Failure, Message, SiteId, from_bytes, to_bytes
@@ -289,6 +290,8 @@ class _Nodes:
             self._refuse(node, f"a node says it is '{site}', but does not hold that site's key")
         elif text(fields, "deployment") != self._roll.deployment:
             self._refuse(node, f"the folder of site '{site}' was written by another `fedaccord deploy`")
+        elif (version := text(fields, "fedaccord")) != __version__:
+            self._refuse(node, f"site '{site}' has fedaccord {version:.20}, the server {__version__}: install the same")
         elif (other := self.of_site(site)) is not None and other != node:
             self._refuse(node, f"two nodes say they are '{site}'; the first is believed")
         else:

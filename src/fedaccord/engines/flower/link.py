@@ -11,19 +11,26 @@ import contextlib
 import json
 import os
 import signal
+import socket
 import ssl
 import subprocess
 import sys
+import threading
 import time
 import urllib.request
 from pathlib import Path
 from types import FrameType
 
+import click
+import uvicorn
+
+from fedaccord.durable import whole_file
 from fedaccord.engines.flower.environment import flower_environment
-from fedaccord.engines.flower.gate import run_gate
+from fedaccord.engines.flower.gate import make_gate
 from fedaccord.errors import EngineError
 
 CONNECTION = "deployment"  # what Flower's command line calls the SuperLink
+_REGISTERED = "already in use"  # what Flower says of a public key that it knows
 _START = 90.0  # seconds the SuperLink has to become ready
 
 
@@ -41,6 +48,11 @@ def write_connection(folder: Path, link_port: int) -> None:
 
 def start_link(folder: Path, link_port: int) -> subprocess.Popen[bytes]:
     """Start the SuperLink and wait until it answers."""
+    if _answers(link_port):
+        raise EngineError(
+            f"port {link_port} of the loopback is taken, maybe by the SuperLink of a start that was killed: "
+            "end that process, and start again"
+        )
     tls = folder / "tls"
     process = subprocess.Popen(
         ["flower-superlink", "--host", "127.0.0.1", "--port", str(link_port), "--database", str(folder / "state.db"),
@@ -65,6 +77,14 @@ def start_link(folder: Path, link_port: int) -> subprocess.Popen[bytes]:
         raise
 
 
+def _answers(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=2).close()
+    except OSError:
+        return False
+    return True
+
+
 def register(folder: Path, keys: dict[str, str]) -> None:
     """Tell the SuperLink the public keys of the sites; those it knows already stay as they are."""
     from flwr.cli.app import app
@@ -74,15 +94,27 @@ def register(folder: Path, keys: dict[str, str]) -> None:
     for site, file in keys.items():
         key = (folder / file).read_text().strip()
         if known.get(site) != key:
-            # Flower's own command, in this process: a new one for every key would take seconds each.
-            app(["supernode", "register", str(folder / file), CONNECTION], standalone_mode=False)
+            try:
+                # Flower's own command, in this process: a new one for every key would take seconds each.
+                app(["supernode", "register", str(folder / file), CONNECTION], standalone_mode=False)
+            except click.ClickException as error:
+                if _REGISTERED not in error.message:
+                    raise EngineError(f"the key of site '{site}' cannot be registered: {error.message}") from None
             known[site] = key
-    told.write_text(json.dumps(known, indent=1))
+            with whole_file(told) as new:  # at once: a start that is cut here goes on where it was
+                new.write(json.dumps(known, indent=1).encode())
 
 
 def main() -> None:
     """Run the server of a deployment until it is told to end."""
-    folder = Path(sys.argv[1]).resolve()
+    try:
+        serve_nodes(Path(sys.argv[1]).resolve())
+    except EngineError as error:
+        sys.exit(f"error: {error}")
+
+
+def serve_nodes(folder: Path) -> None:
+    """Start the SuperLink and serve the gate before it; raises an `EngineError` when the SuperLink ends."""
     told = json.loads((folder / "link.json").read_text(encoding="utf-8"))
     os.environ.update(flower_environment(folder))
     write_connection(folder, told["link_port"])
@@ -90,11 +122,15 @@ def main() -> None:
     link = start_link(folder, told["link_port"])
     try:
         register(folder, told["keys"])
-        print(f"ready: nodes may connect to port {told['port']}", flush=True)
-        run_gate(
+        gate = make_gate(
             told["host"], told["port"], folder / "tls/server.crt", folder / "tls/server.key",
             f"https://127.0.0.1:{told['link_port']}", folder / "tls/link-ca.crt",
         )  # fmt: skip
+        threading.Thread(target=_end_together, args=(link, gate), daemon=True).start()
+        print(f"ready: nodes may connect to port {told['port']}", flush=True)
+        with contextlib.suppress(KeyboardInterrupt):
+            gate.run()
+            raise EngineError(f"the SuperLink ended with exit code {link.poll()}, so the server ends too")
     finally:
         link.terminate()
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -102,6 +138,12 @@ def main() -> None:
         if link.poll() is None:
             link.kill()
             link.wait()
+
+
+def _end_together(link: subprocess.Popen[bytes], gate: uvicorn.Server) -> None:
+    """End the gate with the SuperLink: who watches over this process then sees that it ended, and starts both anew."""
+    link.wait()
+    gate.should_exit = True
 
 
 def _exit(number: int, frame: FrameType | None) -> None:

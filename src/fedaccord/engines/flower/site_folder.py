@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fedaccord.durable import whole_file
 from fedaccord.errors import DataError
 
 if TYPE_CHECKING:
@@ -103,7 +104,9 @@ def write_site_folder(
     (path / _DATA).mkdir(parents=True, exist_ok=True)
     files = {name: f"{number:04d}.npy" for number, name in enumerate(sorted(host.tensors))}
     for name, file in files.items():
-        np.save(path / _DATA / file, host.tensors[name].contiguous().numpy(), allow_pickle=False)
+        # Not in place: the process that keeps the host ready may have the old file mapped.
+        with whole_file(path / _DATA / file) as new:
+            np.save(new, host.tensors[name].contiguous().numpy(), allow_pickle=False)
     told = {
         "site": site, "deployment": deployment, "fedaccord": version, "entry": host.entry, "spec": host.spec,
         "tensors": files, "code": list(code),
@@ -112,10 +115,6 @@ def write_site_folder(
 
 
 def write_whole(target: Path, content: bytes) -> None:
-    """Write a file so that either the old or the new content is there, whatever happens."""
-    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
-    with temporary.open("wb") as file:
+    """Write a file of a site, at which more than one process may work."""
+    with whole_file(target, f".{os.getpid()}") as file:
         file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(target)
