@@ -266,13 +266,27 @@ class TestMemories:
         with pytest.raises(EngineError, match="lie at the sites, as that of site 'site-0'"):
             engine_on(grid, carries=True).restore(kept)
 
+    def test_a_checkpoint_that_is_settled_a_round_later(self, grid):
+        """It is made of a finished round while the next is played, and that round asks twice before it is settled."""
+        ours = engine_on(grid)
+        for task in ("train", "echo"):
+            ours.ask(task, briefs())
+        kept = ours.memories()
+        for task in ("train", "echo"):
+            ours.ask(task, briefs())
+        ours.settle(kept)
+        again = engine_on(grid)
+        again.restore(kept)
+        assert [reply.numbers["rounds"] for reply in again.ask("train", briefs()).values()] == [2, 2, 2]
+
     def test_no_more_is_kept_than_a_run_may_go_back_to(self, grid):
         ours = engine_on(grid)
         for round_ in range(8):
             ours.ask("train", briefs())
+            kept = ours.memories()
             if round_ % 2:
-                ours.settle(ours.memories())
-        assert len(list((grid.folders["site-0"] / "memory" / "run-1").iterdir())) <= 4
+                ours.settle(kept)
+        assert len(list((grid.folders["site-0"] / "memory" / "run-1").iterdir())) <= 5
 
     def test_a_memory_of_another_run_is_not_used(self, grid):
         ours = engine_on(grid)

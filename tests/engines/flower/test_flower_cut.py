@@ -1,0 +1,104 @@
+"""A whole run whose sites keep their memories, cut and gone on with, on a grid without a network."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+from fake_grid import FakeGrid
+from replay import embedded
+
+from fedaccord.config import parse_experiment
+from fedaccord.engines.flower import engine as flower_engine
+from fedaccord.engines.flower.engine import FlowerEngine, Roll
+from fedaccord.experiment import Elsewhere, load_data, resume_experiment, run_experiment
+from fedaccord.methods.hosting import site_spec
+from fedaccord.opening import describe_host
+from fedaccord.runs.folder import RunFolder
+from fedaccord.stopping import Stopped
+
+# Candidate sites keep their priors, so a lost memory would change the model.
+RUN = """
+seed = 5
+
+[data]
+dataset = "digits"
+samples = 150
+partition = { kind = "quantity", sizes = [50, 45] }
+names = ["a", "b"]
+
+[data.views]
+b = { kind = "candidates", generate = "uniform" }
+
+[model]
+hidden = [8]
+
+[method]
+name = "accord"
+rounds = 5
+steps = 2
+
+[run]
+checkpoint_every = 2
+"""
+
+
+class Cut(Exception):
+    """The server's process ends."""
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch):
+    monkeypatch.setattr(flower_engine, "_LOOK", 0.0)
+    monkeypatch.setattr(flower_engine, "_POLL", 0.01)
+
+
+class Deployed:
+    """An experiment whose sites are behind a grid."""
+
+    def __init__(self, folder, text=RUN):
+        self.experiment = parse_experiment(text, ["run.workers=0"])
+        self.folder, self.data = folder, load_data(self.experiment, folder)
+        whole = describe_host(self.experiment, self.data)
+        specs = {name: site_spec(whole, site) for name, site in self.data.sites.items()}
+        self.grid = FakeGrid(folder / "sites", sorted(specs), specs=specs)
+
+    def elsewhere(self):
+        engine = FlowerEngine(self.grid, Roll(("a", "b"), {}, "d"), carries_memories=False, patience=0.2)
+        return Elsewhere(self.data, engine)
+
+    def begin(self):
+        folder = RunFolder(self.folder / "run")
+        try:
+            return run_experiment(self.experiment, self.folder, folder, elsewhere=self.elsewhere())
+        finally:
+            folder.close()
+
+    def go_on(self):
+        folder = RunFolder(self.folder / "run", reopen=True)
+        try:
+            return resume_experiment(folder, elsewhere=self.elsewhere())
+        finally:
+            folder.close()
+
+
+@pytest.mark.parametrize(("end", "after"), [(Cut, 2), (Stopped, 3)])
+def test_the_sites_still_have_the_memories_that_the_newest_checkpoint_names(tmp_path, end, after):
+    """Killed after a round without a checkpoint, or stopped by a signal while the fourth is evaluated."""
+    deployed = Deployed(tmp_path)
+    ask = FlowerEngine.ask
+
+    def cut_while_the_fourth_is_evaluated(self, task, briefs, deadline=None):
+        replies = ask(self, task, briefs, deadline)
+        if task == "evaluate" and any(brief.numbers["round"] == 4 for brief in briefs.values()):
+            raise end(signal.SIGTERM)
+        return replies
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(FlowerEngine, "ask", cut_while_the_fourth_is_evaluated)
+        with pytest.raises(end):
+            deployed.begin()
+    done = deployed.go_on()
+    assert f"resumed after round {after}" in (tmp_path / "run/log.txt").read_text()
+    assert done["dropped_replies"] == []
+    assert done["model_sha256"] == embedded(tmp_path / "whole", RUN)["model_sha256"]
