@@ -30,7 +30,7 @@ from fedaccord.messages.checks import (
     find_figures_problem,
     find_problem,
 )
-from fedaccord.messages.message import Failure, Message, SiteId
+from fedaccord.messages.message import Failure, Message, SiteId, one_line
 from fedaccord.messages.names import POOL
 from fedaccord.models.layout import Layout
 from fedaccord.models.network import Network
@@ -39,7 +39,7 @@ from fedaccord.seeds import derive
 
 @dataclass(frozen=True)
 class Dropped:
-    """A reply that did not reach the model, and why."""
+    """A reply that did not reach the model, and why; what may be the site's own words is made one line."""
 
     round: int
     site: SiteId
@@ -47,6 +47,10 @@ class Dropped:
     tensor: str
     reason: str
     trace: str = ""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "tensor", one_line(self.tensor))
+        object.__setattr__(self, "reason", one_line(self.reason))
 
     def __str__(self) -> str:
         what = f"{self.tensor} {self.reason}".strip()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 
 import pytest
@@ -130,6 +131,14 @@ class TestNames:
         grid = FakeGrid(tmp_path, [*SITES, "site-3"])
         assert all(isinstance(r, Message) for r in engine_on(grid, note=told.append).ask("echo", briefs()).values())
         assert told == ["a node says it is 'site-3', which is no site of this run"]
+
+    def test_a_name_cannot_pass_for_a_line_of_the_log(self, grid):
+        told = []
+        site = grid.folders["site-1"] / "site.json"
+        site.write_text(json.dumps(json.loads(site.read_text()) | {"site": "x\nround 9: all is well" + "y" * 10**4}))
+        engine_on(grid, note=told.append).ask("echo", briefs())
+        assert told[0].startswith("a node says it is 'x round 9: all is well")
+        assert all("\n" not in text and len(text) <= 500 for text in told)
 
     def test_the_first_ask_waits_for_those_that_are_not_there_yet(self, grid):
         grid.leave("site-0")

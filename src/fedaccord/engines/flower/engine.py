@@ -23,7 +23,7 @@ import flwr.app
 
 from fedaccord.engines.flower.envelope import TASK, WHO, Fields, data, open_sealed, own, seal, text
 from fedaccord.errors import EngineError, MessageError, did_you_mean
-from fedaccord.messages.message import Failure, Message, SiteId, from_bytes, to_bytes
+from fedaccord.messages.message import Failure, Message, SiteId, from_bytes, one_line, to_bytes
 
 if TYPE_CHECKING:
     from flwr.serverapp import Grid
@@ -69,7 +69,7 @@ class FlowerEngine:
         self._grid, self._roll, self._close, self._alive = grid, roll, close, alive
         self._carries = carries_memories
         self._patience = patience
-        self._nodes = _Nodes(grid, roll, lambda text: self.note(text))
+        self._nodes = _Nodes(grid, roll, lambda text: self.note(one_line(text)))
         self._memories: dict[SiteId, Message] = {}  # carried: whole; otherwise their versions only
         self._told: dict[SiteId, str] = {}  # versions that `memories` returned last
         self._settled: list[dict[SiteId, str]] = []  # versions that the last checkpoints name
