@@ -25,8 +25,9 @@ from fedaccord.federation.cohorts import FEWEST_SITES, MANY_SITES, Cohorts, coho
 from fedaccord.federation.host import owned_labels, usable_samples, with_tensors
 from fedaccord.federation.membership import Stay
 from fedaccord.federation.network import draw_links
+from fedaccord.federation.recipe import Recipe
 from fedaccord.federation.server import Server
-from fedaccord.federation.state import RunState
+from fedaccord.federation.state import RunState, SiteCard
 from fedaccord.messages.message import Message
 from fedaccord.messages.names import POOL
 from fedaccord.methods.hosting import build_network, host_spec, site_spec
@@ -45,8 +46,11 @@ def open_server(
 
     `state` is that of a checkpoint from which a run goes on.
     """
+    elsewhere = engine is not None
     with one_thread(), closing(engine or _engine(experiment, data)) as engine:
         server = _server(experiment, data, engine, run or uuid.uuid4().hex)
+        if elsewhere:
+            server.known = _known(data, server.recipe)
         if state is not None:
             server.state = RunState.from_message(state)
         server.join()
@@ -74,6 +78,11 @@ def _server(experiment: Experiment, data: FederationData, engine: Engine, run: s
         test_groups=data.test_groups,
         hostile=_hostile(experiment, data),
     )
+
+
+def _known(data: FederationData, recipe: Recipe) -> dict[str, SiteCard]:
+    """Return what is known of sites elsewhere whatever they say: their views, and so which labels are theirs."""
+    return {n: SiteCard(n, len(s.train), s.view.kind, owned_labels(s, recipe)) for n, s in data.sites.items()}
 
 
 def _network(experiment: Experiment, data: FederationData) -> Network:

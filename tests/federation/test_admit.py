@@ -16,11 +16,12 @@ from fedaccord.federation.server import Dropped
 from fedaccord.messages.checks import TensorSpec
 from fedaccord.messages.message import Failure
 from fedaccord.methods.classic import fedavg
-from fedaccord.methods.settings import ClassicSettings
+from fedaccord.methods.private_labels import private_labels
+from fedaccord.methods.settings import ClassicSettings, PrivateLabelsSettings
 from fedaccord.runs.folder import RunFolder
 from fedaccord.runs.records import round_lines
 from fedaccord.training.objectives import ViewLikelihood
-from small_federation import SPACE, federation, site, small_network
+from small_federation import SPACE, exact, federation, site, small_network
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -357,6 +358,31 @@ def test_a_site_that_joins_with_other_labels_does_not_take_part():
     server.join()
     assert list(server.cards) == ["a", "c"]
     assert server.dropped == [Dropped(1, "b", "join", "informs", "the shape is (4,), but there are 3 labels")]
+
+
+@pytest.mark.parametrize("said", ["informs", "view"])
+def test_a_site_is_not_believed_that_claims_what_is_known_not_to_be_its_own(said):
+    """With private labels it would be sent, and averaged into, the head rows of the other sites' labels."""
+    known = {"a": ["cat", "dog"], "b": ["cat"], "c": ["dog", "cow"]}
+
+    def claims_more(reply):
+        if said == "informs":
+            reply.tensors["informs"] = torch.ones(3).bool()
+        else:
+            reply.words["view"] = "tags"
+        return reply
+
+    made = private_labels(PrivateLabelsSettings(steps=2, batch=4))
+    server = federation(made, [site(name, view=exact(labels)) for name, labels in known.items()])
+    server.known = dict(server.cards)
+    server.cards.clear()
+    server.join()
+    assert list(server.cards) == ["a", "b", "c"]
+    server.cards.clear()
+    server.engine.spoil["join", "b"] = claims_more
+    server.join()
+    assert list(server.cards) == ["a", "c"]
+    assert [(d.site, d.task, d.tensor) for d in server.dropped] == [("b", "join", said)]
 
 
 def test_a_federation_that_nobody_joins_cannot_start():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -15,6 +14,7 @@ from fedaccord.aggregation.replies import Replies
 from fedaccord.data.sensitive import Target
 from fedaccord.engines.engine import Engine
 from fedaccord.errors import ConfigError, EngineError, TooFewSitesError, did_you_mean
+from fedaccord.federation.joining import read_card
 from fedaccord.federation.membership import ALWAYS, Stay
 from fedaccord.federation.recipe import SILENT, Recipe
 from fedaccord.federation.sharing import MODEL
@@ -23,7 +23,7 @@ from fedaccord.federation.state import SiteCard as SiteCard
 from fedaccord.federation.traffic import Traffic
 from fedaccord.labels.space import LabelSpace
 from fedaccord.messages.checks import (
-    MOST_SAMPLES,
+    Problem,
     TensorSpec,
     all_finite,
     find_answer_problem,
@@ -78,6 +78,7 @@ class Server:
     labelled: tuple[Tensor, Tensor] | None = None  # inputs and true classes the server holds and may train on
     deadline: float | None = None
     stays: Mapping[SiteId, Stay] = field(default_factory=dict)  # of sites that join late or leave
+    known: Mapping[SiteId, SiteCard] = field(default_factory=dict)  # of sites elsewhere: what they may say they are
     dropped: list[Dropped] = field(default_factory=list)
     told: int = 0  # how many of the drops a round's record has told
     warnings: list[str] = field(default_factory=list)  # what whoever runs the federation should know; for no site
@@ -154,20 +155,11 @@ class Server:
             if isinstance(reply, Failure):
                 self.drop(reply.site, "join", "", reply.reason, reply.trace)
                 continue
-            samples = reply.numbers.get("samples", -1)
-            informs = reply.tensors.get("informs", torch.zeros(0))
-            if not 0 <= samples <= MOST_SAMPLES:
-                self.drop(site, "join", "samples", f"joined with {samples} samples")
+            card = read_card(site, reply, len(self.space), self.known.get(site))
+            if isinstance(card, Problem):
+                self.drop(site, "join", card.tensor, card.reason)
                 continue
-            if informs.shape != (len(self.space),):
-                shape = tuple(informs.shape)
-                self.drop(site, "join", "informs", f"the shape is {shape}, but there are {len(self.space)} labels")
-                continue
-            names = reply.words.get("names", "")
-            if not re.fullmatch(r"(\d{1,6}:[0-9a-f]{16})?", names):
-                self.drop(site, "join", "names", f"the digest of its names is '{names[:40]}'")
-                continue
-            self.cards[site] = SiteCard(site, int(samples), reply.words.get("view", ""), informs.bool(), names)
+            self.cards[site] = card
             answered.append(site)
         return answered
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 
 import pytest
@@ -41,6 +42,22 @@ steps = 2
 [run]
 checkpoint_every = 2
 """
+PRIVATE = (
+    RUN[: RUN.index("[data.views]")]
+    + """
+[data.views]
+a = { known = ["0", "1", "2", "3", "4", "5"] }
+b = { known = ["4", "5", "6", "7", "8", "9"] }
+
+[model]
+hidden = [8]
+
+[method]
+name = "private-labels"
+rounds = 1
+steps = 2
+"""
+)
 
 
 class Cut(Exception):
@@ -82,6 +99,11 @@ class Deployed:
             folder.close()
 
 
+def lines(folder):
+    told = map(json.loads, (folder / "run/metrics.jsonl").read_text().splitlines())
+    return [line for line in told if line["scope"] == "round"]
+
+
 @pytest.mark.parametrize(("end", "after"), [(Cut, 2), (Stopped, 3)])
 def test_the_sites_still_have_the_memories_that_the_newest_checkpoint_names(tmp_path, end, after):
     """Killed after a round without a checkpoint, or stopped by a signal while the fourth is evaluated."""
@@ -102,3 +124,17 @@ def test_the_sites_still_have_the_memories_that_the_newest_checkpoint_names(tmp_
     assert f"resumed after round {after}" in (tmp_path / "run/log.txt").read_text()
     assert done["dropped_replies"] == []
     assert done["model_sha256"] == embedded(tmp_path / "whole", RUN)["model_sha256"]
+
+
+def test_a_site_that_says_every_label_is_its_own_is_not_believed(tmp_path):
+    """The server of a deployment knows the views, and so which labels are whose."""
+    deployed = Deployed(tmp_path, PRIVATE)
+    described = tmp_path / "sites/b/site.json"
+    told = json.loads(described.read_text())
+    told["spec"]["views"]["b"] = {"kind": "exact"}
+    told["spec"]["labels"] = list(deployed.data.space.names)
+    described.write_text(json.dumps(told))
+    done = deployed.begin()
+    reasons = {(drop["site"], drop["task"]): drop["reason"] for drop in done["dropped_replies"]}
+    assert reasons == {("b", "join"): "claims labels that are not the site's own"}
+    assert [line["asked"] for line in lines(tmp_path)] == [["a"]]
