@@ -93,6 +93,7 @@ class Server:
     def __post_init__(self) -> None:
         self.layout = Layout.of(self.network)
         self._specs: dict[SiteId, dict[str, TensorSpec]] = {}
+        self._greeted = -1  # the finished rounds when all were asked who they are
         sharing = self.recipe.sharing
         # The names of a reply's tensors in the order of the flat vector, where a reply holds all of it.
         self._whole_reply = [f"{sharing.prefix}/{slot.name}" for slot in self.layout.slots]
@@ -130,22 +131,22 @@ class Server:
     def join(self) -> None:
         """When a run begins or goes on: ask every site that belongs to the coming round who it is."""
         asked = [*self._newcomers(), *self.members()]
+        self._greeted = self.state.round
         if asked and not self._ask_who(asked):
             reasons = "; ".join(sorted({d.reason for d in self.dropped}))
             raise EngineError(f"no site could join the federation: {reasons}")
 
     def welcome(self) -> tuple[list[SiteId], list[SiteId]]:
-        """Ask those who join with the coming round who they are; returns who joins and who has left."""
+        """Ask those who come now, or could not join before, who they are; returns who joins and who has left."""
         at = self.state.round + 1
-        if at > 1 and not self.stays:
-            return [], []
-        if at > 1:
-            self._ask_who([site for site in self._newcomers() if site not in self.cards])
-        joined = [site for site in self.members() if self.stays.get(site, ALWAYS).joins == at > 1]
-        return joined, sorted(site for site in self.cards if self.stays.get(site, ALWAYS).leaves == at)
+        late = [] if self._greeted == self.state.round else self._ask_who(self._newcomers())
+        planned = [site for site in self.members() if self.stays.get(site, ALWAYS).joins == at > 1]
+        return sorted({*planned, *late}), sorted(s for s in self.cards if self.stays.get(s, ALWAYS).leaves == at)
 
     def _newcomers(self) -> list[SiteId]:
-        return [site for site in self.engine.sites() if self.stays.get(site, ALWAYS).joins == self.state.round + 1]
+        """Return the sites that belong to the coming round and have not joined yet."""
+        at = self.state.round + 1
+        return [s for s in self.engine.sites() if s not in self.cards and self.stays.get(s, ALWAYS).covers(at)]
 
     def _ask_who(self, sites: list[SiteId]) -> list[SiteId]:
         """Ask sites who they are, and keep the cards of those that answer; returns these."""
@@ -181,9 +182,10 @@ class Server:
         if self.recipe.trains == "pool":
             names = [n for n in names if n == POOL]
         elif isinstance(wanted, list):
+            there = self.engine.sites()
             for name in wanted:
-                if name not in self.cards and name not in self.stays:
-                    raise ConfigError(f"method.sites: there is no site '{name}'; {did_you_mean(name, self.cards)}")
+                if name not in there:
+                    raise ConfigError(f"method.sites: there is no site '{name}'; {did_you_mean(name, there)}")
             names = [n for n in names if n in wanted]
         else:
             names = [n for n in names if n != POOL and (wanted == "all" or cards[n].view == wanted)]

@@ -15,6 +15,7 @@ from fedaccord.engines.flower.engine import FlowerEngine, Roll
 from fedaccord.experiment import Elsewhere, load_data, resume_experiment, run_experiment
 from fedaccord.methods.hosting import site_spec
 from fedaccord.opening import describe_host
+from fedaccord.recording import Watcher
 from fedaccord.runs.folder import RunFolder
 from fedaccord.stopping import Stopped
 
@@ -84,10 +85,10 @@ class Deployed:
         engine = FlowerEngine(self.grid, Roll(("a", "b"), {}, "d"), carries_memories=False, patience=0.2)
         return Elsewhere(self.data, engine)
 
-    def begin(self):
+    def begin(self, watcher=None):
         folder = RunFolder(self.folder / "run")
         try:
-            return run_experiment(self.experiment, self.folder, folder, elsewhere=self.elsewhere())
+            return run_experiment(self.experiment, self.folder, folder, watcher, elsewhere=self.elsewhere())
         finally:
             folder.close()
 
@@ -102,6 +103,21 @@ class Deployed:
 def lines(folder):
     told = map(json.loads, (folder / "run/metrics.jsonl").read_text().splitlines())
     return [line for line in told if line["scope"] == "round"]
+
+
+def test_a_site_that_is_not_there_at_the_start_joins_when_it_comes(tmp_path):
+    deployed = Deployed(tmp_path)
+    deployed.grid.leave("b")
+
+    def come(record):
+        if record.round == 2:
+            deployed.grid.join("b", 77)
+
+    done = deployed.begin(Watcher(round=come))
+    assert [line["asked"] for line in lines(tmp_path)] == [["a"], ["a"], *[["a", "b"]] * 3]
+    reasons = [(drop["round"], drop["task"], drop["reason"]) for drop in done["dropped_replies"]]
+    assert reasons == [(at, "join", "its node is not connected") for at in (1, 2)]
+    assert "round 3: site 'b' joins the federation" in (tmp_path / "run/log.txt").read_text()
 
 
 @pytest.mark.parametrize(("end", "after"), [(Cut, 2), (Stopped, 3)])
