@@ -225,6 +225,22 @@ class TestResume:
         assert kept[0].keys() == kept[1].keys()
         assert all(torch.equal(kept[0][name], kept[1][name]) for name in kept[1])
 
+    def test_a_site_whose_data_changed_while_the_run_was_cut_does_not_train(self):
+        server = coming_and_going()
+        play_round(server)
+        server.known = told = dict(server.cards)
+
+        def grown(reply):
+            reply.numbers["samples"] += 1
+            return reply
+
+        server.engine.spoil["join", "c"] = grown
+        server.join()
+        assert server.cards["c"] is told["c"]  # so that another cut does not make it forgotten
+        record = play_round(server)
+        assert record.asked == sorted(record.evaluation.sites) == ["a", "b", "d"]
+        assert [(d.site, d.task) for d in record.dropped] == [("c", "join")]
+
     def test_nobody_there_to_go_on_with(self):
         server = coming_and_going()
         play_round(server)

@@ -93,6 +93,7 @@ class Server:
     def __post_init__(self) -> None:
         self.layout = Layout.of(self.network)
         self._specs: dict[SiteId, dict[str, TensorSpec]] = {}
+        self._disbelieved: set[SiteId] = set()  # who said what cannot be when asked last
         self._greeted = -1  # the finished rounds when all were asked who they are
         sharing = self.recipe.sharing
         # The names of a reply's tensors in the order of the flat vector, where a reply holds all of it.
@@ -123,10 +124,11 @@ class Server:
 
     def members(self, round_: int | None = None) -> list[SiteId]:
         """Return the sites that belong to a round, by default the coming one, and have joined."""
+        joined = self.cards.keys() - self._disbelieved
         if not self.stays:
-            return sorted(self.cards)
+            return sorted(joined)
         at = self.state.round + 1 if round_ is None else round_
-        return sorted(site for site in self.cards if self.stays.get(site, ALWAYS).covers(at))
+        return sorted(site for site in joined if self.stays.get(site, ALWAYS).covers(at))
 
     def join(self) -> None:
         """When a run begins or goes on: ask every site that belongs to the coming round who it is."""
@@ -145,8 +147,8 @@ class Server:
 
     def _newcomers(self) -> list[SiteId]:
         """Return the sites that belong to the coming round and have not joined yet."""
-        at = self.state.round + 1
-        return [s for s in self.engine.sites() if s not in self.cards and self.stays.get(s, ALWAYS).covers(at)]
+        at, joined = self.state.round + 1, self.cards.keys() - self._disbelieved
+        return [s for s in self.engine.sites() if s not in joined and self.stays.get(s, ALWAYS).covers(at)]
 
     def _ask_who(self, sites: list[SiteId]) -> list[SiteId]:
         """Ask sites who they are, and keep the cards of those that answer; returns these."""
@@ -156,11 +158,13 @@ class Server:
             if isinstance(reply, Failure):
                 self.drop(reply.site, "join", "", reply.reason, reply.trace)
                 continue
-            card = read_card(site, reply, len(self.space), self.known.get(site))
+            card = read_card(site, reply, len(self.space), self.known.get(site), self.cards.get(site))
             if isinstance(card, Problem):
                 self.drop(site, "join", card.tensor, card.reason)
+                self._disbelieved.add(site)
                 continue
             self.cards[site] = card
+            self._disbelieved.discard(site)
             answered.append(site)
         return answered
 
@@ -190,7 +194,7 @@ class Server:
         else:
             names = [n for n in names if n != POOL and (wanted == "all" or cards[n].view == wanted)]
         able = [n for n in names if cards[n].samples > 0 and cards[n].teaches]
-        if not able and not self.stays:
+        if not able and not self.stays and not self._disbelieved:
             raise ConfigError("no site that may train has labelled samples")
         return able
 

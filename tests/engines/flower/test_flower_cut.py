@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import signal
 
@@ -12,6 +13,7 @@ from replay import embedded
 from fedaccord.config import parse_experiment
 from fedaccord.engines.flower import engine as flower_engine
 from fedaccord.engines.flower.engine import FlowerEngine, Roll
+from fedaccord.engines.flower.site_folder import write_site_folder
 from fedaccord.experiment import Elsewhere, load_data, resume_experiment, run_experiment
 from fedaccord.methods.hosting import site_spec
 from fedaccord.opening import describe_host
@@ -78,8 +80,8 @@ class Deployed:
         self.experiment = parse_experiment(text, ["run.workers=0"])
         self.folder, self.data = folder, load_data(self.experiment, folder)
         whole = describe_host(self.experiment, self.data)
-        specs = {name: site_spec(whole, site) for name, site in self.data.sites.items()}
-        self.grid = FakeGrid(folder / "sites", sorted(specs), specs=specs)
+        self.specs = {name: site_spec(whole, site) for name, site in self.data.sites.items()}
+        self.grid = FakeGrid(folder / "sites", sorted(self.specs), specs=self.specs)
 
     def elsewhere(self):
         engine = FlowerEngine(self.grid, Roll(("a", "b"), {}, "d"), carries_memories=False, patience=0.2)
@@ -92,10 +94,31 @@ class Deployed:
         finally:
             folder.close()
 
-    def go_on(self):
+    def cut_while_the_fourth_is_evaluated(self, end):
+        ask = FlowerEngine.ask
+
+        def ask_and_end(engine, task, briefs, deadline=None):
+            replies = ask(engine, task, briefs, deadline)
+            if task == "evaluate" and any(brief.numbers["round"] == 4 for brief in briefs.values()):
+                raise end(signal.SIGTERM)
+            return replies
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(FlowerEngine, "ask", ask_and_end)
+            with pytest.raises(end):
+                self.begin()
+
+    def put_samples(self, site, rows):
+        """Write a site's folder with the first rows of its training samples."""
+        spec = self.specs[site]
+        tensors = {name: t[:rows] if "/train/" in name else t for name, t in spec.tensors.items()}
+        changed = dataclasses.replace(spec, tensors=tensors)
+        write_site_folder(self.grid.folders[site], site, changed, "d", "0", ["."])
+
+    def go_on(self, watcher=None):
         folder = RunFolder(self.folder / "run", reopen=True)
         try:
-            return resume_experiment(folder, elsewhere=self.elsewhere())
+            return resume_experiment(folder, watcher, elsewhere=self.elsewhere())
         finally:
             folder.close()
 
@@ -122,20 +145,9 @@ def test_a_site_that_is_not_there_at_the_start_joins_when_it_comes(tmp_path):
 
 @pytest.mark.parametrize(("end", "after"), [(Cut, 2), (Stopped, 3)])
 def test_the_sites_still_have_the_memories_that_the_newest_checkpoint_names(tmp_path, end, after):
-    """Killed after a round without a checkpoint, or stopped by a signal while the fourth is evaluated."""
+    """Killed, or stopped by a signal; the last checkpoint in its turn was that of round 2."""
     deployed = Deployed(tmp_path)
-    ask = FlowerEngine.ask
-
-    def cut_while_the_fourth_is_evaluated(self, task, briefs, deadline=None):
-        replies = ask(self, task, briefs, deadline)
-        if task == "evaluate" and any(brief.numbers["round"] == 4 for brief in briefs.values()):
-            raise end(signal.SIGTERM)
-        return replies
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(FlowerEngine, "ask", cut_while_the_fourth_is_evaluated)
-        with pytest.raises(end):
-            deployed.begin()
+    deployed.cut_while_the_fourth_is_evaluated(end)
     done = deployed.go_on()
     assert f"resumed after round {after}" in (tmp_path / "run/log.txt").read_text()
     assert done["dropped_replies"] == []
@@ -154,3 +166,19 @@ def test_a_site_that_says_every_label_is_its_own_is_not_believed(tmp_path):
     reasons = {(drop["site"], drop["task"]): drop["reason"] for drop in done["dropped_replies"]}
     assert reasons == {("b", "join"): "claims labels that are not the site's own"}
     assert [line["asked"] for line in lines(tmp_path)] == [["a"]]
+
+
+def test_a_site_with_other_data_than_before_the_cut_is_left_out_until_it_has_its_own_again(tmp_path):
+    deployed = Deployed(tmp_path)
+    deployed.cut_while_the_fourth_is_evaluated(Cut)
+    deployed.put_samples("b", 20)
+
+    def put_back(record):
+        if record.round == 4:
+            deployed.put_samples("b", None)
+
+    done = deployed.go_on(Watcher(round=put_back))
+    assert [line["asked"] for line in lines(tmp_path)] == [["a", "b"]] * 2 + [["a"]] * 2 + [["a", "b"]]
+    reason = "its data are not those it joined the run with; put them back, or start a new run"
+    dropped = [(drop["round"], drop["site"], drop["task"], drop["reason"]) for drop in done["dropped_replies"]]
+    assert dropped == [(at, "b", "join", reason) for at in (3, 4)]
