@@ -176,12 +176,13 @@ def _carry_on(
             folder.log(f"note: {note}")
         if experiment.network is not None and elsewhere is not None:
             tell("sites on other machines have a network of their own, so [network] is not used")
+        if past.state is not None:
+            check_same_data(folder.path, federation_account(data, {}, experiment.stays))
         with open_server(experiment, data, run["run"], engine, past.state) as server:
             account = federation_account(data, server.cards, server.stays)
             for said in planned(server.stays, server.recipe.settings.rounds):
                 tell(said)
             if past.state is not None:
-                check_same_data(folder.path, account)
                 _restore(server, past)
             folder.write_json("federation.json", account)
             watcher.started(data)
@@ -216,8 +217,8 @@ def _restore(server: Server, past: Past) -> None:
         )
     server.warnings = past_warnings(past.lines)
     server.engine.restore(past.memories)
-    server.dropped = past_drops(past.lines)  # those at joining are among them
-    server.told = len(server.dropped)
+    before = past_drops(past.lines)
+    server.dropped, server.told = before + server.dropped, len(before)  # what was dropped just now is still to be told
 
 
 @contextmanager

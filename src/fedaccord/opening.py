@@ -26,8 +26,9 @@ from fedaccord.federation.cohorts import FEWEST_SITES, MANY_SITES, Cohorts, coho
 from fedaccord.federation.host import owned_labels, usable_samples, with_tensors
 from fedaccord.federation.membership import Stay
 from fedaccord.federation.network import draw_links
+from fedaccord.federation.recipe import Recipe
 from fedaccord.federation.server import Server
-from fedaccord.federation.state import RunState
+from fedaccord.federation.state import RunState, SiteCard
 from fedaccord.messages.message import Message
 from fedaccord.messages.names import POOL
 from fedaccord.methods.hosting import build_network, host_spec, site_spec
@@ -46,9 +47,12 @@ def open_server(
 
     `state` is that of a checkpoint from which a run goes on.
     """
-    folds = engine is None and _folds(experiment)
+    elsewhere = engine is not None
     with one_thread(), closing(engine or _engine(experiment, data)) as engine:
-        server = _server(experiment, data, engine, run or uuid.uuid4().hex, folds)
+        server = _server(experiment, data, engine, run or uuid.uuid4().hex)
+        if elsewhere:
+            server.known = _known(data, server.recipe)
+        server.folds = not elsewhere and _folds(experiment)
         if state is not None:
             server.state = RunState.from_message(state)
         server.join()
@@ -56,7 +60,7 @@ def open_server(
         yield server
 
 
-def _server(experiment: Experiment, data: FederationData, engine: Engine, run: str, folds: bool) -> Server:
+def _server(experiment: Experiment, data: FederationData, engine: Engine, run: str) -> Server:
     network = _network(experiment, data)
     counters = {n: b.clone() for n, b in network.named_buffers() if not b.is_floating_point()}
     return Server(
@@ -71,12 +75,16 @@ def _server(experiment: Experiment, data: FederationData, engine: Engine, run: s
         unlabelled=data.unlabelled,
         labelled=data.labelled,
         deadline=experiment.run.deadline,
-        folds=folds,
         stays=_stays(experiment, data),
         target=_target(experiment, data),
         test_groups=data.test_groups,
         hostile=_hostile(experiment, data),
     )
+
+
+def _known(data: FederationData, recipe: Recipe) -> dict[str, SiteCard]:
+    """Return what is known of sites elsewhere whatever they say: their views, and so which labels are theirs."""
+    return {n: SiteCard(n, len(s.train), s.view.kind, owned_labels(s, recipe)) for n, s in data.sites.items()}
 
 
 def _network(experiment: Experiment, data: FederationData) -> Network:

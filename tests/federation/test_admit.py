@@ -16,9 +16,12 @@ from fedaccord.federation.server import Dropped
 from fedaccord.messages.checks import TensorSpec
 from fedaccord.messages.message import Failure
 from fedaccord.methods.classic import fedavg
-from fedaccord.methods.settings import ClassicSettings
+from fedaccord.methods.private_labels import private_labels
+from fedaccord.methods.settings import ClassicSettings, PrivateLabelsSettings
+from fedaccord.runs.folder import RunFolder
+from fedaccord.runs.records import round_lines
 from fedaccord.training.objectives import ViewLikelihood
-from small_federation import federation, site, small_network
+from small_federation import SPACE, exact, federation, site, small_network
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -284,9 +287,46 @@ def test_figures_that_cannot_be_written_down_are_dropped_and_the_others_kept():
     ]  # fmt: skip
 
 
-def test_a_loss_that_is_no_number_does_not_spoil_the_mean_loss():
+@pytest.mark.parametrize("word", ["\ud800", "x\n2026-01-01 00:00:00 round 9: all is well", "x" * 10**6])
+@pytest.mark.parametrize("task", ["train", "evaluate"])
+def test_the_words_of_a_site_neither_end_the_run_nor_pass_for_a_line_of_the_log(task, word, tmp_path):
+    def of_another_run(reply):
+        reply.words["run"] = word
+        return reply
+
+    server = three_sites()
+    server.engine.spoil[task, "b"] = of_another_run
+    record = play_round(server)
+    (drop,) = record.dropped
+    assert (drop.site, drop.task, drop.tensor) == ("b", task, "run")
+    folder = RunFolder(tmp_path / "run")
+    folder.log(str(drop))
+    folder.append_metrics(round_lines(record, SPACE))
+    folder.close()
+    assert len((tmp_path / "run/log.txt").read_text().splitlines()) == 1
+    assert (tmp_path / "run/log.txt").stat().st_size < 2000
+
+
+@pytest.mark.parametrize(("name", "value"), [("accuracy", 1e200), ("nll", 10**200), ("\ud800", 1.0), ("a\nb", 1.0)])
+def test_a_figure_that_would_end_the_run_is_dropped(name, value, tmp_path):
+    def spoil(reply):
+        reply.numbers[name] = value
+        return reply
+
+    server = three_sites()
+    server.engine.spoil["evaluate", "b"] = spoil
+    record = play_round(server)
+    folder = RunFolder(tmp_path / "run")
+    folder.append_metrics(round_lines(record, SPACE))  # with the spread over the sites
+    folder.close()
+    assert list(record.evaluation.sites) == ["a", "c"]
+    assert [(d.site, d.task) for d in record.dropped] == [("b", "evaluate")]
+
+
+@pytest.mark.parametrize("loss", [math.nan, 1e308, 10**308])
+def test_a_loss_that_is_no_number_does_not_spoil_the_mean_loss(loss):
     def nan_loss(reply):
-        reply.numbers["loss"] = math.nan
+        reply.numbers["loss"] = loss
         return reply
 
     server, without = three_sites(), three_sites(sites="ac")
@@ -318,6 +358,31 @@ def test_a_site_that_joins_with_other_labels_does_not_take_part():
     server.join()
     assert list(server.cards) == ["a", "c"]
     assert server.dropped == [Dropped(1, "b", "join", "informs", "the shape is (4,), but there are 3 labels")]
+
+
+@pytest.mark.parametrize("said", ["informs", "view"])
+def test_a_site_is_not_believed_that_claims_what_is_known_not_to_be_its_own(said):
+    """With private labels it would be sent, and averaged into, the head rows of the other sites' labels."""
+    known = {"a": ["cat", "dog"], "b": ["cat"], "c": ["dog", "cow"]}
+
+    def claims_more(reply):
+        if said == "informs":
+            reply.tensors["informs"] = torch.ones(3).bool()
+        else:
+            reply.words["view"] = "tags"
+        return reply
+
+    made = private_labels(PrivateLabelsSettings(steps=2, batch=4))
+    server = federation(made, [site(name, view=exact(labels)) for name, labels in known.items()])
+    server.known = dict(server.cards)
+    server.cards.clear()
+    server.join()
+    assert list(server.cards) == ["a", "b", "c"]
+    server.cards.clear()
+    server.engine.spoil["join", "b"] = claims_more
+    server.join()
+    assert list(server.cards) == ["a", "c"]
+    assert [(d.site, d.task, d.tensor) for d in server.dropped] == [("b", "join", said)]
 
 
 def test_a_federation_that_nobody_joins_cannot_start():

@@ -92,14 +92,14 @@ class TestFurtherQuestions:
 
 
 class TestJoining:
-    def test_a_site_that_cannot_join_is_told_in_the_first_round(self):
+    def test_a_site_that_cannot_join_is_told_in_every_round(self):
         server = federation(plain(), [site("a"), site("b")])
         server.cards.clear()
         server.engine.spoil["join", "b"] = lambda reply: Failure("b", "join", "no disk")
         server.join()
         first, second = play_round(server), play_round(server)
         assert [str(drop) for drop in first.dropped] == ["round 1: site 'b' dropped from join: no disk"]
-        assert second.dropped == []
+        assert [str(drop) for drop in second.dropped] == ["round 2: site 'b' dropped from join: no disk"]
 
 
 class TestCombining:

@@ -43,7 +43,7 @@ def recipe(**settings):
     return private_labels(PrivateLabelsSettings(**{"rounds": 6, "lr": 0.1, "batch": 4} | settings))
 
 
-def coming_and_going(made=None, **stays):
+def coming_and_going(made=None, spoil=None, **stays):
     """Sites a and b know cats and dogs, c and d know cows; they come and go as told."""
     known = {"a": ["cat", "dog"], "b": ["cat", "dog"], "c": ["dog", "cow"], "d": ["cat", "cow"]}
     places = [site(name, view=exact(labels)) for name, labels in known.items()]
@@ -51,6 +51,7 @@ def coming_and_going(made=None, **stays):
     server.cards.clear()
     server.engine.asked.clear()
     server.stays = {name: Stay(*rounds) for name, rounds in stays.items()}
+    server.engine.spoil |= spoil or {}
     server.join()
     return server
 
@@ -103,15 +104,35 @@ class TestWhoIsAsked:
         play_round(never)
         assert not torch.equal(late.state.model, never.state.model)
 
-    def test_a_site_that_fails_to_join_later_is_told_and_not_asked_again(self):
-        server = coming_and_going(c=(2,))
-        server.engine.spoil["join", "c"] = lambda reply: Failure("c", "join", "no route to host")
+    @pytest.mark.parametrize("joins", [1, 2])
+    def test_a_site_that_fails_to_join_is_told_and_asked_again(self, joins):
+        failing = {("join", "c"): lambda reply: Failure("c", "join", "no route to host")}
+        server = coming_and_going(spoil=failing, **({"c": (2,)} if joins == 2 else {}))
         records = [play_round(server) for _ in range(3)]
-        assert [[str(d) for d in r.dropped] for r in records] == [
-            [], ["round 2: site 'c' dropped from join: no route to host"], [],
-        ]  # fmt: skip
+        del server.engine.spoil["join", "c"]
+        records += [play_round(server) for _ in range(2)]
+        said = [[f"round {at}: site 'c' dropped from join: no route to host"] for at in (1, 2, 3)]
+        assert [[str(d) for d in r.dropped] for r in records] == [[] if joins == 2 else said[0], *said[1:], [], []]
         assert records[2].asked == ["a", "b", "d"]
-        assert records[1].joined == []
+        assert records[3].asked == ["a", "b", "c", "d"]
+        assert [r.joined for r in records] == [[], [], [], ["c"], []]
+
+    def test_a_site_that_was_not_there_when_the_run_was_cut_is_asked_when_it_goes_on(self):
+        server = coming_and_going(spoil={("join", "c"): lambda reply: Failure("c", "join", "no route to host")})
+        play_round(server)
+        server.join()
+        assert play_round(server).asked == ["a", "b", "d"]
+        assert [str(d)[:7] for d in server.dropped] == ["round 1", "round 2"]  # not twice before one round
+        del server.engine.spoil["join", "c"]
+        server.join()
+        assert play_round(server).asked == ["a", "b", "c", "d"]
+
+    def test_a_site_named_in_the_settings_may_be_missing_at_first(self):
+        failing = {("join", "c"): lambda reply: Failure("c", "join", "no route to host")}
+        server = coming_and_going(recipe(sites=["a", "c"]), failing)
+        assert play_round(server).asked == ["a"]
+        del server.engine.spoil["join", "c"]
+        assert play_round(server).asked == ["a", "c"]
 
     def test_a_site_named_in_the_settings_may_join_later(self):
         server = coming_and_going(recipe(sites=["a", "c"]), c=(2,))
@@ -203,6 +224,22 @@ class TestResume:
         kept = second.state.method.tensors, whole.state.method.tensors
         assert kept[0].keys() == kept[1].keys()
         assert all(torch.equal(kept[0][name], kept[1][name]) for name in kept[1])
+
+    def test_a_site_whose_data_changed_while_the_run_was_cut_does_not_train(self):
+        server = coming_and_going()
+        play_round(server)
+        server.known = told = dict(server.cards)
+
+        def grown(reply):
+            reply.numbers["samples"] += 1
+            return reply
+
+        server.engine.spoil["join", "c"] = grown
+        server.join()
+        assert server.cards["c"] is told["c"]  # so that another cut does not make it forgotten
+        record = play_round(server)
+        assert record.asked == sorted(record.evaluation.sites) == ["a", "b", "d"]
+        assert [(d.site, d.task) for d in record.dropped] == [("c", "join")]
 
     def test_nobody_there_to_go_on_with(self):
         server = coming_and_going()

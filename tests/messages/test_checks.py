@@ -100,6 +100,11 @@ def test_figures_are_finite_and_counts_stand_in_a_square():
     assert find_figures_problem(figures(samples=math.inf), "r", 5) == Problem("samples", "the figure is inf")
     assert find_figures_problem(figures(), "s", 5).tensor == "run"
     assert find_figures_problem(figures(), "r", 6).tensor == "round"
-    for counts in (torch.zeros(2, 3, dtype=torch.int64), torch.zeros(4, dtype=torch.int64), torch.zeros(2, 2)):
+    assert find_figures_problem(figures(accuracy=1e200), "r", 5) == Problem("accuracy", "the figure is 1e+200")
+    assert find_figures_problem(figures(accuracy=-(10**200)), "r", 5).tensor == "accuracy"
+    for name in ("a\nb", "\ud800", "x" * 201):
+        assert find_figures_problem(figures(**{name: 1.0}), "r", 5) == Problem(name, "is no name of a figure")
+    square = (torch.zeros(2, 2), torch.zeros(2, 2, dtype=torch.complex64), torch.zeros(2, 2, dtype=torch.uint64))
+    for counts in (torch.zeros(2, 3, dtype=torch.int64), torch.zeros(4, dtype=torch.int64), *square):
         spoiled = replace(figures(), tensors={"confusion": counts})
         assert find_figures_problem(spoiled, "r", 5).tensor == "confusion"

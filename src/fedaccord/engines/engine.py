@@ -47,7 +47,10 @@ class Engine(Protocol):
         ...
 
     def memories(self) -> dict[SiteId, Message]:
-        """Return what the sites keep between rounds; a site that keeps nothing is left out."""
+        """Return what the sites keep between rounds; a site that keeps nothing is left out.
+
+        What was returned last can be restored whatever is asked meanwhile; what was returned before, if it was settled.
+        """
         ...
 
     def restore(self, memories: Mapping[SiteId, Message]) -> None:

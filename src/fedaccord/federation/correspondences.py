@@ -24,7 +24,7 @@ from fedaccord.labels.estimation import (
     sent_matrix,
     uniform_matrix,
 )
-from fedaccord.messages.checks import TensorSpec
+from fedaccord.messages.checks import TensorSpec, is_finite
 from fedaccord.messages.message import Message, SiteId
 from fedaccord.training.mixed_types import CONFIDENT, COUNTS, EXCHANGE, EXCHANGES
 from fedaccord.training.own_head import OWN_HEAD
@@ -158,7 +158,8 @@ class ConfidenceWatch:
     def __call__(self, server: Server) -> None:
         """Count what this round's sites told; a silent one had no confident sample, of one dropped nothing is known."""
         replies = server.replies
-        told = [m.numbers.get(CONFIDENT, 0) for m in replies.messages] if replies is not None else []
+        numbers = [m.numbers.get(CONFIDENT, 0) for m in replies.messages] if replies is not None else []
+        told = [number for number in numbers if is_finite(number)]
         answered = [*(replies.sites if replies is not None else ()), *server.silent]
         if not answered:
             return

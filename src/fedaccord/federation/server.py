@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -16,6 +15,7 @@ from fedaccord.data.sensitive import Target
 from fedaccord.engines.engine import Engine
 from fedaccord.errors import ConfigError, EngineError, TooFewSitesError, did_you_mean
 from fedaccord.federation.folding import as_alone
+from fedaccord.federation.joining import read_card
 from fedaccord.federation.membership import ALWAYS, Stay
 from fedaccord.federation.recipe import SILENT, Recipe
 from fedaccord.federation.sharing import MODEL
@@ -24,14 +24,14 @@ from fedaccord.federation.state import SiteCard as SiteCard
 from fedaccord.federation.traffic import Traffic
 from fedaccord.labels.space import LabelSpace
 from fedaccord.messages.checks import (
-    MOST_SAMPLES,
+    Problem,
     TensorSpec,
     all_finite,
     find_answer_problem,
     find_figures_problem,
     find_problem,
 )
-from fedaccord.messages.message import Failure, Message, SiteId
+from fedaccord.messages.message import Failure, Message, SiteId, one_line
 from fedaccord.messages.names import POOL
 from fedaccord.models.layout import Layout
 from fedaccord.models.network import Network
@@ -40,7 +40,7 @@ from fedaccord.seeds import derive
 
 @dataclass(frozen=True)
 class Dropped:
-    """A reply that did not reach the model, and why."""
+    """A reply that did not reach the model, and why; what may be the site's own words is made one line."""
 
     round: int
     site: SiteId
@@ -48,6 +48,10 @@ class Dropped:
     tensor: str
     reason: str
     trace: str = ""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "tensor", one_line(self.tensor))
+        object.__setattr__(self, "reason", one_line(self.reason))
 
     def __str__(self) -> str:
         what = f"{self.tensor} {self.reason}".strip()
@@ -76,6 +80,7 @@ class Server:
     deadline: float | None = None
     folds: bool = False  # the engine's own processes may hand over the mean of sites that trained together
     stays: Mapping[SiteId, Stay] = field(default_factory=dict)  # of sites that join late or leave
+    known: Mapping[SiteId, SiteCard] = field(default_factory=dict)  # of sites elsewhere: what they may say they are
     dropped: list[Dropped] = field(default_factory=list)
     told: int = 0  # how many of the drops a round's record has told
     warnings: list[str] = field(default_factory=list)  # what whoever runs the federation should know; for no site
@@ -90,6 +95,8 @@ class Server:
     def __post_init__(self) -> None:
         self.layout = Layout.of(self.network)
         self._specs: dict[SiteId, dict[str, TensorSpec]] = {}
+        self._disbelieved: set[SiteId] = set()  # who said what cannot be when asked last
+        self._greeted = -1  # the finished rounds when all were asked who they are
         sharing = self.recipe.sharing
         # The names of a reply's tensors in the order of the flat vector, where a reply holds all of it.
         self._whole_reply = [f"{sharing.prefix}/{slot.name}" for slot in self.layout.slots]
@@ -124,30 +131,31 @@ class Server:
 
     def members(self, round_: int | None = None) -> list[SiteId]:
         """Return the sites that belong to a round, by default the coming one, and have joined."""
+        joined = self.cards.keys() - self._disbelieved
         if not self.stays:
-            return sorted(self.cards)
+            return sorted(joined)
         at = self.state.round + 1 if round_ is None else round_
-        return sorted(site for site in self.cards if self.stays.get(site, ALWAYS).covers(at))
+        return sorted(site for site in joined if self.stays.get(site, ALWAYS).covers(at))
 
     def join(self) -> None:
         """When a run begins or goes on: ask every site that belongs to the coming round who it is."""
         asked = [*self._newcomers(), *self.members()]
+        self._greeted = self.state.round
         if asked and not self._ask_who(asked):
             reasons = "; ".join(sorted({d.reason for d in self.dropped}))
             raise EngineError(f"no site could join the federation: {reasons}")
 
     def welcome(self) -> tuple[list[SiteId], list[SiteId]]:
-        """Ask those who join with the coming round who they are; returns who joins and who has left."""
+        """Ask those who come now, or could not join before, who they are; returns who joins and who has left."""
         at = self.state.round + 1
-        if at > 1 and not self.stays:
-            return [], []
-        if at > 1:
-            self._ask_who([site for site in self._newcomers() if site not in self.cards])
-        joined = [site for site in self.members() if self.stays.get(site, ALWAYS).joins == at > 1]
-        return joined, sorted(site for site in self.cards if self.stays.get(site, ALWAYS).leaves == at)
+        late = [] if self._greeted == self.state.round else self._ask_who(self._newcomers())
+        planned = [site for site in self.members() if self.stays.get(site, ALWAYS).joins == at > 1]
+        return sorted({*planned, *late}), sorted(s for s in self.cards if self.stays.get(s, ALWAYS).leaves == at)
 
     def _newcomers(self) -> list[SiteId]:
-        return [site for site in self.engine.sites() if self.stays.get(site, ALWAYS).joins == self.state.round + 1]
+        """Return the sites that belong to the coming round and have not joined yet."""
+        at, joined = self.state.round + 1, self.cards.keys() - self._disbelieved
+        return [s for s in self.engine.sites() if s not in joined and self.stays.get(s, ALWAYS).covers(at)]
 
     def _ask_who(self, sites: list[SiteId]) -> list[SiteId]:
         """Ask sites who they are, and keep the cards of those that answer; returns these."""
@@ -157,20 +165,13 @@ class Server:
             if isinstance(reply, Failure):
                 self.drop(reply.site, "join", "", reply.reason, reply.trace)
                 continue
-            samples = reply.numbers.get("samples", -1)
-            informs = reply.tensors.get("informs", torch.zeros(0))
-            if not 0 <= samples <= MOST_SAMPLES:
-                self.drop(site, "join", "samples", f"joined with {samples} samples")
+            card = read_card(site, reply, len(self.space), self.known.get(site), self.cards.get(site))
+            if isinstance(card, Problem):
+                self.drop(site, "join", card.tensor, card.reason)
+                self._disbelieved.add(site)
                 continue
-            if informs.shape != (len(self.space),):
-                shape = tuple(informs.shape)
-                self.drop(site, "join", "informs", f"the shape is {shape}, but there are {len(self.space)} labels")
-                continue
-            names = reply.words.get("names", "")
-            if not re.fullmatch(r"(\d{1,6}:[0-9a-f]{16})?", names):
-                self.drop(site, "join", "names", f"the digest of its names is '{names[:40]}'")
-                continue
-            self.cards[site] = SiteCard(site, int(samples), reply.words.get("view", ""), informs.bool(), names)
+            self.cards[site] = card
+            self._disbelieved.discard(site)
             answered.append(site)
         return answered
 
@@ -192,14 +193,15 @@ class Server:
         if self.recipe.trains == "pool":
             names = [n for n in names if n == POOL]
         elif isinstance(wanted, list):
+            there = self.engine.sites()
             for name in wanted:
-                if name not in self.cards and name not in self.stays:
-                    raise ConfigError(f"method.sites: there is no site '{name}'; {did_you_mean(name, self.cards)}")
+                if name not in there:
+                    raise ConfigError(f"method.sites: there is no site '{name}'; {did_you_mean(name, there)}")
             names = [n for n in names if n in wanted]
         else:
             names = [n for n in names if n != POOL and (wanted == "all" or cards[n].view == wanted)]
         able = [n for n in names if cards[n].samples > 0 and cards[n].teaches]
-        if not able and not self.stays:
+        if not able and not self.stays and not self._disbelieved:
             raise ConfigError("no site that may train has labelled samples")
         return able
 

@@ -27,6 +27,11 @@ class SiteCard:
         """Whether the site's annotations inform any label."""
         return bool(self.informs.any())
 
+    def is_same(self, other: SiteCard) -> bool:
+        """Say whether two cards say the same of a site."""
+        ours, theirs = ((c.name, c.samples, c.view, c.names, c.informs.tolist()) for c in (self, other))
+        return ours == theirs
+
     @property
     def answers(self) -> int:
         """How many coarse names the site uses; 0 for any other."""

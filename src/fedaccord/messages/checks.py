@@ -12,6 +12,8 @@ from torch import Tensor
 from fedaccord.messages.message import Message
 
 MOST_SAMPLES = 10**9
+_LARGEST = 1e100  # of a number in a message: squares and sums of such numbers are still finite
+_LONGEST_NAME = 200  # signs in the name of a figure
 
 
 @dataclass(frozen=True)
@@ -57,10 +59,12 @@ def find_answer_problem(answer: Message, expected: Mapping[str, TensorSpec], run
 def find_figures_problem(reply: Message, run: str, round_: int) -> Problem | None:
     """Return the first thing wrong with a site's figures, or None: finite numbers, and counts in a square."""
     for name, value in reply.numbers.items():
+        if not name.isprintable() or len(name) > _LONGEST_NAME:
+            return Problem(name, "is no name of a figure")
         if not is_finite(value):
             return Problem(name, f"the figure is {value!r}")
     counts = reply.tensors.get("confusion")
-    if counts is not None and (counts.dim() != 2 or counts.shape[0] != counts.shape[1] or counts.is_floating_point()):
+    if counts is not None and (counts.dim() != 2 or counts.shape[0] != counts.shape[1] or counts.dtype != torch.int64):
         return Problem("confusion", f"the counts are {counts.dtype} of shape {tuple(counts.shape)}")
     return _address_problem(reply, run, round_)
 
@@ -111,10 +115,5 @@ def all_finite(tensor: Tensor) -> bool:
 
 
 def is_finite(value: object) -> bool:
-    """Say whether a value from a message is a number one can go on with."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return False
-    try:
-        return math.isfinite(value)
-    except OverflowError:  # an int beyond every float
-        return False
+    """Say whether a value from a message is a number one can go on with; one too large to be squared is none."""
+    return not isinstance(value, bool) and isinstance(value, int | float) and -_LARGEST <= value <= _LARGEST

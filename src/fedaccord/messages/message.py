@@ -21,7 +21,7 @@ SiteId = str
 Number = int | float
 _HEADER = "fedaccord"
 _EMPTY = "fedaccord.empty"  # safetensors refuses a file without tensors
-_LONGEST_REASON = 500  # signs
+_LONGEST_LINE = 500  # signs
 # The order of a document's tensors, last kind first, and what each is called there.
 _KINDS = (
     (torch.bool, "BOOL"), (torch.uint8, "U8"), (torch.int8, "I8"), (torch.float8_e5m2, "F8_E5M2"),
@@ -57,8 +57,7 @@ class Message:
 class Failure:
     """A site that gave no reply: who, at which task, why; `trace` is for the log only.
 
-    The reason may be a site's own words: it is made one line of readable text, so that it cannot pass for another line
-    of the log, and is cut where it is long.
+    The reason may be a site's own words, so it is made one line.
     """
 
     site: SiteId
@@ -67,8 +66,16 @@ class Failure:
     trace: str = ""
 
     def __post_init__(self) -> None:
-        line = " ".join("".join(sign if sign.isprintable() else " " for sign in self.reason).split())
-        object.__setattr__(self, "reason", line if len(line) <= _LONGEST_REASON else line[: _LONGEST_REASON - 1] + "…")
+        object.__setattr__(self, "reason", one_line(self.reason))
+
+
+def one_line(text: str) -> str:
+    """Make what may be a site's own words one line of readable text, cut where it is long.
+
+    So it can be written to any file, and cannot pass for another line of the log.
+    """
+    line = " ".join("".join(sign if sign.isprintable() else " " for sign in text[: 8 * _LONGEST_LINE]).split())
+    return line if len(line) <= _LONGEST_LINE else line[: _LONGEST_LINE - 1] + "…"
 
 
 def to_bytes(message: Message) -> bytes:

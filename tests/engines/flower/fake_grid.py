@@ -28,7 +28,7 @@ class Info:
 class FakeGrid:
     """Holds questions, and has a node answer them as soon as they are pulled, unless it is told otherwise."""
 
-    def __init__(self, folder: Path, sites=SITES, deployment="d") -> None:
+    def __init__(self, folder: Path, sites=SITES, deployment="d", specs=None) -> None:
         TaskIdentity.task_id = TaskIdentity.run_id = TaskIdentity.node_id = 1
         self.nodes: dict[int, str] = {}  # by id, the site behind each
         self.folders = {}
@@ -42,7 +42,8 @@ class FakeGrid:
         for number, site in enumerate(sites):
             data = {name: tensor for name, tensor in site_data().items() if name.startswith(f"{site}/")}
             self.folders[site] = folder / site
-            write_site_folder(folder / site, site, HostSpec("toy_host:build", {}, data), deployment, "0", ["."])
+            spec = HostSpec("toy_host:build", {}, data) if specs is None else specs[site]
+            write_site_folder(folder / site, site, spec, deployment, "0", ["."])
             self.join(site, number + 1)
 
     def join(self, site: str, node: int, key: bytes | None = None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 
 import pytest
@@ -141,6 +142,14 @@ class TestNames:
         assert all(isinstance(r, Message) for r in engine_on(grid, note=told.append).ask("echo", briefs()).values())
         assert told == ["a node says it is 'site-3', which is no site of this run"]
 
+    def test_a_name_cannot_pass_for_a_line_of_the_log(self, grid):
+        told = []
+        site = grid.folders["site-1"] / "site.json"
+        site.write_text(json.dumps(json.loads(site.read_text()) | {"site": "x\nround 9: all is well" + "y" * 10**4}))
+        engine_on(grid, note=told.append).ask("echo", briefs())
+        assert told[0].startswith("a node says it is 'x round 9: all is well")
+        assert all("\n" not in text and len(text) <= 500 for text in told)
+
     def test_the_first_ask_waits_for_those_that_are_not_there_yet(self, grid):
         grid.leave("site-0")
         told = []
@@ -276,13 +285,27 @@ class TestMemories:
         with pytest.raises(EngineError, match="lie at the sites, as that of site 'site-0'"):
             engine_on(grid, carries=True).restore(kept)
 
+    def test_a_checkpoint_that_is_settled_a_round_later(self, grid):
+        """It is made of a finished round while the next is played, and that round asks twice before it is settled."""
+        ours = engine_on(grid)
+        for task in ("train", "echo"):
+            ours.ask(task, briefs())
+        kept = ours.memories()
+        for task in ("train", "echo"):
+            ours.ask(task, briefs())
+        ours.settle(kept)
+        again = engine_on(grid)
+        again.restore(kept)
+        assert [reply.numbers["rounds"] for reply in again.ask("train", briefs()).values()] == [2, 2, 2]
+
     def test_no_more_is_kept_than_a_run_may_go_back_to(self, grid):
         ours = engine_on(grid)
         for round_ in range(8):
             ours.ask("train", briefs())
+            kept = ours.memories()
             if round_ % 2:
-                ours.settle(ours.memories())
-        assert len(list((grid.folders["site-0"] / "memory" / "run-1").iterdir())) <= 4
+                ours.settle(kept)
+        assert len(list((grid.folders["site-0"] / "memory" / "run-1").iterdir())) <= 5
 
     def test_a_memory_of_another_run_is_not_used(self, grid):
         ours = engine_on(grid)

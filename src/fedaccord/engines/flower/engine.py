@@ -24,7 +24,7 @@ import flwr.app
 from fedaccord import __version__
 from fedaccord.engines.flower.envelope import TASK, WHO, Fields, data, open_sealed, own, seal, text
 from fedaccord.errors import EngineError, MessageError, did_you_mean
-from fedaccord.messages.message import Failure, Message, SiteId, from_bytes, to_bytes
+from fedaccord.messages.message import Failure, Message, SiteId, from_bytes, one_line, to_bytes
 
 if TYPE_CHECKING:
     from flwr.serverapp import Grid
@@ -70,8 +70,9 @@ class FlowerEngine:
         self._grid, self._roll, self._close, self._alive = grid, roll, close, alive
         self._carries = carries_memories
         self._patience = patience
-        self._nodes = _Nodes(grid, roll, lambda text: self.note(text))
+        self._nodes = _Nodes(grid, roll, lambda text: self.note(one_line(text)))
         self._memories: dict[SiteId, Message] = {}  # carried: whole; otherwise their versions only
+        self._told: dict[SiteId, str] = {}  # versions that `memories` returned last
         self._settled: list[dict[SiteId, str]] = []  # versions that the last checkpoints name
 
     def __enter__(self) -> FlowerEngine:
@@ -113,7 +114,9 @@ class FlowerEngine:
 
     def memories(self) -> dict[SiteId, Message]:
         """Return what the sites keep, or where it stays with them, a word that names it; not to be altered."""
-        return {site: memory for site, memory in sorted(self._memories.items()) if not memory.is_empty()}
+        kept = {site: memory for site, memory in sorted(self._memories.items()) if not memory.is_empty()}
+        self._told = _versions(kept)  # a checkpoint may yet be made of it, and the sites are to keep it until then
+        return kept
 
     def restore(self, memories: Mapping[SiteId, Message]) -> None:
         """Put back what `memories` returned; a site that is left out keeps nothing from now on."""
@@ -127,8 +130,7 @@ class FlowerEngine:
 
     def settle(self, memories: Mapping[SiteId, Message]) -> None:
         """Take note that a checkpoint names these memories, so that the sites keep them."""
-        versions = {site: memory.words.get(VERSION, "") for site, memory in memories.items()}
-        self._settled = [*self._settled, versions][-_KEPT_BY_CHECKPOINTS:]
+        self._settled = [*self._settled, _versions(memories)][-_KEPT_BY_CHECKPOINTS:]
 
     def close(self) -> None:
         """Let go of the grid; may be called more than once."""
@@ -144,7 +146,7 @@ class FlowerEngine:
         if self._carries:
             return fields | {"memory": to_bytes(memory)}
         version = memory.words.get(VERSION, "")
-        kept = {version, *(versions.get(site, "") for versions in self._settled)} - {""}
+        kept = {version, *(versions.get(site, "") for versions in (self._told, *self._settled))} - {""}
         return fields | {"version": version, "keep": ",".join(sorted(kept))}
 
     def _send(self, ask: _Ask) -> None:
@@ -342,3 +344,7 @@ class _Ask:
     def fail_rest(self, why: Callable[[SiteId], str]) -> None:
         for site in self.briefs.keys() - self.replies.keys():
             self.fail(site, why(site))
+
+
+def _versions(memories: Mapping[SiteId, Message]) -> dict[SiteId, str]:
+    return {site: memory.words.get(VERSION, "") for site, memory in memories.items()}
