@@ -143,8 +143,14 @@ def _engine(experiment: Experiment, data: FederationData) -> Engine:
     engine: Engine
     if experiment.run.engine == "embedded":
         spec = replace(spec, spec=spec.spec | {"folds": _folds(experiment)})
-        engine = here = EmbeddedEngine(spec, list(sites), workers, _cohorts(experiment, data, sites))
-        for name in data.sites:  # one copy of all samples is enough
+        cohorts, names = _cohorts(experiment, data, sites), list(sites)
+        # One copy of all samples is enough, also while they are moved.
+        without = {key: tensor[:0].clone() for key, tensor in spec.tensors.items()}
+        for name in data.sites:
+            data.sites[name] = with_tensors(data.sites[name], without)
+        sites.clear()
+        engine = here = EmbeddedEngine(spec, names, workers, cohorts)
+        for name in data.sites:
             data.sites[name] = with_tensors(data.sites[name], here.tensors)
     else:
         code = [os.path.abspath(entry) for entry in sys.path]

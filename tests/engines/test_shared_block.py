@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import tempfile
+import weakref
 
 import pytest
 import torch
@@ -223,3 +224,20 @@ def test_frames_are_taken_as_they_become_complete():
         taken += take_frames(inbox)
     assert taken == [{"a": 1}, [2, 3], "x" * 1000]
     assert not inbox
+
+
+def test_what_is_taken_over_is_let_go_tensor_by_tensor(block, monkeypatch):
+    """No more than one tensor is there twice; the same memory under two names is still written once."""
+    monkeypatch.setattr(shared_block, "_RETURNED", 10_000)
+    returned = []
+    monkeypatch.setattr(shared_block, "_return_memory", lambda: returned.append(len(tensors)))
+    first, second = torch.arange(3000.0), torch.rand(2000)
+    tensors = {"a": first, "b": first, "c": second}
+    living, expected = [weakref.ref(first), weakref.ref(second)], {n: t.clone() for n, t in tensors.items()}
+    del first, second
+    header = block.take_over(tensors)
+    assert tensors == {}
+    assert [reference() for reference in living] == [None, None]
+    assert returned == [2, 1]
+    assert_same(block.read(header), expected)
+    assert header[0][3] == header[1][3] != header[2][3]

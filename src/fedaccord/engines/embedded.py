@@ -38,8 +38,9 @@ _GRACE = 1.0  # seconds a worker has to end by itself
 class EmbeddedEngine:
     """Runs sites here (`workers=0`, where a site's exception surfaces as it is) or in worker processes.
 
-    Replies are the same, bit for bit, for any number of workers. `tensors` holds the site data as views of the
-    engine's own block, so that the caller can let go of the originals; nobody may write to them.
+    Replies are the same, bit for bit, for any number of workers. The host's tensors are taken out of `host` one by one,
+    so that no more than one is there twice if nobody else holds them; `tensors` has them as views of the engine's own
+    block, which nobody may write to.
     """
 
     def __init__(self, host: HostSpec, sites: Sequence[SiteId], workers: int, cohorts: Cohorts | None = None) -> None:
@@ -51,7 +52,7 @@ class EmbeddedEngine:
         self._workers, self._cohorts = workers, cohorts
         self._memories: dict[SiteId, Message] = {}
         self._data, self._briefs = wire.SharedBlock(), wire.SharedBlock()
-        header = self._data.write(host.tensors)
+        header = self._data.take_over(host.tensors)
         self.tensors: dict[str, Tensor] = self._data.read(header)
         described = {"entry": host.entry, "spec": host.spec, "tensors": header}
         self._described_at = self._data.write_bytes(wire.to_json(described))

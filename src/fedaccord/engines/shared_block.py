@@ -35,6 +35,7 @@ Told = dict[tuple[Any, ...], tuple[int, Header]]  # the sets of tensors that job
 # Kernels may sum in another order when memory is aligned otherwise, and results must not depend on the worker.
 _ALIGN = 64
 _FIRST_SIZE = 1 << 16
+_RETURNED = 1 << 27  # bytes that are freed before the allocator is told to give them back
 # Not torch's own copy: it calls in all threads, and the cores are busy with sites.
 _copy_memory = ctypes.memmove
 _MARK = struct.Struct("<q")
@@ -87,6 +88,19 @@ class SharedBlock:
                 plain = tensor if _is_plain(tensor) else tensor.detach().cpu().resolve_conj().resolve_neg().contiguous()
                 _copy_memory(self._storage.data_ptr() + offset, plain.data_ptr(), plain.nbytes)
             header.append([name, dtype, shape, offset])
+        return header
+
+    def take_over(self, tensors: dict[str, Tensor]) -> Header:
+        """Write tensors as `write` does, and take each out of `tensors`, so that its memory can be given back."""
+        header: Header = []
+        written: Written = {}
+        unreturned = 0
+        for name in list(tensors):
+            unreturned += tensors[name].nbytes
+            header += self.write({name: tensors.pop(name)}, written)
+            if unreturned > _RETURNED:
+                _return_memory()
+                unreturned = 0
         return header
 
     def read(self, header: Header) -> dict[str, Tensor]:
@@ -217,6 +231,13 @@ def _anonymous_file() -> int:
             fd = os.dup(file.fileno())
     os.ftruncate(fd, _FIRST_SIZE)
     return fd
+
+
+def _return_memory() -> None:
+    """Have the allocator give back what was freed: glibc keeps it otherwise, and samples would be there twice."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
 
 
 def _is_plain(tensor: Tensor) -> bool:
