@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from fedaccord.reproduce.bars import ahead_of_all, is_ahead, verdict
@@ -16,6 +16,7 @@ TEST, HELD = "global.map", "sites.mean.map"  # what methods are compared by, and
 AVG, PROX, OURS, PLUS, CONTROL = "FedAvg", "FedProx, tuned", "FedHarmony", "fedharmony+", "fedharmony+, permuted tags"
 ALL_PAIRS = "fedharmony+, all pairs"
 MUS = (0.01, 0.1, 1.0, 10.0)
+OWN_MUS = (0.01, 0.1, 1.0)  # FedProx's term in fedharmony+, which is not there by default
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,7 @@ MAIN: dict[str, dict[str, Any]] = {
     "FedNova": {"name": "fednova"},
     OURS: {"name": "fedharmony"},
     PLUS: {"name": "fedharmony+"},
+    **{f"{PLUS}, mu {mu:g}": {"name": "fedharmony+", "mu": mu} for mu in OWN_MUS},
     "fedharmony+, no teacher": {"name": "fedharmony+", "teacher": "none"},
 }
 OTHERS: dict[str, dict[str, Any]] = {
@@ -129,9 +131,17 @@ def _cell(scale: Scale, data: str, name: str, seed: int) -> Cell:
 
 def tuned(results: Results, data: str) -> str:
     """Return FedProx with the mu that is best on the parts of the training data that the sites keep apart."""
-    rows = {f"FedProx {mu:g}": results.values((data, f"FedProx {mu:g}"), HELD) for mu in MUS}
-    measured = {name: mean(values) for name, values in rows.items() if values}
-    return max(measured, key=lambda name: measured[name]) if measured else f"FedProx {MUS[0]:g}"
+    return _best(results, data, [f"FedProx {mu:g}" for mu in MUS])
+
+
+def tuned_plus(results: Results, data: str) -> str:
+    """Return `fedharmony+` with the mu, or none, that is best in the same way."""
+    return _best(results, data, [PLUS, *(f"{PLUS}, mu {mu:g}" for mu in OWN_MUS)])
+
+
+def _best(results: Results, data: str, names: Sequence[str]) -> str:
+    measured = {name: mean(values) for name in names if (values := results.values((data, name), HELD))}
+    return max(measured, key=lambda name: measured[name]) if measured else names[0]
 
 
 def chapters(results: Results, size: Size) -> list[Chapter]:
@@ -162,8 +172,8 @@ def _what_was_run(scale: Scale, size: Size) -> list[Block]:
         f"on ExtraSensory on {UNSEEN} people who do not train. It does not know from which site a row comes. `at the "
         "sites` is each site's model on the fifth of its own rows that it keeps apart; the site prior cannot change an "
         "order inside one tag, so it shows in `F1 at the sites` (OF1) only. FedProx's mu is chosen by `at the sites`, "
-        "never by `test`; `fedharmony+` has its defaults everywhere. Differences are paired by seed, with their "
-        "standard error.",
+        "never by `test`. `fedharmony+` has its defaults; with `mu` it has FedProx's term too, and its mu is chosen in "
+        "the same way (or none). Differences are paired by seed, with their standard error.",
         Grid(("published, mean average precision", "FedHarmony", "best baseline"), PUBLISHED),
         "The paper's figures are of a ViT-B/16 on images that are not here, so only the order of methods can be "
         "compared.",
@@ -174,7 +184,7 @@ def _what_was_run(scale: Scale, size: Size) -> list[Block]:
 
 
 def _comparison(results: Results, data: str) -> list[Block]:
-    base, best = results.values((data, AVG), TEST), tuned(results, data)
+    base, best, ours = results.values((data, AVG), TEST), tuned(results, data), tuned_plus(results, data)
     prox = results.values((data, best), TEST)
     lines = []
     for name in METHODS:
@@ -183,7 +193,7 @@ def _comparison(results: Results, data: str) -> list[Block]:
         if not held:
             continue
         lines.append([
-            name + (" (tuned)" if name == best else ""), spread(test),
+            name + (" (tuned)" if name in (best, ours) else ""), spread(test),
             "" if name == AVG else in_words(paired(test, base)),
             "" if name in (best, *YARDSTICKS) else in_words(paired(test, prox)), spread(held),
             spread(results.values(row, "sites.mean.of1")), spread(results.values(row, "global.of1")),
@@ -210,32 +220,43 @@ def _blocks(results: Results, scale: Scale) -> list[Block]:
 
 
 def _bars(results: Results, scale: Scale) -> list[Finding]:
-    found, ahead = [], []
-    for data in scale.sets:
-        best = tuned(results, data)
-        plus = results.values((data, PLUS), TEST)
-        gaps = {other: paired(plus, results.values((data, other), TEST)) for other in (AVG, best)}
-        # What is best is known only of all of them.
-        tried = all(len(results.values((data, f"FedProx {mu:g}"), HELD)) >= scale.seeds for mu in MUS)
-        ahead.append(verdict(gaps.values(), scale.seeds, is_ahead) if tried else None)
-        words = "; ".join(f"{other}: {in_words(gap)}" for other, gap in gaps.items())
-        found.append(Finding(f"{data}: fedharmony+ ahead of FedAvg and of tuned FedProx", ahead[-1], words))
-        found.append(_closest(results, data, scale))
-    statement = "fedharmony+ is ahead of both on at least four of the five sets"
-    complete = len(ahead) == len(SETS) and None not in ahead
-    found.append(
-        Finding(statement, ahead.count(True) >= 4 if complete else None, f"{ahead.count(True)} of {len(ahead)}")
-    )
+    found: list[Finding] = []
+    for is_tuned, which in ((True, "tuned"), (False, "by default")):
+        ahead = [_ahead_of_both(results, data, scale, is_tuned) for data in scale.sets]
+        complete = len(ahead) == len(SETS) and all(finding.holds is not None for finding in ahead)
+        number = sum(finding.holds is True for finding in ahead)
+        statement = f"fedharmony+ {which} is ahead of both on at least four of the five sets"
+        found += [*ahead, Finding(statement, number >= 4 if complete else None, f"{number} of {len(ahead)}")]
+    found += [_closest(results, data, scale) for data in scale.sets]
     return found + _claims(results, scale)
 
 
+def _ahead_of_both(results: Results, data: str, scale: Scale, is_tuned: bool) -> Finding:
+    best, ours = tuned(results, data), tuned_plus(results, data) if is_tuned else PLUS
+    plus = results.values((data, ours), TEST)
+    gaps = {other: paired(plus, results.values((data, other), TEST)) for other in (AVG, best)}
+    complete = _all_tried(results, data, scale, "FedProx", MUS) and (
+        not is_tuned or _all_tried(results, data, scale, f"{PLUS}, mu", OWN_MUS)
+    )
+    words = "; ".join(f"{other}: {in_words(gap)}" for other, gap in gaps.items())
+    statement = f"{data}: fedharmony+ {'tuned' if is_tuned else 'by default'} ahead of FedAvg and of tuned FedProx"
+    words = f"{ours}. {words}" if is_tuned else words
+    return Finding(statement, verdict(gaps.values(), scale.seeds, is_ahead) if complete else None, words)
+
+
+def _all_tried(results: Results, data: str, scale: Scale, name: str, mus: Sequence[float]) -> bool:
+    """Say whether all were run among which the best was chosen."""
+    return all(len(results.values((data, f"{name} {mu:g}"), HELD)) >= scale.seeds for mu in mus)
+
+
 def _closest(results: Results, data: str, scale: Scale) -> Finding:
-    """Say whether `fedharmony+` is ahead of all baselines, each at its best setting here, and which comes closest."""
+    """Say whether `fedharmony+`, tuned, is ahead of all baselines with whatever mu, and which comes closest."""
     rivals = [name for name in BASELINES if name in MAIN or not SETS[data].large]
-    plus = results.values((data, PLUS), TEST)
+    plus = results.values((data, tuned_plus(results, data)), TEST)
     gaps = {other: paired(plus, results.values((data, other), TEST)) for other in rivals}
     which = "every baseline" if len(rivals) == len(BASELINES) else "every baseline that is run on it"
-    return ahead_of_all(f"{data}: fedharmony+ ahead of {which}", gaps, scale.seeds)
+    found = ahead_of_all(f"{data}: fedharmony+ tuned ahead of {which}", gaps, scale.seeds)
+    return found if _all_tried(results, data, scale, f"{PLUS}, mu", OWN_MUS) else replace(found, holds=None)
 
 
 def _claims(results: Results, scale: Scale) -> list[Finding]:
