@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import tempfile
-from argparse import Namespace
+from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
 import work as w
 
 
 def main() -> None:
-    options = w.arguments(lambda parser: parser.add_argument("--workers", type=int, default=2))
-    from fedaccord.engines.crew import begun_ahead, importing
+    options = w.arguments(_more)
+    from fedaccord.cli import begun_ahead, importing  # the command imports that much before it knows what to do
 
     with begun_ahead(options.workers, "fedaccord.methods.hosting"):
         with importing():
             import fedaccord.experiment
             import fedaccord.runs.model_folder  # noqa: F401
         play(options)
+
+
+def _more(parser: ArgumentParser) -> None:
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--checkpoint-every", type=int, default=0)
 
 
 def play(options: Namespace) -> None:
@@ -45,7 +50,8 @@ def play(options: Namespace) -> None:
         "model": {"name": f"fedaccord_model:{work.spec.model}"},
         "method": {"name": "fedavg", "rounds": options.rounds, "epochs": 1, "batch": w.BATCH, "lr": w.LR,
                    "momentum": 0.0, "participation": work.spec.cohort},
-        "run": {"workers": options.workers, "evaluate_every": 0, "checkpoint_every": 0},
+        "run": {"workers": options.workers, "evaluate_every": 0,
+                "checkpoint_every": options.checkpoint_every},
     })  # fmt: skip
     Server.draw = lambda server: [names[number] for number in cohorts[server.state.round]]
     watcher = Watcher(started=lambda data: clock.begin(), round=lambda record: clock.mark())

@@ -114,8 +114,9 @@ def run_experiment(
 ) -> dict[str, Any]:  # fmt: skip
     """Carry out an experiment and write its run folder; returns the summary.
 
-    `data` stands in for the files the experiment names, for sites whose samples are in memory already; `elsewhere` for
-    sites on other machines.
+    `data` stands in for the files the experiment names, for sites whose samples are in memory already: these are moved
+    to memory that all processes share, so where that fails, `data` has lost them. `elsewhere` is for sites on other
+    machines.
     """
     config = to_toml(with_paths_from(experiment, base))
     run = {

@@ -37,11 +37,16 @@ def test_an_engine_takes_over_what_was_begun_and_the_rest_is_ended():
             engine.start()
             taken = {worker.process.pid for worker in engine._crew}
             assert taken < set(begun)
+            assert pids() == []
+            assert [pid for pid in begun if is_there(pid)] == [pid for pid in begun if pid in taken]  # no idle one
             assert len(engine.ask("echo", everywhere(words={"a": "b"}))) == 8
-        (spare,) = pids()
-        assert spare in begun
-    assert pids() == []
     assert not any(map(is_there, begun))
+
+
+def test_what_no_engine_takes_over_is_ended():
+    with crew.begun_ahead(1):
+        (begun,) = pids()
+    assert not is_there(begun)
 
 
 def test_one_that_died_before_it_was_needed_is_replaced():

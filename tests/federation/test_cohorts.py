@@ -12,6 +12,7 @@ from torch import nn
 
 from fedaccord.data.site_data import Samples, SiteData
 from fedaccord.engines.engine import handle_jobs
+from fedaccord.federation import host as host_module
 from fedaccord.federation.cohorts import FEWEST_SITES, MANY_SITES, MOST_SITES, PIECES, Cohorts, cohort_size, dealt
 from fedaccord.federation.host import SiteHost
 from fedaccord.federation.round import play_round
@@ -20,6 +21,7 @@ from fedaccord.messages.message import Message
 from fedaccord.methods.registry import METHODS, make_recipe
 from fedaccord.models.catalogue import build
 from fedaccord.models.network import Network, insert_personal_layer
+from fedaccord.training.harmony import ALIGNMENT_SHARE
 from small_federation import INPUTS, SPACE, TogetherEngine, copied, exact, pets_or_cattle, site, small_network
 from small_federation import federation as server_of
 
@@ -160,35 +162,80 @@ TOLD_MORE = {  # what sites are told beside the model is made by the server, fro
 }
 
 
-def tag_sites():
-    """Sites that know different tags, with annotations missing, and of different sizes."""
+SIZES = (12, 7, 9, 20)
+
+
+def tag_sites(sizes=SIZES, share=0.3):
+    """Sites that know different tags, with annotations missing at all but one, and of different sizes."""
     generator = torch.Generator().manual_seed(5)
     made = []
-    for number, (samples, known) in enumerate([(12, None), (7, ["cat", "dog"]), (9, None), (20, ["dog", "cow"])]):
+    for number, samples in enumerate(sizes):
+        known = (None, ["cat", "dog"], None, ["dog", "cow"])[number % 4]
         one = site(f"tags-{number}", samples, Tags(SPACE, known))
-        missing = torch.rand(one.train.target.shape, generator=generator) < (0.3 if number else 0.0)
+        missing = torch.rand(one.train.target.shape, generator=generator) < (share if number else 0.0)
         target = one.train.target.masked_fill(missing, -1)
         made.append(SiteData(one.name, one.view, Samples(one.train.x, target), one.test))
     return made
+
+
+def played_both_ways(recipe, sites, number):
+    """Play rounds with sites one by one and as one cohort, and see that they are the same; returns both servers."""
+    apart, together = (server_of(recipe, sites) for _ in range(2))
+    together.engine = TogetherEngine(together.engine.host)
+    for _ in range(number):
+        one, other = play_round(apart), play_round(together)
+        torch.testing.assert_close(together.state.model, apart.state.model, rtol=1e-3, atol=1e-5)
+        assert other.loss == pytest.approx(one.loss, rel=1e-4)
+        assert not one.dropped + other.dropped
+        shares = [reply.numbers.get(ALIGNMENT_SHARE, 0.5) for reply in together.engine.replies.values()]
+        assert all(0 < share < 1 for share in shares)
+    return apart, together
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    method=st.sampled_from(["mime", "fedharmony", "fedharmony+"]),
+    sizes=st.lists(st.integers(2, 23), min_size=2, max_size=6),
+    share=st.sampled_from([0.0, 0.4]),
+    batch=st.integers(2, 9),
+    optimiser=st.sampled_from(["sgd", "adam"]),
+    blocks=st.sampled_from(["off", "common", "per-site"]),
+    clip=st.sampled_from([0.0, 0.2]),
+)
+def test_any_cohort_does_for_any_server(method, sizes, share, batch, optimiser, blocks, clip):
+    changes = {"rounds": 2, "epochs": 2, "batch": batch, "lr": 0.01, "clip": clip}
+    if method == "mime":
+        sites = federation(sizes, (["exact", "some", "others"] * 2)[: len(sizes)])
+    else:
+        sites = tag_sites(sizes, share)
+        changes |= {"optimiser": optimiser, "blocks": blocks} | ({} if blocks == "off" else {"block_count": 2})
+    played_both_ways(make_recipe(method, changes), sites, 2)
 
 
 @pytest.mark.parametrize(("method", "changes"), [(m, c) for m, all_ in TOLD_MORE.items() for c in all_], ids=str)
 def test_what_a_server_makes_of_a_cohort_is_what_it_makes_of_its_sites(method, changes):
     sites = federation([12, 7, 5, 16], ["exact", "some", "exact", "others"]) if method == "mime" else tag_sites()
     recipe = make_recipe(method, {"rounds": 3, "epochs": 2, "batch": 5, "lr": 0.05} | changes)
-    apart, together = (server_of(recipe, sites) for _ in range(2))
-    together.engine = TogetherEngine(together.engine.host)
-    for _ in range(3):
-        one, other = play_round(apart), play_round(together)
-        torch.testing.assert_close(together.state.model, apart.state.model, rtol=1e-3, atol=1e-5)
-        assert other.loss == pytest.approx(one.loss, rel=1e-4)
-        assert not one.dropped + other.dropped
+    apart, together = played_both_ways(recipe, sites, 3)
     kept = together.engine.memories()
     for name, memory in apart.engine.memories().items():
         assert memory.tensors.keys() == kept[name].tensors.keys()
         for key, tensor in memory.tensors.items():
             torch.testing.assert_close(kept[name].tensors[key], tensor, rtol=1e-3, atol=1e-4)
     assert not torch.allclose(apart.state.model, server_of(recipe, sites).state.model, atol=1e-3)
+
+
+def test_sites_whose_matrices_are_large_are_few_in_a_stack(monkeypatch):
+    """Three tags are nine values; the stack is cut, and the result is the same."""
+    seen = []
+    train_together = host_module.train_together
+    monkeypatch.setattr(
+        host_module, "train_together", lambda works, *rest: seen.append(len(works)) or train_together(works, *rest)
+    )
+    monkeypatch.setattr(host_module, "MOST_VALUES", 18)
+    recipe = make_recipe("fedharmony+", {"rounds": 2, "epochs": 1, "batch": 5, "lr": 0.05, "blocks": "off"})
+    played_both_ways(recipe, tag_sites(), 2)
+    assert seen == [2, 2, 2, 2]
 
 
 def test_tags_train_together_too():

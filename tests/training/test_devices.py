@@ -9,10 +9,13 @@ import pytest
 import torch
 
 from fedaccord.data.site_data import Samples, SiteData
-from fedaccord.labels.views import Candidates
+from fedaccord.labels.views import Candidates, Tags
 from fedaccord.models.stacked import stacked_forward
 from fedaccord.seeds import derive
 from fedaccord.training import cohort as together
+from fedaccord.training.adam import Adam
+from fedaccord.training.harmony import Harmony, Lesson, RunningPhi
+from fedaccord.training.momentum import MimeSteps
 from fedaccord.training.noise import Noisy
 from fedaccord.training.objectives import Proximal, Sum, ViewLikelihood
 from fedaccord.training.partial_labels import PartialLabels
@@ -27,7 +30,10 @@ OBJECTIVES = {
     "held near": Sum((ViewLikelihood(), Proximal(0.1))),
     "noisy": Noisy(ViewLikelihood(), 0.5, 0.3),
     "candidate sets": PartialLabels(partial_loss("pfedpll")),
+    "correlations": Harmony(),
 }
+VIEWS = {"candidate sets": Candidates(SPACE), "correlations": Tags(SPACE)}
+SOLVERS = {"SGD": SGD(momentum=0.9, clip=1.0), "Adam": Adam(weight_decay=0.1, clip=1.0)}
 
 
 def on_meta(view, samples=9, name="a"):
@@ -45,6 +51,16 @@ def started(objective, work):
         shape = (len(work.site.train), len(SPACE))
         work.scratch["sets"] = torch.empty(shape, dtype=torch.bool, device=META)
         work.scratch["weights"] = torch.empty(shape, device=META)
+    elif isinstance(objective, Harmony):
+        rows, tags = len(work.site.train), len(SPACE)
+        running = RunningPhi.__new__(RunningPhi)
+        running.index, running.beta, running.whole = torch.zeros(1, tags, dtype=torch.int64, device=META), 0.5, True
+        running.mean, running.both = (torch.empty(1, tags, tags, device=META) for _ in range(2))
+        pairs = running.seen = torch.empty(1, tags, tags, dtype=torch.bool, device=META)
+        work.scratch |= {
+            "began": 0.0, "counted": torch.empty(rows, tags, dtype=torch.bool, device=META),
+            "harmony": Lesson(running.mean, pairs, torch.empty(1, tags, device=META), running),
+        }  # fmt: skip
     else:
         objective.start(work)
     return work
@@ -65,15 +81,28 @@ def test_a_step_of_one_site(name, view):
     assert all(parameter.device == META for parameter in work.parameters)
 
 
-@pytest.mark.parametrize("name", OBJECTIVES)
-def test_all_steps_of_a_cohort(name):
+def cohort_on_meta(name):
     objective = OBJECTIVES[name]
-    view = Candidates(SPACE) if name == "candidate sets" else exact()
+    view = VIEWS.get(name, exact())
     works = [started(objective, on_meta(view, samples, f"s{samples}")) for samples in (9, 7, 4)]
-    terms = together.terms_of(objective)
     orders = [[rows.to(META) for rows in torch.arange(n).split(4)] for n in (9, 7, 4)]
-    sites = together._Cohort(works, terms, orders)
-    steps = together._Plain(sites.stack, SGD(momentum=0.9, clip=1.0), 0.1)
+    return works, together._Cohort(works, together.terms_of(objective), orders)
+
+
+def test_mimes_steps_in_a_cohort():
+    works, sites = cohort_on_meta("likelihood")
+    zeros = [[torch.zeros_like(p) for p in work.parameters] for work in works]
+    steps = together._Each([MimeSteps(SGD(clip=1.0), w, 0.5, z, z) for w, z in zip(works, zeros, strict=True)])
+    assert steps.compares
+    assert together._steps(sites, steps, stacked_forward(works[0].model)).device == META
+    assert all(tensor.device == META for work in works for tensor in work.parameters)
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_all_steps_of_a_cohort(name, solver):
+    works, sites = cohort_on_meta(name)
+    steps = together._Plain(sites.stack, SOLVERS[solver], 0.1)
     losses = together._steps(sites, steps, stacked_forward(works[0].model))
     assert losses.device == META
     assert losses.shape == (3,)

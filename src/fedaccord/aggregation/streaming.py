@@ -2,7 +2,8 @@
 
 Replies are taken in blocks, in the order of site names: the mean of a block is one product of matrices in the model's
 own precision, and the sum over blocks is kept in double precision. Where a block ends depends on the model alone, so
-the result does not depend on which engine brought the replies, in which order, or how many at a time.
+the result does not depend on which engine brought the replies, in which order, or how many at a time. (Sites that train
+as one program may count as one reply, which rounds otherwise: `federation/folding.py`.)
 """
 
 from __future__ import annotations

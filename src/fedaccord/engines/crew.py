@@ -53,13 +53,19 @@ _ahead: list[Begun] = []
 
 @contextmanager
 def begun_ahead(workers: int, preload: str = "") -> Iterator[None]:
-    """Begin workers that the engines made within take over; `preload` is a module they import meanwhile."""
-    _ahead.extend(_begin(preload) for _ in range(workers))
+    """Begin workers that an engine made within takes over; `preload` is a module they import meanwhile."""
     try:
+        for _ in range(workers):
+            _ahead.append(_begin(preload))
         yield
     finally:
-        while _ahead:
-            _ahead.pop().end()
+        end_spare()
+
+
+def end_spare() -> None:
+    """End what was begun ahead and is not needed."""
+    while _ahead:
+        _ahead.pop().end()
 
 
 @contextmanager

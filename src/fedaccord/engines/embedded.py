@@ -24,6 +24,7 @@ from typing import Any, NamedTuple, cast
 import torch
 from torch import Tensor
 
+from fedaccord.engines import crew
 from fedaccord.engines import shared_block as wire
 from fedaccord.engines.engine import Cohorts, Host, HostSpec, build_host, handle_jobs
 from fedaccord.engines.worker import AHEAD, Dealt, WorkerProcess
@@ -194,7 +195,7 @@ class EmbeddedEngine:
             while ask.pending and len(worker.jobs) < share:
                 sites = ask.pending.popleft()
                 self._jobs += 1
-                worker.jobs.append(Dealt(self._jobs, deque(sites), len(sites) == 1))
+                worker.jobs.append(Dealt(self._jobs, sites))
                 chunk.append([self._jobs, [self._packed(site, ask, told) for site in sites]])
             if chunk:
                 ask.take_out_of(worker.replies)  # the worker may now fill them again
@@ -232,15 +233,13 @@ class EmbeddedEngine:
             error.add_note(frame["trace"])
             raise error
         else:
-            site = worker.jobs[0].sites.popleft()
-            if not worker.jobs[0].sites:
-                worker.jobs.popleft()
-            if "reason" in frame:
-                ask.fail(site, frame["reason"], frame["trace"])
-                return
             block = worker.replies[frame["block"]]
-            kept = wire.unpack(block, frame["memory"]) if frame["memory"] else Message()
-            ask.answer(site, _InBlock(block, frame["reply"]), kept)
+            for site, answer in zip(worker.jobs.popleft().sites, frame["answers"], strict=True):
+                if "reason" in answer:
+                    ask.fail(site, answer["reason"], answer["trace"])
+                    continue
+                kept = wire.unpack(block, answer["memory"]) if answer["memory"] else Message()
+                ask.answer(site, _InBlock(block, answer["reply"]), kept)
 
     def _replace(self, worker: WorkerProcess, ask: _Ask) -> None:
         ask.take_out_of(worker.replies)
@@ -248,11 +247,11 @@ class EmbeddedEngine:
         end = self._dismiss(worker, _GRACE)
         if was_busy:
             begun = worker.jobs.popleft()
-            if begun.alone:
+            if len(begun.sites) == 1:
                 ask.fail(begun.sites[0], f"its worker process {end}")
             else:  # it will show which of them it was
                 ask.pending.extend([site] for site in begun.sites)
-        ask.pending.extend(list(job.sites) for job in worker.jobs)
+        ask.pending.extend(job.sites for job in worker.jobs)
         if not worker.ready:
             self._stillborn += 1
             if self._stillborn == _START_TRIES:
@@ -264,6 +263,7 @@ class EmbeddedEngine:
             worker = WorkerProcess(self._data, self._described_at, self._briefs)
             self._crew.append(worker)
             self._selector.register(worker.control, selectors.EVENT_READ, worker)
+        crew.end_spare()
 
     def _dismiss(self, worker: WorkerProcess, grace: float = 0.0) -> str:
         self._crew.remove(worker)

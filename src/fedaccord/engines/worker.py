@@ -28,7 +28,8 @@ from torch import Tensor
 
 from fedaccord.engines import crew
 from fedaccord.engines.engine import Host, Job, build_host, handle_jobs
-from fedaccord.engines.shared_block import SharedBlock, pack, take_frames, to_frame, unpack
+from fedaccord.engines.shared_block import SharedBlock, pack, take_frames, to_frame, to_json, unpack
+from fedaccord.errors import MessageError
 from fedaccord.messages.message import Message, SiteId
 
 # Jobs a worker holds at most: one to do, and one more, so that it need not wait for the next. It has as many reply
@@ -40,11 +41,10 @@ _BEGUN = 0  # the mark, in the first reply block, with the number of the job beg
 
 @dataclass
 class Dealt:
-    """A job that a worker has: its number, the sites it owes an answer of, and whether they were only one."""
+    """A job that a worker has: its number, and the sites it owes an answer of."""
 
     number: int
-    sites: deque[SiteId]
-    alone: bool
+    sites: list[SiteId]
 
 
 class WorkerProcess:
@@ -138,7 +138,19 @@ def _serve(
             replies[0].mark(_BEGUN, number)
             index = next(turn)
             jobs = list(_unpacked(packed, chunk["headers"], briefs))
-            control.sendall(b"".join(_do(host, chunk["task"], jobs, replies[index], index)))
+            # One frame for all sites of a job: whoever trained together is heard together, or not at all.
+            control.sendall(_frame(index, list(_do(host, chunk["task"], jobs, replies[index]))))
+
+
+def _frame(index: int, answers: list[dict[str, Any]]) -> bytes:
+    with contextlib.suppress(MessageError):
+        return to_frame({"block": index, "answers": answers})
+    for at, answer in enumerate(answers):  # what cannot be sent costs its own site only
+        try:
+            to_json(answer)
+        except MessageError as error:
+            answers[at] = _failure(error)
+    return to_frame({"block": index, "answers": answers})
 
 
 def _unpacked(packed: list[Any], headers: list[Any], briefs: SharedBlock) -> Iterator[Job]:
@@ -149,18 +161,17 @@ def _unpacked(packed: list[Any], headers: list[Any], briefs: SharedBlock) -> Ite
         yield site, Message(dict(told[which]), numbers, words), unpack(briefs, kept) if kept else Message()
 
 
-def _do(host: Host, task: str, jobs: list[Job], block: SharedBlock, index: int) -> Iterator[bytes]:
-    """Do one job, of one site or of several, and yield a frame for each site."""
+def _do(host: Host, task: str, jobs: list[Job], block: SharedBlock) -> Iterator[dict[str, Any]]:
+    """Do one job, of one site or of several, and yield what is to be said of each site."""
     block.reset()
     for answer in handle_jobs(host, task, jobs):
         try:
             if isinstance(answer, BaseException):
                 raise answer
             reply, kept = answer
-            said = {"block": index, "reply": pack(block, reply)}
-            yield to_frame(said | {"memory": None if kept.is_empty() else pack(block, kept)})
+            yield {"reply": pack(block, reply), "memory": None if kept.is_empty() else pack(block, kept)}
         except (Exception, SystemExit) as error:
-            yield to_frame({"reason": _reason(error), "trace": "".join(traceback.format_exception(error))})
+            yield _failure(error)
 
 
 def _frames(control: socket.socket) -> Iterator[Any]:
@@ -175,6 +186,10 @@ def _end_with_engine(lifeline_fd: int) -> None:
     # however it went and whatever the host is doing at that moment.
     os.read(lifeline_fd, 1)
     os._exit(1)
+
+
+def _failure(error: BaseException) -> dict[str, Any]:
+    return {"reason": _reason(error), "trace": "".join(traceback.format_exception(error))}
 
 
 def _reason(error: BaseException) -> str:

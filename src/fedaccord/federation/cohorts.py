@@ -17,11 +17,8 @@ from fedaccord.labels.stacking import alike
 from fedaccord.messages.message import SiteId
 from fedaccord.models.network import Network
 from fedaccord.models.stacked import dense_forward, stacked_forward
-from fedaccord.training.cohort import steps_apart, terms_of
+from fedaccord.training.cohort import MOST_VALUES, steps_apart, terms_of
 
-# A cohort's parameters and what a step does with them should stay near the core: beyond that a stack is slower than
-# its sites one after the other (docs/speed.md).
-MOST_VALUES = 1_000_000
 MOST_SITES = 16
 FEWEST_SITES = 3  # below, a stack gains too little for what it costs
 # From here on sites train as one program without being told to. Fewer sites take little time anyway, and one by one

@@ -30,7 +30,7 @@ from fedaccord.models.layout import Layout
 from fedaccord.models.network import Network
 from fedaccord.models.stacked import stacked_forward
 from fedaccord.seeds import derive
-from fedaccord.training.cohort import Trained, compatible, steps_apart, terms_of, train_together
+from fedaccord.training.cohort import MOST_VALUES, Trained, compatible, parts_of, steps_apart, terms_of, train_together
 from fedaccord.training.local import seeded, start, train_locally
 from fedaccord.training.own_head import OWN_HEAD, with_own_head
 from fedaccord.training.partial_labels import CONFIDENCES
@@ -96,8 +96,8 @@ class SiteHost:
                 replies[site] = silent
             else:
                 cohorts.setdefault(compatible(work, terms), []).append(work)
-        for alike in cohorts.values():
-            recipe = self.recipe
+        recipe = self.recipe
+        for alike in (part for works in cohorts.values() for part in parts_of(works, terms, MOST_VALUES)):
             trained = train_together(alike, recipe.objective, recipe.site_solver, recipe.settings, forward)
             means = self._folded(alike, trained)
             for work, reply in zip(alike, trained.replies, strict=True):

@@ -26,6 +26,10 @@ from fedaccord.training.settings import TrainingSettings
 from fedaccord.training.solvers import SGD, Solver, Stepper
 from fedaccord.training.work import FEATURES, Batch, LocalWork
 
+# A cohort's parameters and what a step does with them should stay near the core: beyond that a stack is slower than
+# its sites one after the other (docs/speed.md).
+MOST_VALUES = 1_000_000
+
 
 @dataclass(frozen=True)
 class Terms:
@@ -106,6 +110,18 @@ def train_together(
         objective.finish(work, replies[at])
         stepper.finish(work, replies[at])
     return Trained([replies[at] for at in range(len(works))], cohort.stack.whole, ranked)
+
+
+def parts_of(works: Sequence[LocalWork], terms: Terms, most: int) -> Iterator[list[LocalWork]]:
+    """Cut works that have started into stacks whose objectives' own values are no more than `most`."""
+    part: list[LocalWork] = []
+    for work in works:
+        values = terms.rows.stacked_values(work)
+        if part and (len(part) + 1) * max(values, *map(terms.rows.stacked_values, part)) > most:  # all are padded
+            yield part
+            part = []
+        part.append(work)
+    yield part
 
 
 @torch.no_grad()
@@ -239,7 +255,8 @@ def _steps(cohort: _Cohort, whole: _Plain | _Each, forward: StackedForward) -> T
             here, received = (_leaves(stack, sites) for stack in (cohort.stack.whole, began))
         batch, sizes = cohort.batch(step, sites)
         seen, sizes = cohort.changed(batch, sizes) if terms.rows.draws else (batch, sizes)
-        question = _Question(cohort, forward, view, seen, cohort.weights(sizes), received, joined)
+        filled = min(sizes) < max(sizes)
+        question = _Question(cohort, forward, view, seen, cohort.weights(sizes), filled, received, joined)
         there = _gradients(question.losses(received)[0], received) if whole.compares else ()
         each, logits = question.losses(here)
         whole.step(sites, _gradients(each, here), there)
@@ -260,6 +277,7 @@ class _Question:
     view: View
     batch: Batch
     weights: Tensor
+    filled: bool  # some batches are filled up with rows of weight zero
     received: list[Tensor]
     joined: Any
 
@@ -269,7 +287,8 @@ class _Question:
         logits = self.logits(parameters, self.batch.x, self.batch.kept.get(FEATURES))
         each = (terms.rows.row_losses(self.view, logits, self.batch) * self.weights).sum(-1)
         if self.joined is not None:
-            each = each + terms.rows.joint_loss(self.joined, self.view, logits, self.batch, self.weights > 0)
+            own = self.weights > 0 if self.filled else None
+            each = each + terms.rows.joint_loss(self.joined, self.view, logits, self.batch, own)
         for pull in terms.pulls:
             each = each + pull.of_each(parameters, [tensor.detach() for tensor in self.received])
         return each, logits

@@ -206,16 +206,22 @@ class Harmony(RowObjective):
         if works[0].scratch["harmony"] is None:
             return None
         whole = Lesson.stacked([work.scratch["harmony"] for work in works])
-        for work in works:
+        began = min(work.scratch["began"] for work in works)
+        for work in works:  # the time they take is that of all
             whole.seconds += work.scratch["harmony"].seconds
-            work.scratch["harmony"] = whole  # the time they take is that of all
+            work.scratch["harmony"], work.scratch["began"] = whole, began
         return whole
 
-    def joint_loss(self, joined: Lesson, view: View, logits: Tensor, batch: Batch, own: Tensor) -> Tensor:
+    def stacked_values(self, work: LocalWork) -> int:
+        """Return how large a site's matrices are."""
+        return 0 if work.scratch["harmony"] is None else work.scratch["harmony"].pairs.numel()
+
+    def joint_loss(self, joined: Lesson, view: View, logits: Tensor, batch: Batch, own: Tensor | None) -> Tensor:
         """Return the alignment of each of several sites."""
         joined.keep_first(len(logits))
-        if joined.running.whole and not bool(own.all()):
-            joined.running.whole = False
+        if own is None:
+            return self._aligned(joined, view, logits, batch.kept[COUNTED])
+        joined.running.whole = False
         return self._aligned(joined, view, logits, batch.kept[COUNTED] & own[..., None], own.sum(-1))
 
     def _aligned(

@@ -69,11 +69,15 @@ class RowObjective(Objective):
         """Return what `joint_loss` needs of sites that have started to train as one program; None: it is not called."""
         return None
 
-    def joint_loss(self, joined: Any, view: View, logits: Tensor, batch: Batch, own: Tensor) -> Tensor:
+    def stacked_values(self, work: LocalWork) -> int:
+        """Return how many values a site that has started adds to what `joined` stacks: few sites may have many."""
+        return 0
+
+    def joint_loss(self, joined: Any, view: View, logits: Tensor, batch: Batch, own: Tensor | None) -> Tensor:
         """Return what each site's loss has beside those of its rows: logits (sites, B, C) -> (sites,).
 
-        `own`, bool (sites, B), tells a site's rows from those that fill up its batch. The sites are the first ones of
-        those joined: as many as still train.
+        `own`, bool (sites, B), tells a site's rows from those that fill up its batch; None: all are its own. The sites
+        are the first ones of those joined: as many as still train.
         """
         raise TypeError(f"{type(self).__name__} has no loss of a whole batch")
 
