@@ -156,11 +156,22 @@ class TestCohorts:
         "pfedpll": ["method.name=pfedpll", "method.score=samples"],
         "scaffold": ["method.name=scaffold", "method.softmax=view"],
         "fednag": ["method.name=fednag", "method.softmax=view"],
-    }
+        "mime": ["method.name=mime", "method.softmax=view"],
+        "fedavg": ["method.name=fedavg", "method.softmax=view"],  # its cohorts hand over their means
+        "fedharmony+": ["method.name=fedharmony+", "data.view={ kind = \"tags\" }", "method.optimiser=adam",
+                        "data.dataset=tags.npz"],
+    }  # fmt: skip
 
-    def test_the_model_and_what_sites_keep_are_the_same(self, tmp_path):
+    @pytest.fixture(autouse=True)
+    def tags(self, tmp_path):
+        x, y = blobs(700, classes=4, seed=2)
+        tags = np.stack([y == 0, y < 2, y % 2 == 0, y > 1], 1).astype(np.int8)
+        np.savez(tmp_path / "tags.npz", X=x, Y=tags, label_names=["one", "low", "even", "high"])
+
+    @pytest.mark.parametrize("method", ["pfedpll", "mime", "fedavg", "fedharmony+"])
+    def test_the_model_and_what_sites_keep_are_the_same(self, tmp_path, method):
         one, other = (
-            carry_out(tmp_path / str(n), MANY, *self.ASKED["pfedpll"], f"run.workers={n}") for n in (0, 3)
+            carry_out(tmp_path / str(n), MANY, *self.ASKED[method], f"run.workers={n}", base=tmp_path) for n in (0, 3)
         )
         assert one.digest == other.digest
         assert list(one.memories) == list(other.memories)
@@ -170,7 +181,9 @@ class TestCohorts:
     @pytest.mark.parametrize("method", ASKED)
     def test_it_is_that_of_sites_one_by_one_but_for_rounding(self, tmp_path, method):
         asked = [*self.ASKED[method], "run.workers=0"]
-        together, apart = (carry_out(tmp_path / way, MANY, *asked, f"run.batched={way}") for way in ("always", "never"))
+        together, apart = (
+            carry_out(tmp_path / way, MANY, *asked, f"run.batched={way}", base=tmp_path) for way in ("always", "never")
+        )
         assert together.summary["dropped"] == apart.summary["dropped"] == 0
         assert together.digest != apart.digest  # so it was not site by site
         torch.testing.assert_close(together.state.tensors["model"], apart.state.tensors["model"], rtol=1e-4, atol=1e-5)
