@@ -27,15 +27,17 @@ def keep(folder: Path, answer: Callable[[Fields], Fields]) -> None:
     path = _socket(folder)
     if path is None:
         return
-    path.unlink(missing_ok=True)
+    new = path.with_suffix(".new")
+    new.unlink(missing_ok=True)
     before = os.umask(0o177)
     try:
         listener = socket.socket(socket.AF_UNIX)
-        listener.bind(str(path))
+        listener.bind(str(new))
     finally:
         os.umask(before)
     with listener:
         listener.listen()
+        new.replace(path)  # whoever finds it is heard
         while True:
             asker, _ = listener.accept()
             with asker, contextlib.suppress(OSError):  # a process that was ended needs no answer
