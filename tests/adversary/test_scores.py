@@ -8,7 +8,16 @@ from torch import nn
 
 from fedaccord.adversary.inversion import Dummies
 from fedaccord.adversary.many_models import Models
-from fedaccord.adversary.scores import counterfactual_gap, dummy_fairness, group_update, label_direction, label_gap
+from fedaccord.adversary.scores import (
+    Push,
+    counterfactual_gap,
+    dummy_fairness,
+    freed_group_update,
+    group_push,
+    group_update,
+    label_direction,
+    label_gap,
+)
 from fedaccord.data.sensitive import Target
 from fedaccord.evaluation.groups import equal_opportunity_difference
 from fedaccord.models.catalogue import build
@@ -86,6 +95,40 @@ def test_the_group_update_tells_the_direction_of_a_push(network):
     assert math.isnan(float(scores[3]))
     larger = group_update(Models(network, 7 * updates), Models(network, model), TARGET)
     assert torch.allclose(larger[:3], scores[:3])  # the size of a step says nothing
+
+
+def test_the_freed_update_by_hand():
+    """Shares 1/4, 1/2 and 3/4, so 1/2: 2 - 1/2 * 4 = 0, 3 - 1/2 * 4 = 1, 1 + 1/2 * 2 = 2, over lengths 2, 2 and 4."""
+    push = Push(*(torch.tensor(v, dtype=torch.float64) for v in ([2, 3, 1, 9], [4, 4, -2, 9], [1] * 4, [4] * 4)))
+    both, size = torch.tensor([[1, 2, 12, math.nan], [4, 4, 16, math.nan]], dtype=torch.float64)
+    found = freed_group_update(push, both, size).tolist()
+    assert found[:3] == pytest.approx([0.0, 0.5, 0.5])
+    assert math.isnan(found[3])  # of a site that never moved nothing is known
+
+
+def test_rows_that_a_site_pushes_alike_are_no_push_of_the_group(network):
+    """Two fifths of all rows list the group. Sites with more or fewer samples of the label push all of them alike."""
+    layout = Layout.of(network)
+    model = layout.read(network)
+    towards = label_direction(Models(network, model).layers, TARGET.label).float()
+    generator = torch.Generator().manual_seed(0)
+    updates = torch.zeros(5, layout.size)
+    for site, skew in enumerate((-3.0, -1.0, 0.0, 1.0, 3.0)):
+        rows = torch.randn(6, generator=generator) + skew * towards
+        parts = layout.named(updates[site])
+        parts["encoder.1.bias"][:] = rows
+        parts["encoder.1.weight"][:, 1] = 0.4 * rows
+    push = group_push(Models(network, updates), Models(network, model), TARGET)
+    honest = freed_group_update(push, push.both, push.size)
+    assert honest.abs().max() < 1e-6
+    assert group_update(Models(network, updates), Models(network, model), TARGET).std() > 0.1  # label skew alone
+    layout.named(updates[1])["encoder.1.weight"][:, 1] += 0.5 * towards
+    push = group_push(Models(network, updates), Models(network, model), TARGET)
+    scores = freed_group_update(push, push.both, push.size)
+    assert scores.argmax() == 1
+    assert scores[1] == pytest.approx(0.5 * float(towards.norm()) / float(push.size[1].sqrt()), rel=1e-4)
+    larger = group_push(Models(network, 7 * updates), Models(network, model), TARGET)
+    assert torch.allclose(freed_group_update(larger, larger.both, larger.size), scores, atol=1e-6)
 
 
 def test_the_direction_of_a_label_by_hand():

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedaccord.adversary.verdicts import minority, next_confidence, two_means
+from fedaccord.adversary.verdicts import minority, next_confidence, peeling, two_means
 
 NAN = math.nan
 
@@ -47,6 +47,17 @@ def test_the_minority_has_to_stand_apart():
     assert hostile(minority, 0.0, NAN, 0.01, 0.02, 1.0, NAN, gate=2.5) == [4]
 
 
+def test_peeling_finds_hostile_sites_that_are_not_alike():
+    calm = (0.0, 0.1, 0.2, -0.1, -0.2, 0.05, -0.05)
+    assert hostile(minority, *calm, 2.6, 5.7, 6.4, gate=3.0) == [8, 9]
+    assert hostile(peeling, *calm, 2.6, 5.7, 6.4, gate=3.0) == [7, 8, 9]
+    assert hostile(peeling, *calm, 2.6, 5.7, 6.4, gate=3.0, most=0.2) == [8, 9]  # no more than a share
+    assert hostile(peeling, *calm, 2.6, gate=3.0) == hostile(minority, *calm, 2.6, gate=3.0) == [7]
+    assert hostile(peeling, *calm, -2.6, -5.7, -6.4, gate=3.0) == []
+    assert hostile(peeling, 0.0, 0.0, 0.0, 0.0, 1.0, 9.0, gate=3.0) == [4, 5]  # the rest are all the same
+    assert hostile(peeling, 0.0, 0.0, 9.0, gate=3.0) == []
+
+
 def test_the_ratio_by_hand():
     """Means 0.1 and 1: a gap of 0.9; squares about the means 0.02, over 4 - 2: a deviation of 0.1, a ratio of 9."""
     scores = (0.0, 0.1, 0.2, 1.0)
@@ -59,12 +70,14 @@ def test_verdicts_follow_the_sites_and_never_hit_a_majority(values, random):
     order = list(range(len(values)))
     random.shuffle(order)
     scores = torch.tensor(values, dtype=torch.float64)
-    for rule in (two_means, lambda s: minority(s, gate=1.0)):
+    for rule in (two_means, lambda s: minority(s, gate=1.0), lambda s: peeling(s, gate=1.0)):
         marks, moved = rule(scores), rule(scores[order])
         if len(set(values)) == len(values):  # equal scores are told apart by order only
             assert torch.equal(marks[order], moved)
         assert 2 * int(marks.sum()) <= len(values)
-    assert 3 * int(minority(scores, gate=1.0).sum()) <= len(values)
+    few, more = minority(scores, gate=1.0), peeling(scores, gate=1.0)
+    assert 3 * int(more.sum()) <= len(values)
+    assert bool((few <= more).all())  # who is found at once stays found
 
 
 def test_the_confidence_of_6_e():

@@ -11,7 +11,7 @@ from fedaccord.aggregation.replies import Replies
 from fedaccord.config import check_experiment
 from fedaccord.errors import ConfigError
 from fedaccord.experiment import load_federation, open_server, play
-from fedaccord.federation.defence import CONFIDENCE, EXCLUDED, RUNNING, Defence
+from fedaccord.federation.defence import BOTH, CONFIDENCE, EXCLUDED, RUNNING, SIZE, Defence
 from fedaccord.federation.state import RunState, model_digest
 from fedaccord.messages.message import from_bytes, to_bytes
 from people import played, table
@@ -22,6 +22,7 @@ KINDS = {
     "inversion": {"reconstruct": True},
     "inversion+": {"reconstruct": True},
     "group-update": {},
+    "group-update+": {},
     "probe": {},
 }
 
@@ -47,7 +48,7 @@ def test_the_attack_moves_the_group_and_only_hostile_sites_attack(folder):
     assert not hit[-1].figures  # without a defence nobody is judged
 
 
-@pytest.mark.parametrize("kind", ["group-update", "probe"])
+@pytest.mark.parametrize("kind", ["group-update", "group-update+", "probe"])
 def test_hostile_sites_are_left_out_and_honest_ones_are_not(folder, kind):
     _, calm = played(table(folder))
     _, hit = played(table(folder, attack=PLFA))
@@ -96,6 +97,9 @@ def test_confidences_and_running_scores_are_in_the_state(folder):
     assert again.method.numbers == server.state.method.numbers
     plain, _ = played(table(folder, defence=defence("probe")), rounds=2)
     assert set(plain.state.method.numbers) == {f"{RUNNING}/{name}" for name in plain.cards}
+    freed, _ = played(table(folder, defence=defence("group-update+")), rounds=2)
+    kept = {f"{kind}/{name}" for kind in (RUNNING, BOTH, SIZE) for name in freed.cards}
+    assert set(freed.state.method.numbers) == kept
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -218,7 +222,8 @@ def test_the_sign_has_a_default_for_each_score(folder):
         ({"defence": {"kind": "probe", "dummies": 30}}, r"dummies has no effect unless kind is 'inversion' or"),
         ({"defence": {"kind": "group-update", "sign": "printed"}}, r"sign has no effect unless kind is 'inversion' or"),
         ({"defence": defence("inversion", probes=9)}, "probes has no effect unless kind is 'probe'"),
-        ({"defence": defence("inversion", gate=3.0)}, "gate has no effect unless rule = \"minority\""),
+        ({"defence": defence("inversion", gate=3.0)}, "gate has no effect unless rule = \"minority\" or \"peeling\""),
+        ({"defence": defence("group-update+", rule="two-means", most=0.2)}, "most has no effect unless rule = "),
         ({"defence": defence("probe", trust=0.4)}, "trust has no effect unless confidence = true"),
         ({"defence": defence("inversion", low=0.9)}, "low is 0.9 and high is 0.9, .*: low must be below high"),
         ({"defence": defence("inversion", trust=0.95)}, "trust is 0.95 and high is 0.9, .*: trust must be below high"),
@@ -236,6 +241,8 @@ def test_wrong_settings_are_refused_with_a_sentence(folder, change, told):
         defence("inversion+", confidence=True, trust=0.6, gate=3.0),
         defence("inversion", rule="minority", gate=3.0, dummies=30, device="cuda:1"),
         defence("probe", probes=32, memory=0.5, reconstruct=True),
+        defence("probe", rule="peeling", gate=3.0),
+        defence("group-update+", rule="two-means", memory=0.5),
     ],
 )
 def test_settings_of_the_chosen_kind_are_taken_and_read_back(told):
@@ -279,6 +286,25 @@ def test_the_group_update_needs_linear_layers(folder):
     for kind in ("inversion", "inversion+", "probe"):
         _, records = played(told | {"method": {**told["method"], "defence": defence(kind)}}, rounds=1)
         assert any(name.startswith("score/") for name in records[0].figures)
+
+
+@pytest.mark.parametrize("name", ["linear", "federation.test_defence:smooth"])
+def test_the_freed_update_needs_a_hidden_layer(folder, name):
+    told = table(folder, defence=defence("group-update+")) | {"model": {"name": name}}
+    with pytest.raises(ConfigError, match=r"'group-update\+' .*use 'group-update' or 'probe'|use 'probe'"):
+        played(told, rounds=1)
+
+
+def test_what_is_known_of_a_site_comes_in_slowly(folder):
+    """A round in which nothing moved changes nothing of it, and the next one is weighed by `memory`."""
+    server, _ = played(table(folder), rounds=1)
+    noise = 0.01 * torch.randn(5, server.layout.size, generator=torch.Generator().manual_seed(0))
+    known = []
+    for factor in (1.0, 0.0, 3.0):
+        judged(server, server.state.model + factor * noise, defence("group-update+", memory=0.75))
+        known.append([server.state.method.numbers[f"{SIZE}/s{n}"] for n in range(5)])
+    assert known[1] == known[0]
+    assert known[2] == pytest.approx([0.75 * size + 0.25 * 9 * size for size in known[0]], rel=1e-3)
 
 
 def smooth(input_shape, classes):

@@ -11,6 +11,8 @@ import copy
 import pytest
 import torch
 
+from fedaccord.adversary.many_models import Models
+from fedaccord.adversary.scores import group_push
 from fedaccord.adversary.settings import DefenceSettings
 from fedaccord.federation.defence import Defence
 from people import played, table
@@ -35,6 +37,13 @@ def test_scores_are_made_where_the_models_are(server, kind, device):
     found = defence.score_models(server, network, models, previous, previous, server.target)
     assert found.device.type == device
     assert (found.shape, found.dtype) == ((5,), torch.float64)
+
+
+def test_the_push_is_found_where_the_models_are(server):
+    network = copy.deepcopy(server.network).to("meta")
+    models = torch.zeros(5, server.layout.size, device="meta")
+    push = group_push(Models(network, models), Models(network, models[0]), server.target)
+    assert {value.device.type for value in vars(push).values()} == {"meta"}
 
 
 def test_the_meta_device_would_notice():

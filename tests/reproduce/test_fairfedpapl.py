@@ -62,7 +62,7 @@ def test_runs_of_a_seed_are_paired(results):
 def test_the_page_tells_the_best_defence_and_the_bars(results):
     page = to_markdown("t", chapters(results, "quick"))
     assert page.index("False exclusions") < page.index("Bars")
-    assert "for the lowest of the four defences here, `group-update`" in page
+    assert "for the lowest of the defences here, `group-update`" in page
     lines = table_lines(page)
     assert "holds" in lines["group-update: delta EOD under plfa is lower than without defence"]
     assert (

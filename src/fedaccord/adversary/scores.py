@@ -5,6 +5,8 @@ Every score but the published one is larger the more hostile a site looks.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
@@ -48,6 +50,47 @@ def group_update(updates: Models, previous: Models, target: Target) -> Tensor:
     along = (own - rest.mean(-1)) @ towards
     length = moved.flatten(1).norm(dim=1)
     return (along / length.clamp(min=TINY)).masked_fill(length < TINY, float("nan"))
+
+
+@dataclass(frozen=True)
+class Push:
+    """How sites' updates moved the first layer, one value for each site (float64)."""
+
+    group: Tensor  # the group's input weights, along the direction of the label
+    all: Tensor  # the biases, which every row moves, along it
+    both: Tensor  # inner product of the two off that direction
+    size: Tensor  # squared length of the biases' move off it
+
+    def cpu(self) -> Push:
+        """Return the same values in the computer's own memory."""
+        return Push(self.group.cpu(), self.all.cpu(), self.both.cpu(), self.size.cpu())
+
+
+def group_push(updates: Models, previous: Models, target: Target) -> Push:
+    """Return what `freed_group_update` looks at: how rows of the group, and how all rows, moved the first layer.
+
+    Input weights of a group move by the rows that list it, biases by all rows.
+    """
+    assert updates.layers is not None
+    assert updates.layers[0].bias is not None
+    assert previous.layers is not None
+    towards = label_direction(previous.layers, target.label)
+    towards = towards / towards.norm().clamp(min=TINY)
+    moves = [updates.layers[0].weight[..., _inputs(target)][..., target.group], updates.layers[0].bias]
+    along = [move.double() @ towards for move in moves]
+    group, everyone = (move.double() - part[:, None] * towards for move, part in zip(moves, along, strict=True))
+    return Push(along[0], along[1], (group * everyone).sum(1), everyone.square().sum(1))
+
+
+def freed_group_update(push: Push, both: Tensor, size: Tensor) -> Tensor:
+    """Return how far the group was pushed towards the label beyond its share of what moved everybody there.
+
+    A site with many samples of a label pushes all its rows towards it, and a large group the most. The group's share
+    of all rows is read off the other directions, where no attack pushes: `both / size` of the middle site, each
+    averaged over the rounds; NaN for a site that never moved.
+    """
+    share = (both / size).nanmedian()
+    return (push.group - share * push.all) / size.sqrt()
 
 
 def label_direction(layers: list[Layer], label: int) -> Tensor:

@@ -52,7 +52,7 @@ class DefenceSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, defer_build=True)
 
-    kind: Literal["inversion", "inversion+", "group-update", "probe"] = Field(
+    kind: Literal["inversion", "inversion+", "group-update", "group-update+", "probe"] = Field(
         description="what a site is judged by; the first two reconstruct rows of its data"
     )
     reconstruct: bool = Field(
@@ -69,12 +69,17 @@ class DefenceSettings(BaseModel):
     start: Literal["common", "own"] = Field("common", description="all sites begin from the same dummies, or not")
     device: Device = Field("cpu", description='where rows are reconstructed: "cpu" or "cuda"')
     probes: Count = Field(256, description="probe: made-up rows")
-    rule: Literal["two-means", "minority"] | None = Field(
-        None, description="left out: two-means for inversion, minority for the others"
+    rule: Literal["two-means", "minority", "peeling"] | None = Field(
+        None, description="left out: two-means for inversion, peeling for group-update+, minority for the others"
     )
-    gate: float = Field(2.5, ge=0, description="minority: how clearly hostile sites must stand apart")
-    most: float = Field(1 / 3, gt=0, le=0.5, description="minority: the largest share of hostile sites")
-    memory: float = Field(0.8, ge=0, lt=1, description="minority: weight of the past in a site's running score")
+    gate: float | None = Field(
+        None, ge=0, description="how clearly hostile sites must stand apart; left out: 3 for group-update+, else 2.5"
+    )
+    most: float = Field(1 / 3, gt=0, le=0.5, description="the largest share of hostile sites")
+    memory: float | None = Field(
+        None, ge=0, lt=1, description="weight of the past in what is known of a site; left out: 0.9 for group-update+, "
+        "else 0.8"
+    )  # fmt: skip
     confidence: bool | None = Field(
         None, description="judge by trust over the rounds instead of a round's verdict; left out: inversion only"
     )
@@ -94,7 +99,19 @@ class DefenceSettings(BaseModel):
     @property
     def verdicts_by(self) -> str:
         """The rule that makes verdicts of scores."""
-        return self.rule or ("two-means" if self.kind == "inversion" else "minority")
+        return self.rule or {"inversion": "two-means", "group-update+": "peeling"}.get(self.kind, "minority")
+
+    @property
+    def gated_at(self) -> float:
+        """How clearly hostile sites must stand apart."""
+        usual = 3.0 if self.kind == "group-update+" else 2.5
+        return usual if self.gate is None else self.gate
+
+    @property
+    def remembers(self) -> float:
+        """The weight of the past in what is known of a site."""
+        usual = 0.9 if self.kind == "group-update+" else 0.8
+        return usual if self.memory is None else self.memory
 
     @property
     def trusts(self) -> bool:
@@ -107,8 +124,10 @@ class DefenceSettings(BaseModel):
             refuse_idle(self, RECONSTRUCTING, "unless kind is 'inversion' or 'inversion+'")
         if self.kind != "probe":
             refuse_idle(self, ("probes",), "unless kind is 'probe'")
-        if self.verdicts_by != "minority":
-            refuse_idle(self, ("gate", "most", "memory"), 'unless rule = "minority"')
+        if self.verdicts_by == "two-means":
+            # The score itself of group-update+ looks back.
+            idle = ("gate", "most") if self.kind == "group-update+" else ("gate", "most", "memory")
+            refuse_idle(self, idle, 'unless rule = "minority" or "peeling"')
         if not self.trusts:
             refuse_idle(self, ("rho", "low", "high", "trust", "freeze"), "unless confidence = true")
         return self

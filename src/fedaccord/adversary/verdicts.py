@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -45,22 +46,47 @@ def minority(scores: Tensor, gate: float, most: float = 1 / 3) -> Tensor:
     Among the splits into a few high scores and the rest, the one with the largest ratio of the gap between the means to
     the deviation within both counts; nobody is hostile unless it exceeds `gate`.
     """
+    return _highest(scores, most, lambda values, largest: _standing_apart(values, gate, largest))
+
+
+def peeling(scores: Tensor, gate: float, most: float = 1 / 3) -> Tensor:
+    """Mark a minority, then look again among the rest, until nobody stands apart or a share `most` is marked.
+
+    Hostile sites need not be alike: beside two that push hard, a third that pushes less looks like one of the honest.
+    """
+
+    def number(values: Tensor, largest: int) -> int:
+        marked = 0
+        while further := _standing_apart(values[: len(values) - marked], gate, largest - marked):
+            marked += further
+        return marked
+
+    return _highest(scores, most, number)
+
+
+def _highest(scores: Tensor, most: float, number: Callable[[Tensor, int], int]) -> Tensor:
+    """Mark as many of the highest scores as `number` says of the sorted ones; it is told how many there may be."""
     hostile = torch.zeros(len(scores), dtype=torch.bool)
     known = torch.isfinite(scores).nonzero().flatten()
     values, order = scores[known].double().sort(stable=True)
-    largest = math.floor(most * len(values) + 1e-9)
-    if len(scores) < FEWEST or len(values) < FEWEST_SCORES or float(values[-1] - values[0]) <= SAME:
-        return hostile
+    if len(scores) >= FEWEST and len(values) >= FEWEST_SCORES:
+        marked = number(values, math.floor(most * len(values) + 1e-9))
+        hostile[known[order[len(order) - marked :]]] = True
+    return hostile
+
+
+def _standing_apart(values: Tensor, gate: float, largest: int) -> int:
+    """Return how many of the highest sorted values stand apart from the rest, at most `largest`; 0 if none do."""
     best, chosen = gate, 0
+    if float(values[-1] - values[0]) <= SAME:
+        return 0
     for number in range(1, largest + 1):
         low, high = values[:-number], values[-number:]
         within = math.sqrt((_spread(low) + _spread(high)) / (len(values) - 2))
         ratio = float(high.mean() - low.mean()) / max(within, SAME)
         if ratio > best:
             best, chosen = ratio, number
-    if chosen:
-        hostile[known[order[-chosen:]]] = True
-    return hostile
+    return chosen
 
 
 def next_confidence(

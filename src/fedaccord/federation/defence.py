@@ -19,7 +19,7 @@ from fedaccord.adversary import scores
 from fedaccord.adversary.inversion import Dummies, Inversion
 from fedaccord.adversary.many_models import Models, linear_chain
 from fedaccord.adversary.settings import DefenceSettings
-from fedaccord.adversary.verdicts import minority, next_confidence, two_means
+from fedaccord.adversary.verdicts import minority, next_confidence, peeling, two_means
 from fedaccord.aggregation.replies import Replies
 from fedaccord.data.sensitive import Target
 from fedaccord.errors import ConfigError
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 START = 0.5  # the confidence in a site of which nothing is known
 RUNNING = "running score"  # in the method's state, with a site's name behind it
+BOTH, SIZE = "running product", "running size"  # likewise: what group-update+ knows of a site's updates
 CONFIDENCE = "confidence"  # in the method's state and among a round's figures, with a site's name behind it
 SCORE, EXCLUDED = "score", "excluded"  # among a round's figures, with a site's name behind it; alone: the share
 FALSE_EXCLUSIONS, FOUND = "false_exclusions", "hostile_excluded"  # of a study: shares of honest and hostile sites
@@ -50,13 +51,24 @@ class Defence:
             raise ConfigError(f"method.defence: '{kind}' looks at how a group is treated; name it in [fairness]")
         if server.target.inputs is None:
             raise ConfigError(f"method.defence: '{kind}' needs groups among the model's inputs; set fairness.input")
-        if kind == "group-update" and linear_chain(server.network) is None:
-            raise ConfigError(
-                "method.defence: 'group-update' looks at the weights of the inputs, so the network must be linear "
-                "layers with ReLU between; use 'probe'"
-            )
+        if kind.startswith("group-update"):
+            self._refuse_network(server.network)
         if self.settings.device != "cpu" and not torch.cuda.is_available():
             raise ConfigError('method.defence.device is a GPU, but torch finds none here; use "cpu"')
+
+    def _refuse_network(self, network: Network) -> None:
+        """Refuse a network whose input weights do not tell how rows of a group pushed it."""
+        kind, chain = self.settings.kind, linear_chain(network)
+        if chain is None:
+            raise ConfigError(
+                f"method.defence: '{kind}' looks at the weights of the inputs, so the network must be linear layers "
+                "with ReLU between; use 'probe'"
+            )
+        if kind == "group-update+" and (len(chain) < 2 or chain[0][1] is None):
+            raise ConfigError(
+                "method.defence: 'group-update+' compares what a group and what all rows do to a hidden layer, so the "
+                "network must have one, with a bias; use 'group-update' or 'probe'"
+            )
 
     def __call__(self, server: Server, replies: Replies) -> Replies:
         """Return the replies of the sites that are trusted; what was found of each joins the round's figures."""
@@ -73,8 +85,20 @@ class Defence:
         """Return each site's score, float64 (sites,); NaN for a site whose model has not moved."""
         device = torch.device(self.settings.device)
         network = copy.deepcopy(server.network).to(device).eval()  # the server's own stays where it is
-        common, starts = replies.previous.to(device), replies.starts.to(device)
-        return self.score_models(server, network, replies.matrix.to(device), starts, common, target).cpu()
+        common, starts, models = (part.to(device) for part in (replies.previous, replies.starts, replies.matrix))
+        if self.settings.kind != "group-update+":
+            return self.score_models(server, network, models, starts, common, target).cpu()
+        push = scores.group_push(Models(network, models - starts), Models(network, common), target)
+        return self._freed(server, replies.sites, push.cpu())
+
+    def _freed(self, server: Server, sites: tuple[str, ...], push: scores.Push) -> Tensor:
+        """Return the score that knows how sites' updates went in the rounds before."""
+        still = push.size == 0
+        both, size = (
+            self._running(server, name, sites, now.masked_fill(still, math.nan))
+            for name, now in ((BOTH, push.both), (SIZE, push.size))
+        )
+        return scores.freed_group_update(push, both, size).masked_fill(still, math.nan)
 
     def score_models(
         self, server: Server, network: Network, models: Tensor, starts: Tensor, common: Tensor, target: Target
@@ -120,14 +144,19 @@ class Defence:
     def _verdicts(self, server: Server, sites: tuple[str, ...], found: Tensor) -> Tensor:
         if self.settings.verdicts_by == "two-means":
             return two_means(found)
-        numbers, share = server.state.method.numbers, self.settings.memory
+        rule = peeling if self.settings.verdicts_by == "peeling" else minority
+        return rule(self._running(server, RUNNING, sites, found), self.settings.gated_at, self.settings.most)
+
+    def _running(self, server: Server, name: str, sites: tuple[str, ...], now: Tensor) -> Tensor:
+        """Return each site's running mean of a value, this round's included; NaN for a site that never had one."""
+        numbers, share = server.state.method.numbers, self.settings.remembers
         running = []
-        for site, score in zip(sites, found.tolist(), strict=True):
-            past = numbers.get(f"{RUNNING}/{site}")
-            if math.isfinite(score):
-                numbers[f"{RUNNING}/{site}"] = past = score if past is None else share * past + (1 - share) * score
+        for site, value in zip(sites, now.tolist(), strict=True):
+            past = numbers.get(f"{name}/{site}")
+            if math.isfinite(value):
+                numbers[f"{name}/{site}"] = past = value if past is None else share * past + (1 - share) * value
             running.append(math.nan if past is None else float(past))
-        return minority(torch.tensor(running, dtype=torch.float64), self.settings.gate, self.settings.most)
+        return torch.tensor(running, dtype=torch.float64)
 
     def _excluded(self, server: Server, sites: tuple[str, ...], hostile: Tensor) -> Tensor:
         if not self.settings.trusts:

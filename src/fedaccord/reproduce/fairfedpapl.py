@@ -1,4 +1,4 @@
-"""Fairness under partial labels and attributes: attacks, robust rules, FairFedPAPL's defence and three others."""
+"""Fairness under partial labels and attributes: attacks, robust rules, FairFedPAPL's defence and four others."""
 
 from __future__ import annotations
 
@@ -184,7 +184,7 @@ def _bars(results: Results, size: Size) -> list[Block]:
     told = ", ".join(f"{defence} {_plain(values, seeds)}" for defence, values in pooled.items())
     best = min(SCORES, key=lambda defence: mean(pooled[defence]))
     about = (
-        f"Delta EOD over all scenarios and attacks: {told}. The bars are for the lowest of the four defences here, "
+        f"Delta EOD over all scenarios and attacks: {told}. The bars are for the lowest of the defences here, "
         f"`{best}`; the published one has its own lines."
     )
     found = []
@@ -298,7 +298,7 @@ def _general(results: Results) -> list[Block]:
         rows = [row_of(STUDY, "iid", attack, defence) for attack in GENERAL]
         lines.append([defence, *(f"{spread(results.values(row))}; {_shares(results, row)}" for row in rows)])
     said = (
-        "Attacks on the model as a whole. The four defences look at one group and one label, so that they can only see "
+        "Attacks on the model as a whole. These defences look at one group and one label, so that they can only see "
         "such an attack by chance; robust rules are made for it."
     )
     return [said, Grid(("accuracy; hostile / honest excluded, %", *GENERAL), lines)]
@@ -308,7 +308,7 @@ def _readings(results: Results) -> Grid:
     lines = []
     for name in READINGS:
         for attack in (NONE, "plfa"):
-            for defence in (NONE, PUBLISHED, "group-update"):
+            for defence in (NONE, PUBLISHED, "group-update", "group-update+"):
                 row = row_of(name, "iid", attack, defence)
                 eod = _figure(name, "eod")
                 gaps = (_level(results, row, eod), _shift(results, row, eod))

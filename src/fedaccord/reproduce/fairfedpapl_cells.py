@@ -15,12 +15,13 @@ ATTACKS = ("plfa", "pafa", "mixup")
 GENERAL = ("label-flip", "sign-flip", "scaling", "alie", "ipm")
 PARTITIONS: dict[str, dict[str, Any]] = {"iid": {"kind": "iid"}, "skewed": {"kind": "dirichlet", "alpha": 1.0}}
 RULES: dict[str, dict[str, Any]] = {
-    rule: {"aggregation": rule, "hostile": HOSTILE} for rule in ("krum", "trimmed-mean", "median")
+    rule: {"aggregation": rule, "hostile": HOSTILE} for rule in ("krum", "multi-krum", "trimmed-mean", "median")
 }
 SCORES: dict[str, dict[str, Any]] = {
     PUBLISHED: {"defence": {"kind": "inversion", "reconstruct": True}},
     "inversion+": {"defence": {"kind": "inversion+", "reconstruct": True}},
     "group-update": {"defence": {"kind": "group-update"}},
+    "group-update+": {"defence": {"kind": "group-update+"}},
     "probe": {"defence": {"kind": "probe"}},
 }
 DEFENCES: dict[str, dict[str, Any]] = {NONE: {}, **RULES, **SCORES}
@@ -110,7 +111,7 @@ def _studies(scale: Scale) -> Iterator[Cell]:
                 yield _cell(scale, STUDY, "iid", attack, defence, settings, seed)
         for name in READINGS:
             for attack in (NONE, "plfa"):
-                for defence in (NONE, PUBLISHED, "group-update"):
+                for defence in (NONE, PUBLISHED, "group-update", "group-update+"):
                     yield _cell(scale, name, "iid", attack, defence, DEFENCES[defence], seed)
 
 
@@ -130,6 +131,11 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "group-update, two-means": {"kind": "group-update", "rule": "two-means"},
     "group-update, gate 2": {"kind": "group-update", "gate": 2.0},
     "group-update, gate 4": {"kind": "group-update", "gate": 4.0},
+    "group-update+, with confidence": {"kind": "group-update+", "confidence": True},
+    "group-update+, minority": {"kind": "group-update+", "rule": "minority"},
+    "group-update+, gate 2": {"kind": "group-update+", "gate": 2.0},
+    "group-update+, gate 4": {"kind": "group-update+", "gate": 4.0},
+    "probe, gate 4": {"kind": "probe", "gate": 4.0},
 }
 
 
