@@ -92,8 +92,8 @@ class ServerSection(Section):
 
     test: str | None = Field(None, description="a file of test data with true classes, of the kind the sites have")
     label: str | None = Field(None, description="its column of true classes; left out: that of the exact sites")
-    unseen: Count | None = Field(
-        None, description="so many sites of [data], drawn by the seed, do not train: the server is judged on them"
+    unseen: Count | Annotated[list[SiteName], Field(min_length=1)] | None = Field(
+        None, description="sites of [data] that do not train, by name or so many: the server is judged on them"
     )
     unlabelled: Count | None = Field(
         None, description="inputs without labels that the server holds, taken out of [data] before it is split"

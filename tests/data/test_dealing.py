@@ -119,6 +119,43 @@ def test_unseen_sites_do_not_train_and_are_what_the_server_is_judged_on(tmp_path
         check_experiment(table | {"server": {"unseen": 2, "test": "t.npz"}})
 
 
+class TestUnseenSitesAndWhatTheServerHolds:
+    """Rows are numbered, and twelve of each of five people."""
+
+    @pytest.fixture
+    def people(self, tmp_path):
+        x = np.arange(60, dtype=np.float32)[:, None]
+        np.savez(tmp_path / "people.npz", X=x, y=np.arange(60) % 2, person=np.arange(60) // 12)
+
+        def load(server, **data):
+            table = {"dataset": "people.npz", "partition": {"kind": "natural", "by": "person"}, "standardise": "none",
+                     "test": 0.0, **data}  # fmt: skip
+            return load_federation(check_experiment({"data": table, "server": server}), tmp_path)
+
+        return load
+
+    def test_unseen_sites_can_be_named(self, people):
+        found = people({"unseen": ["1", "4"]})
+        assert list(found.sites) == ["0", "2", "3"]
+        assert sorted(found.test[0].ravel().tolist()) == [*range(12, 24), *range(48, 60)]
+        assert found.test_source == "2 sites that do not train"
+        with pytest.raises(ConfigError, match=r"server\.unseen: there is no site '7'"):
+            people({"unseen": ["7"]})
+        with pytest.raises(ConfigError, match=r"server\.unseen"):
+            people({"unseen": []})
+
+    @pytest.mark.parametrize("unseen", [3, ["0", "1", "2"]])
+    def test_what_the_server_holds_is_of_sites_that_train(self, people, unseen):
+        found = people({"unseen": unseen, "labelled": {"per_class": 5, "reserve": 6}, "unlabelled": 4})
+        theirs = {row // 12 for row in found.test[0].ravel().tolist()}
+        held = [*found.labelled[0].ravel().tolist(), *found.unlabelled.ravel().tolist()]
+        trained = [row for site in found.sites.values() for row in site.train.x.ravel().tolist()]
+        assert len(found.test[0]) == 36  # nothing was taken out of them
+        assert len(held) == 14
+        assert not {row // 12 for row in held} & theirs
+        assert len({*trained, *held}) == len(trained) + len(held) == 24 - 2  # two more are the reserve
+
+
 def test_gamma_skews_the_coarse_classes_or_the_fine_ones(tmp_path):
     fine = np.repeat(np.arange(8), 50)
     np.savez(

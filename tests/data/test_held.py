@@ -11,7 +11,7 @@ import torch
 from fedaccord.config import check_experiment, to_toml, with_paths_from
 from fedaccord.data.dataset import Rows
 from fedaccord.data.declarations import PerClass
-from fedaccord.data.held import take_per_class
+from fedaccord.data.held import per_class
 from fedaccord.errors import ConfigError, DataError
 from fedaccord.experiment import load_federation
 from fedaccord.labels.space import LabelSpace
@@ -22,6 +22,10 @@ SPACE = LabelSpace(["a", "b"])
 def rows(sizes=(6, 8)):
     y = np.repeat(np.arange(len(sizes)), sizes)
     return Rows(np.arange(len(y), dtype=np.float32)[:, None], y)
+
+
+def take_per_class(all_rows, *args, **more):
+    return [all_rows.take(index) for index in per_class(all_rows, *args, **more)]
 
 
 def split(**server):

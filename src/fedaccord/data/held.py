@@ -17,16 +17,35 @@ from fedaccord.data.partition import Partition
 from fedaccord.data.registry import existing
 from fedaccord.data.scaling import Moments, apply_moments, pool_moments
 from fedaccord.data.site_data import SiteData
-from fedaccord.errors import ConfigError, DataError
+from fedaccord.errors import ConfigError, DataError, did_you_mean
 from fedaccord.labels.declarations import ExactView
 from fedaccord.labels.space import LabelSpace
 from fedaccord.labels.views import Tags
+from fedaccord.seeds import derive
 
 POOLED_TEST = "the pool of the sites' own test parts, which only a study can see together"
 
 
-def take_per_class(rows: Rows, wanted: PerClass, space: LabelSpace, seed: int) -> tuple[Rows, Rows]:
-    """Take the server's labelled samples out, so many of each class; the sites share the rest, without the reserve.
+def take_out(
+    rows: Rows, among: Array, labelled: PerClass | None, unlabelled: int | None, space: LabelSpace, seed: int
+) -> tuple[Rows | None, Rows | None, Array]:
+    """Take what the server holds out of some of the rows: labelled samples, inputs without labels, and which are left.
+
+    Samples of sites that do not train are not `among` them: a model that learned of them would not be judged on the
+    unseen.
+    """
+    taught = held = None
+    if labelled is not None:
+        taken, left = per_class(rows.take(among), labelled, space, derive(seed, "labelled"))
+        taught, among = rows.take(among[taken]), among[left]
+    if unlabelled is not None:
+        taken, left = set_aside(len(among), unlabelled, derive(seed, "unlabelled"))
+        held, among = rows.take(among[taken]), among[left]
+    return taught, held, among
+
+
+def per_class(rows: Rows, wanted: PerClass, space: LabelSpace, seed: int) -> tuple[Array, Array]:
+    """Return which rows are the server's labelled samples, so many of each class, and the rest, without the reserve.
 
     A class's samples are ordered once by the seed, so that fewer at the server are among those of more.
     """
@@ -44,29 +63,32 @@ def take_per_class(rows: Rows, wanted: PerClass, space: LabelSpace, seed: int) -
     rest = np.setdiff1d(np.arange(len(rows)), np.concatenate(away))
     if not len(rest):
         raise ConfigError("server.labelled takes every sample, so no site would have any")
-    return rows.take(np.sort(np.concatenate(taken))), rows.take(rest)
+    return np.sort(np.concatenate(taken)), rest
 
 
-def set_aside(rows: Rows, number: int | None, seed: int) -> tuple[Rows | None, Rows]:
-    """Take out what the server holds without labels; the sites share the rest."""
-    if number is None:
-        return None, rows
-    if number >= len(rows):
-        raise ConfigError(f"server.unlabelled asks for {number} of {len(rows)} samples, so no site would have any")
-    order = np.random.default_rng(seed).permutation(len(rows))
-    return rows.take(np.sort(order[:number])), rows.take(np.sort(order[number:]))
+def set_aside(rows: int, number: int, seed: int) -> tuple[Array, Array]:
+    """Return which of so many rows the server holds without labels, and the rest, which the sites share."""
+    if number >= rows:
+        raise ConfigError(f"server.unlabelled asks for {number} of {rows} samples, so no site would have any")
+    order = np.random.default_rng(seed).permutation(rows)
+    return np.sort(order[:number]), np.sort(order[number:])
 
 
 def set_sites_aside(
-    parts: Partition, names: list[str], number: int | None, seed: int
-) -> tuple[Partition, list[str], Array | None]:
-    """Take whole sites out of a federation, drawn by the seed; returns the rest, its names, and the rows taken out."""
-    if number is None:
-        return parts, names, None
+    parts: Partition, names: list[str], unseen: int | Sequence[str], seed: int
+) -> tuple[Partition, list[str], Array]:
+    """Take whole sites out, by name or drawn by the seed; returns the rest, its names, and the rows taken out."""
+    number = unseen if isinstance(unseen, int) else len(set(unseen))
     if number >= len(names):
         raise ConfigError(f"server.unseen asks for {number} of {len(names)} sites, so none would be left to train")
-    order = np.random.default_rng(seed).permutation(len(names))
-    away, kept = np.sort(order[:number]), np.sort(order[number:])
+    if isinstance(unseen, int):
+        away = np.sort(np.random.default_rng(seed).permutation(len(names))[:number])
+    else:
+        for name in unseen:
+            if name not in names:
+                raise ConfigError(f"server.unseen: there is no site '{name}'; {did_you_mean(name, names)}")
+        away = np.unique([names.index(name) for name in unseen])
+    kept = np.setdiff1d(np.arange(len(names)), away)
     rows = np.sort(np.concatenate([parts.parts[i] for i in away]))
     left = replace(
         parts,

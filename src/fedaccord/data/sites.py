@@ -22,9 +22,8 @@ from fedaccord.data.held import (
     published_test,
     read_arrays,
     read_server_file,
-    set_aside,
     set_sites_aside,
-    take_per_class,
+    take_out,
 )
 from fedaccord.data.own_labels import dealt_view, knows_its_own, occurring
 from fedaccord.data.partition import Partition, split
@@ -113,22 +112,27 @@ def split_dataset(
     names: Sequence[str] | None, classes: Sequence[str] | None, seed: int, test: float = 0.2,
     samples: int | None = None, test_samples: int | None = None, standardise: str = "auto",
     clean: CleanPredictions | None = None, test_file: Path | None = None, unlabelled: int | None = None,
-    labelled: PerClass | Path | None = None, unseen: int | None = None,
+    labelled: PerClass | Path | None = None, unseen: int | Sequence[str] | None = None,
 ) -> FederationData:  # fmt: skip
-    """Split one data set into sites and let each observe it through its view; so many `unseen` ones are the test."""
+    """Split one data set into sites and let each observe it through its view; `unseen` ones are the test."""
     space = _space(dataset, classes)
     dataset = _renamed(dataset, space)
-    taught, rest = None, dataset.train
-    if isinstance(labelled, PerClass):
-        taught, rest = take_per_class(rest, labelled, space, derive(seed, "labelled"))
-    held, rows = set_aside(rest, unlabelled, derive(seed, "unlabelled"))
+    servers = (labelled if isinstance(labelled, PerClass) else None, unlabelled, space, seed)
+    rows, taught, held, outside = dataset.train, None, None, None
+    if unseen is None:
+        taught, held, left = take_out(rows, np.arange(len(rows)), *servers)
+        rows = rows if len(left) == len(rows) else rows.take(left)
     rows = _draw(rows, samples, derive(seed, "samples"))
     parts = _parts(dataset, rows, partition, seed)
     site_names = _site_names(parts, names)
+    dealt = len(site_names)
     for name in views:
         if name not in site_names:
             raise ConfigError(f"data.views: there is no site '{name}'; {did_you_mean(name, site_names)}")
-    parts, site_names, outside = set_sites_aside(parts, site_names, unseen, derive(seed, "unseen sites"))
+    if unseen is not None:  # what the server holds is then of the sites that train, so these are dealt first
+        parts, site_names, outside = set_sites_aside(parts, site_names, unseen, derive(seed, "unseen sites"))
+        taught, held, left = take_out(rows, np.unique(np.concatenate(parts.parts)), *servers)
+        parts = replace(parts, parts=[part[np.isin(part, left)] for part in parts.parts])
     scaled = standardise in ("site", "federation") or (
         standardise == "auto" and not dataset.images and not dataset.scaled
     )
@@ -187,7 +191,7 @@ def split_dataset(
     else:
         judged = dataset.test if outside is None else rows.take(outside)
         published = f"the published test part of {dataset.name}"
-        source = published if outside is None else f"{unseen} sites that do not train"
+        source = published if outside is None else f"{dealt - len(site_names)} sites that do not train"
         picked = derive(seed, "test samples")
         found = published_test(judged, result.sites, test_samples, picked, moments if scaled else (), source)
         result.judge_on(found or pooled_test(result.sites))
