@@ -38,6 +38,16 @@ def test_methods_of_one_comparison_differ_in_the_method_alone():
     assert len({tuple(cell.experiment["method"][key] for key in common) for cell in cells}) == 1
 
 
+def test_people_are_judged_whom_no_site_and_no_choice_has_seen():
+    cells = [cell for cell in table.cells("default") if cell.row[:2] == ("main", table.HAR)]
+    assert cells
+    for cell in cells:
+        # Windows of one person overlap, so a share of everybody's would hold signal that was trained on.
+        assert cell.experiment["data"]["test"] == 0.0
+        assert cell.experiment["server"]["unseen"] == [str(n) for n in range(16, 31)]
+    assert all("unseen" not in cell.experiment["server"] for cell in table.cells("default") if cell not in cells)
+
+
 def test_all_nine_baselines_and_the_public_data_alone_are_there_and_nobody_unregistered():
     assert len(table.BASELINES) == 9
     assert table.ALONE in table.METHODS_RUN
