@@ -13,6 +13,8 @@ from typing import Any
 from fedaccord import __version__
 from fedaccord.config import Experiment, load_experiment, to_toml, with_paths_from
 from fedaccord.data.dataset import load_dataset
+from fedaccord.data.declarations import PerClass
+from fedaccord.data.held import refuse_test_rows
 from fedaccord.data.own_files import read_own_files
 from fedaccord.data.registry import locate
 from fedaccord.data.sensitive import with_groups
@@ -51,6 +53,16 @@ def read_federation(experiment: Experiment, base: Path) -> FederationData:
     test_file = None if experiment.server.test is None else locate(experiment.server.test, base)
     asked = experiment.server.labelled
     labelled = locate(asked, base) if isinstance(asked, str) else asked
+    found = _read(experiment, base, test_file, labelled)
+    if isinstance(labelled, Path):  # samples out of [data] are kept from the test where they are taken
+        with found.noting():
+            refuse_test_rows(found.labelled, found.test, f"server.labelled, {labelled.name}")
+    return found
+
+
+def _read(
+    experiment: Experiment, base: Path, test_file: Path | None, labelled: PerClass | Path | None
+) -> FederationData:
     as_input = experiment.fairness is not None and experiment.fairness.input
     if experiment.sites is not None:
         return read_own_files(

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from fedaccord import Exact, Federation, Site
 from fedaccord.config import check_experiment, to_toml, with_paths_from
 from fedaccord.data.dataset import Rows
 from fedaccord.data.declarations import PerClass
@@ -120,6 +121,23 @@ class TestFiles:
         assert data.labelled[1].tolist() == [0, 2]
         assert len(data.labelled[0]) == 2
         assert data.sites["a"].view.groups is None
+
+
+    def test_samples_that_the_server_is_judged_on_are_refused(self, tmp_path):
+        (tmp_path / "few.csv").write_text("x,class\n1,p\n7,q\n12,r\n3,\n")
+        (tmp_path / "test.csv").write_text("x,class\n2,p\n7,r\n3,q\n")
+        experiment = check_experiment(self.sites(tmp_path, "few.csv", label="class", test="test.csv"))
+        told = r"server\.labelled, few\.csv: 1 of its 3 samples are in the server's test data too \(.* number 2\)"
+        with pytest.raises(DataError, match=told):
+            load_federation(experiment, tmp_path)
+        (tmp_path / "test.csv").write_text("x,class\n2,p\n8,r\n3,q\n")
+        assert len(load_federation(experiment, tmp_path).labelled[0]) == 3
+
+    def test_samples_in_memory_that_are_judged_on_are_refused(self):
+        sites = [Site("a", [[0.0], [1.0], [4.0]], ["a", "b", "a"], Exact(SPACE))]
+        test = ([[2.0], [3.0]], ["a", "b"])
+        with pytest.raises(DataError, match="labelled: 2 of its 2 samples are in the server's test data too"):
+            Federation(sites, test=test, labelled=test).train("fedmt", model="linear", rounds=1)
 
 
 class TestNamesAlone:

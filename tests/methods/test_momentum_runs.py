@@ -92,6 +92,9 @@ def test_public_samples_are_no_site_s_and_not_tested_on(tmp_path):
     parts = [made.labelled[0], *(part.x for site in made.sites.values() for part in (site.train, site.test))]
     rows = np.concatenate([part.reshape(len(part), -1).numpy() for part in parts])
     assert len(np.unique(rows, axis=0)) == len(rows) == 60 + 360
+    judged = {row.numpy().tobytes() for row in made.test[0]}
+    assert judged
+    assert not any(row.numpy().tobytes() in judged for row in made.labelled[0])
     assert torch.bincount(made.labelled[1]).tolist() == [6] * 10
 
 

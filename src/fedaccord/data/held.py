@@ -171,3 +171,16 @@ def read_server_file(
     x = torch.from_numpy(apply_moments(seen.x, pool_moments(moments) if moments else None))
     known = seen.target >= 0
     return x[known], seen.target[known]
+
+
+def refuse_test_rows(labelled: tuple[Tensor, Tensor] | None, test: tuple[Tensor, Tensor] | None, where: str) -> None:
+    """Refuse labelled samples of the server that are test samples too; the same is who has the same features."""
+    if labelled is None or test is None:
+        return
+    judged = {row.tobytes() for row in test[0].numpy()}
+    common = [row for row, x in enumerate(labelled[0].numpy()) if x.tobytes() in judged]
+    if common:
+        raise DataError(
+            f"{where}: {len(common)} of its {len(labelled[0])} samples are in the server's test data too (the first is "
+            f"number {common[0] + 1}), so the model would be judged on what it learned from; take them out of one"
+        )
