@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from fedaccord.checks.federation import check_experiment_data
-from fedaccord.checks.mixed_types import missing_classes, mixed_type_notes, told_apart
+from fedaccord.checks.mixed_types import missing_classes, mixed_type_notes, told_apart, unused_findings
 from fedaccord.config import check_experiment
 from fedaccord.data.sites import FederationData
 from fedaccord.evaluation.metrics import recall
@@ -94,8 +94,22 @@ class TestAClassMissingOnTheServer:
         assert "the server has no labelled sample of 'cow'; nothing else" in text
         assert notes == []
 
+    def test_pfedmo_learns_from_its_sites_what_the_public_samples_lack(self):
+        (note,) = said(coarse_sites(), "cow", "pfedmo")[1]
+        assert note.startswith("the server has no labelled sample of 'cow'; only the sites' labels teach them")
+        (text,), notes = said(coarse_sites(), "cow", "representation")
+        assert "nothing else tells the method" in text
+        assert notes == []
+
     def test_methods_that_do_not_look_at_the_server_have_none_to_miss(self):
         assert said(coarse_sites(), "cow", "accord") == ([], [])
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_labelled_samples_are_told_to_be_idle_by_the_methods_that_do_not_need_them(method):
+    found = [finding.text for finding in unused_findings(data_of(coarse_sites(), "cow"), method)]
+    users = {"fedmt", "fedmt+", "semifl", "fedrep", "fedtrans", "single", "pfedmo", "representation"}
+    assert found == ([] if method in users else [f"the method '{method}' does not use the server's labelled samples"])
 
 
 def test_names_of_several_sites_may_tell_a_class_apart_together():

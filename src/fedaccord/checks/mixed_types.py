@@ -11,7 +11,8 @@ from fedaccord.data.sites import FederationData
 from fedaccord.labels.coverage import labels_without_site
 from fedaccord.labels.views import Candidates, Coarse, Exact, Tags
 from fedaccord.methods.mixed_settings import FedMTSettings, SupercentreSettings
-from fedaccord.methods.registry import METHODS
+from fedaccord.methods.momentum_settings import PfedmoSettings, PublicDataSettings
+from fedaccord.methods.registry import make_recipe
 from fedaccord.training.settings import TrainingSettings
 
 
@@ -62,7 +63,7 @@ def missing_classes(data: FederationData, settings: TrainingSettings) -> tuple[l
 
     Classes that no site knows either are told of elsewhere.
     """
-    if data.labelled is None or not isinstance(settings, SupercentreSettings):
+    if data.labelled is None or not isinstance(settings, SupercentreSettings | PublicDataSettings):
         return [], []
     known_nowhere = labels_without_site({name: site.view for name, site in data.sites.items()}, data.space)
     lacking = set(data.space.names) - set(held_by_server(data)) - set(known_nowhere)
@@ -70,12 +71,17 @@ def missing_classes(data: FederationData, settings: TrainingSettings) -> tuple[l
     if isinstance(settings, FedMTSettings):  # in the others the sites' labels do not reach the federation's classes
         by_sites = told_apart(data, coarse=settings.correspondence == "known") & lacking
         found_out = (told_apart(data) & lacking) - by_sites
+    pulled = told_apart(data) & lacking if isinstance(settings, PfedmoSettings) else set[str]()
+    lost = lacking - by_sites - found_out - pulled
     warnings = {
         "what coarse names stand for is found out from its samples, so the model cannot learn them; if it is known, "
         'set method.correspondence = "known"': found_out,
-        "nothing else tells the method what they are, so the model cannot learn them": lacking - by_sites - found_out,
+        "nothing else tells the method what they are, so the model cannot learn them": lost,
     }
-    notes = {"only the sites' labels teach them, and pseudo-labels work against it at first": by_sites}
+    notes = {
+        "only the sites' labels teach them, and pseudo-labels work against it at first": by_sites,
+        "only the sites' labels teach them, and the pull to the server's own model works against it": pulled,
+    }
 
     def told(texts: dict[str, set[str]]) -> list[str]:
         each = {why: listed([name for name in data.space if name in names]) for why, names in texts.items() if names}
@@ -87,7 +93,7 @@ def missing_classes(data: FederationData, settings: TrainingSettings) -> tuple[l
 def unused_findings(data: FederationData, method: str, tuning: str = "none") -> list[Finding]:
     """Warn where the server holds labelled samples that the method does not look at, or lacks inputs it needs."""
     found = []
-    if data.labelled is not None and not issubclass(METHODS[method].settings, SupercentreSettings):
+    if data.labelled is not None and not make_recipe(method, {}).needs_labelled:
         found.append(warning(f"the method '{method}' does not use the server's labelled samples"))
     if tuning != "none" and data.unlabelled is None:
         found.append(
