@@ -196,6 +196,35 @@ class TestPersonalisedReturns:
         assert torch.equal(results[0], results[1])
         assert not torch.equal(results[0], results[2])
 
+    def test_scores_are_taken_on_public_samples_that_were_held_out(self):
+        """Other inputs in their place give the same representation and other scores."""
+        plain, other = started("pfedmo"), started("pfedmo")
+        x, classes = other.labelled
+        _, scored = _representation(other)._rows(other)
+        inputs = x.clone()
+        inputs[scored] = -inputs[scored]
+        other.labelled = (inputs, classes)
+        for server in (plain, other):
+            play_round(server)
+        ours, theirs = (server.state.method for server in (plain, other))
+        assert torch.equal(ours.tensors["representation"], theirs.tensors["representation"])
+        assert all(ours.numbers[f"worst loss/{name}"] != theirs.numbers[f"worst loss/{name}"] for name in "abc")
+
+    def test_scores_are_taken_on_so_many_of_them_drawn_anew_in_each_round(self):
+        server, drawn = started("pfedmo", public=60), []
+        _, scored = _representation(server)._rows(server)
+        held = {row.numpy().tobytes() for row in server.labelled[0][scored]}
+        for _ in range(3):
+            rows = {row.numpy().tobytes() for row in _representation(server).held_inputs(server, 5)}
+            assert len(rows) == 5
+            assert rows < held
+            drawn.append(rows)
+            play_round(server)
+        assert drawn[0] != drawn[1] != drawn[2]
+        few, all_of_them = (played("pfedmo", 1, score_batch=number) for number in (1, 256))
+        losses = [one.state.method.numbers["worst loss/a"] for one in (few, all_of_them)]
+        assert losses[0] != losses[1]
+
     def test_figures_tell_the_score_and_the_representation(self):
         server = started("pfedmo")
         play_round(server)
