@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 
 import pytest
@@ -324,6 +325,36 @@ class TestTrouble:
         server.engine.spoil["train", "b"] = spoiled
         (drop,) = play_round(server).dropped
         assert (drop.site, drop.tensor) == ("b", "momentum/head.bias")
+
+    @pytest.mark.parametrize("name", ["fednag", "fastslowmo", "pfedmo"])
+    @pytest.mark.parametrize(("rule", "number"), [("krum", 1), ("multi-krum", 4)])
+    def test_the_model_and_the_momentum_are_of_the_same_sites(self, name, rule, number):
+        """The model of site e lies in the middle of the others', its momentum far away."""
+        sites = [site(who, samples=10 + 4 * i) for i, who in enumerate("abcde")]
+        server = started(name, sites, aggregation=rule, hostile=1)
+
+        def sent(what):
+            return torch.stack([server.engine.replies["train", who].tensors[f"{what}/head.weight"] for who in "abcde"])
+
+        def spoiled(reply):
+            for key, tensor in reply.tensors.items():
+                others = torch.stack([server.engine.replies["train", who].tensors[key] for who in "abcd"])
+                tensor.copy_(others.mean(0) + 100 * key.startswith("momentum/"))
+            return reply
+
+        server.engine.spoil["train", "e"] = spoiled
+        play_round(server)
+        kept = server.state.method.tensors
+        combined = {"fednag": server.state.model, "pfedmo": kept.get("mean model"),
+                    "fastslowmo": kept.get("server momentum")}[name]  # fmt: skip
+        fitting = []
+        for what, flat in (("model", combined), ("momentum", kept["momentum"])):
+            found = server.layout.named(flat)["head.weight"]
+            groups = itertools.combinations(range(5), number)
+            fitting.append([g for g in groups if torch.allclose(sent(what)[list(g)].mean(0), found, atol=1e-6)])
+        assert fitting[0] == fitting[1]
+        assert len(fitting[0]) == 1
+        assert 4 not in fitting[0][0]
 
     def test_a_server_step_that_overflows_leaves_the_mean(self):
         server = started("slowmo", alpha=1.0)

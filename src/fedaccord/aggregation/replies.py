@@ -25,6 +25,7 @@ class Replies:
     layout: Layout
     row_weights: Tensor | None = None  # float64, sites x labels: how much a site counts for each label's head row
     started: Tensor | None = None  # sites x parameters: what each site was sent, where not all were sent `previous`
+    judged: tuple[Tensor, ...] = ()  # matrices that rules that choose sites look at together; none: `matrix` alone
 
     def __len__(self) -> int:
         return len(self.sites)
@@ -33,6 +34,12 @@ class Replies:
     def starts(self) -> Tensor:
         """Where the sites' updates begin: one flat vector for all, or (sites, parameters)."""
         return self.previous if self.started is None else self.started
+
+    def looked_at(self, columns: Tensor) -> Tensor:
+        """Return what a rule that chooses sites looks at in these columns of the model."""
+        if not self.judged:
+            return self.matrix[:, columns]
+        return torch.cat([matrix[:, columns] for matrix in self.judged], dim=1)
 
     def keep(self, mask: Tensor) -> Replies:
         """Return only the replies where the mask is true, as a defence asks for."""
@@ -47,6 +54,7 @@ class Replies:
             informs=self.informs[rows],
             row_weights=None if self.row_weights is None else self.row_weights[rows],
             started=None if self.started is None else self.started[rows],
+            judged=tuple(matrix[rows] for matrix in self.judged),
         )
 
 

@@ -82,6 +82,11 @@ class Rule:
         # The small step is for products such as 0.29 * 100, which floating point puts just below 29.
         return max(1, math.floor(self.hostile * sites + 1e-9))
 
+    @property
+    def chooses(self) -> bool:
+        """Whether the rule takes some sites as they are, rather than values of each parameter by themselves."""
+        return self.name in ("krum", "multi-krum")
+
     def fits(self, sites: int) -> bool:
         """Say whether so many sites are enough for the rule to be robust."""
         return sites >= self.needs(sites)
@@ -130,14 +135,14 @@ class RobustAggregation:
         common[rows.flatten()] = False
         places = common.nonzero().flatten()
         result = replies.previous.clone()
-        combine = self.rule.over(replies.matrix[:, places])
+        combine = self.rule.over(replies.looked_at(places))
         result[places] = combine(replies.matrix[:, places])
         self._batch_norm(replies, combine, result)
         for label, row in enumerate(rows):
             owners = replies.informs[:, label]
             sent = replies.matrix[owners][:, row]
             if self.rule.fits(len(sent)):
-                result[row] = self.rule.over(sent)(sent)
+                result[row] = self.rule.over(replies.looked_at(row)[owners])(sent)
             elif len(sent):
                 result[row] = weighted_mean(sent, replies.weights[owners])
         return result

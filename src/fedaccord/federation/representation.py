@@ -153,12 +153,15 @@ class PersonalisedReturns:
         """Return the site's own model as a flat vector."""
         return self._own(server, card.name)[0]
 
+    def chosen_together(self, server: Server, replies: Replies) -> Replies:
+        """Let a rule that chooses sites look at models and momenta at once."""
+        return self.momentum.chosen_together(server, replies, self._sent(server, replies))
+
     def refine(self, server: Server) -> None:
         """Let the representation learn, score the replies, and judge the mean of what the sites get back."""
         replies = combined(server)
         if replies is not None:
-            sent = [self._own(server, site)[1] for site in replies.sites] if server.recipe.attack else None
-            self.momentum.refine(server, None if sent is None else torch.stack(sent))
+            self.momentum.refine(server, self._sent(server, replies))
         self.representation.learn(server)  # only now: what the sites were sent follows from what it was
         if replies is None:
             return
@@ -168,6 +171,12 @@ class PersonalisedReturns:
         server.figures[SCORE] = mean_score
         # A site's model is linear in its score, so the mean of the sites' models is that of the mean score.
         server.state.model, _ = self._moved(server, mean_score)
+
+    def _sent(self, server: Server, replies: Replies) -> Tensor | None:
+        """Return the momentum that each site was sent; only attacks look at it."""
+        if server.recipe.attack is None:
+            return None
+        return torch.stack([self._own(server, site)[1] for site in replies.sites])
 
     def _own(self, server: Server, site: SiteId) -> tuple[Tensor, Tensor]:
         return self._moved(server, float(server.state.method.numbers.get(f"{SCORE}/{site}", 0.0)))

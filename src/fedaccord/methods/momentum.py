@@ -15,10 +15,13 @@ With `softmax = "view"` head rows are combined over the sites that inform their 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from fedaccord.aggregation.mean import mean
-from fedaccord.aggregation.replies import Aggregator
+from fedaccord.aggregation.replies import Aggregator, Replies
+from fedaccord.aggregation.robust import RobustAggregation
 from fedaccord.federation.beside import Beside
 from fedaccord.federation.momentum import (
     GRADIENT,
@@ -49,6 +52,9 @@ from fedaccord.methods.momentum_settings import (
 from fedaccord.training.momentum import Drift
 from fedaccord.training.settings import TrainingSettings
 from fedaccord.training.solvers import SGD
+
+if TYPE_CHECKING:
+    from fedaccord.federation.server import Server
 
 
 def fedmom(settings: FedMomSettings) -> Recipe:
@@ -96,6 +102,7 @@ def fednag(settings: NesterovSettings) -> Recipe:
     """Sites step by Nesterov's rule; models and momenta are both averaged (Yang et al. 2022)."""
     recipe = _plain(settings)
     momentum = _travelling(settings, recipe.aggregator)
+    recipe = _choosing_once(recipe, momentum.chosen_together)
     return replace(
         recipe, solver=momentum, prepare=(momentum.prepare,), brief=momentum.brief, extras=momentum.extras,
         refine=(*recipe.refine, momentum.refine),
@@ -115,6 +122,7 @@ def pfedmo(settings: PfedmoSettings) -> Recipe:
     returns = PersonalisedReturns(
         representation.momentum, representation, settings.rule, settings.pi, settings.score_batch
     )
+    recipe = _choosing_once(recipe, returns.chosen_together)
     return replace(
         recipe, solver=representation.momentum, needs_labelled=True, prepare=(returns.prepare,), brief=returns.brief,
         ready=(*recipe.ready, representation.refuse_too_few), extras=representation.momentum.extras,
@@ -133,6 +141,14 @@ def representation(settings: RepresentationSettings) -> Recipe:
 
 def _plain(settings: MomentumSettings) -> Recipe:
     return plain(settings, rows_of_owners=settings.softmax == "view")
+
+
+def _choosing_once(recipe: Recipe, together: Callable[[Server, Replies], Replies]) -> Recipe:
+    """Let Krum's rules choose sites by all that these send; other rules look at each parameter by itself."""
+    rule, weigh = recipe.aggregator, recipe.weigh
+    if not (isinstance(rule, RobustAggregation) and rule.rule.chooses):
+        return recipe
+    return replace(recipe, weigh=lambda server, replies: together(server, weigh(server, replies) if weigh else replies))
 
 
 def _told(recipe: Recipe, settings: MomentumSettings, drift: Drift) -> Recipe:
