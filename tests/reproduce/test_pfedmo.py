@@ -38,6 +38,13 @@ def test_methods_of_one_comparison_differ_in_the_method_alone():
     assert len({tuple(cell.experiment["method"][key] for key in common) for cell in cells}) == 1
 
 
+@pytest.mark.parametrize("size", ["quick", "default", "full"])
+def test_on_the_edge_network_every_round_is_evaluated(size):
+    edge = [cell for cell in table.cells(size) if cell.row[0] == "edge"]
+    assert edge
+    assert {cell.experiment["run"]["evaluate_every"] for cell in edge} == {1}
+
+
 def test_people_are_judged_whom_no_site_and_no_choice_has_seen():
     cells = [cell for cell in table.cells("default") if cell.row[:2] == ("main", table.HAR)]
     assert cells
@@ -89,6 +96,8 @@ def test_the_page_says_what_was_shrunk_and_when_the_target_was_reached():
     text = to_markdown("t", table.chapters(results, "default"))
     assert "Shrunk against the paper" in text
     assert "1.0 rounds, 2.0 min, 2 of 3" in text
+    assert "1.0 rounds, no site works, 2 of 3" in text  # the public data alone has nobody to wait for
+    assert "at every fifth of their rounds" in text
     assert "97.23" in text  # published, LeNet-5 on MNIST
     assert "<html" in to_html("t", table.chapters(results, "full"))
     assert "Shrunk" not in to_markdown("t", table.chapters(results, "full"))
