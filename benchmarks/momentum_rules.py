@@ -27,7 +27,7 @@ RULES: dict[str, dict[str, Any]] = {
     "printed": {"name": "pfedmo", "rule": "printed"},
     "reversed": {"name": "pfedmo", "rule": "reversed"},
     "fednag": {"name": "fednag"},
-    "public data alone": {"name": "representation"},
+    "public data alone": {"name": "representation", "held_out": 0.2},  # what pfedmo's representation learns from
 }
 # model: data set, classes at each site, public samples of each class, rounds, steps
 TASKS = {"lenet5": ("mnist", 3, 50, 6, 40), "cnn1d": ("uci_har", 2, 10, 15, 20)}

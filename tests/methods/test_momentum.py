@@ -118,8 +118,22 @@ class TestIdentities:
         assert not torch.equal(played("pfedmo", rule="pull", gamma=0.0).state.model, theirs.state.model)
 
     def test_the_representation_is_the_same_with_and_without_sites(self):
-        together, alone = played("pfedmo"), played("representation")
+        together, alone = played("pfedmo"), played("representation", held_out=0.2)
         assert torch.equal(together.state.method.tensors["representation"], alone.state.model)
+
+    def test_alone_it_learns_from_all_public_samples(self):
+        """Every single one matters: in a step all of them are seen."""
+        plain = played("representation", 1, batch=30, steps=1)
+        assert "representation_accuracy" not in plain.figures
+        for row in range(30):
+            other = started("representation", batch=30, steps=1)
+            x, classes = other.labelled
+            x = x.clone()
+            x[row] += 1
+            other.labelled = (x, classes)
+            play_round(other)
+            assert not torch.equal(other.state.model, plain.state.model)
+        played("representation", 1, public=2)
 
     def test_the_first_return_is_the_mean_since_no_score_is_above_zero_yet(self):
         ours, theirs = played("pfedmo", 1), played("fednag", 1)

@@ -55,7 +55,7 @@ class Representation:
         """Refuse public samples of which nothing would be left on one side."""
         assert server.labelled is not None
         learned, held = self._rows(server)
-        if not len(learned) or not len(held):
+        if not len(learned) or (self.held_out and not len(held)):
             few = f"of the server's {len(server.labelled[0])} labelled samples {len(held)} are held out for the scores"
             raise ConfigError(f"{few} and {len(learned)} left to learn from; give more by [server] labelled")
 
@@ -83,8 +83,9 @@ class Representation:
             return
         kept[REPRESENTATION] = model
         kept[REPRESENTATION_MOMENTUM] = self.momentum.beside.flat(server, card, reply)
-        right = predict_logits(server.network, x[held]).argmax(-1) == classes[held]
-        server.figures[AGREEMENT] = float(right.float().mean())
+        if len(held):
+            right = predict_logits(server.network, x[held]).argmax(-1) == classes[held]
+            server.figures[AGREEMENT] = float(right.float().mean())
 
     def held_inputs(self, server: Server, number: int) -> Tensor:
         """Draw, anew in each round, inputs that the representation does not learn from."""

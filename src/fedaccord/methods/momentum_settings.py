@@ -114,7 +114,9 @@ class PublicDataSettings(NesterovSettings):
 
 
 class RepresentationSettings(PublicDataSettings):
-    """Settings of `representation`."""
+    """Settings of `representation`; it takes no scores, so it learns from all samples unless told."""
+
+    held_out: float = Field(0.0, ge=0, lt=1, description="share of the server's labelled samples not learned from")
 
     @model_validator(mode="after")
     def _no_settings_of_sites(self) -> RepresentationSettings:

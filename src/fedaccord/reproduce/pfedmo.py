@@ -35,7 +35,7 @@ BASELINES: dict[str, dict[str, Any]] = {
 EXTRAS: dict[str, dict[str, Any]] = {
     "SCAFFOLD": {"name": "scaffold"},
     "FedNova": {"name": "fednova", "momentum": 0.0},
-    ALONE: {"name": "representation", "gamma": 0.5},
+    ALONE: {"name": "representation", "gamma": 0.5, "held_out": 0.0},
 }
 METHODS_RUN: dict[str, dict[str, Any]] = {
     OURS: {"name": "pfedmo", "gamma": 0.5},
@@ -234,8 +234,9 @@ def _what_was_run(scale: Scale, size: Size) -> list[Block]:
         f"seeds. Local steps of a site in all (T): {steps}. A round is 20 steps, with LeNet-5 40. `Linear` is least "
         "squares on one-hot targets.",
         "The server's public data is 1 % of the training data, the same number of each class, taken out of the data "
-        "before it is dealt to the sites, for every method alike; pFedMo alone and `public data alone` look at it. A "
-        "fifth of it is held out, and scores are taken on that part; nothing is chosen on test data.",
+        "before it is dealt to the sites, for every method alike; pFedMo alone and `public data alone` look at it. Of "
+        "it pFedMo holds a fifth out and takes its scores on that part; `public data alone` takes none and learns from "
+        "all. Nothing is chosen on test data.",
         "The paper does not tell the split of its main table; ours is i.i.d. (but UCI-HAR's sites are "
         "people)." + (_studies() if scale.studies else ""),
         "UCI-HAR: subjects 1 to 15 are the sites, and the test is the 15 other people, whom nothing was chosen on "
