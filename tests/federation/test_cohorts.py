@@ -54,7 +54,7 @@ TOGETHER = {
     "fed-clpl": {},
     "fedmom": {},
     "fednova": {"momentum": 0.5},
-    "pfedmo": {},
+    "pfedmo": {"epochs": None, "steps": 6},
     "fednag": {},
     "fastslowmo": {},
     "domo": {},
@@ -66,6 +66,7 @@ TOGETHER = {
 }
 
 REFUSED = {("momentum", method) for method in ("pfedmo", "fednag", "fastslowmo")}  # theirs is `gamma`
+REFUSED |= {("epochs", "pfedmo")}
 
 
 def host_of(method, changes, sites, network=None):

@@ -403,6 +403,12 @@ class TestTrouble:
             recipe_of("representation", **{setting: value})
         recipe_of("pfedmo", **{setting: value})
 
+    @pytest.mark.parametrize("name", ["pfedmo", "representation"])
+    def test_a_round_of_epochs_is_refused_where_the_server_takes_as_many_steps_as_a_site(self, name):
+        with pytest.raises(ValueError, match="give 'steps' instead of 'epochs'"):
+            make_recipe(name, {"rounds": 2, "epochs": 1})
+        make_recipe("fednag", {"rounds": 2, "epochs": 1})
+
     @pytest.mark.parametrize(("name", "said"), [("fednag", "'gamma'"), ("mime", "statistics")])
     def test_a_second_momentum_is_refused(self, name, said):
         with pytest.raises(ValueError, match=said):

@@ -112,6 +112,15 @@ class PublicDataSettings(NesterovSettings):
         0.2, gt=0, lt=1, description="share of the server's labelled samples held out: scores are taken on these"
     )
 
+    @model_validator(mode="after")
+    def _as_many_steps_as_a_site(self) -> PublicDataSettings:
+        if self.steps is None:
+            raise ValueError(
+                "the server's own model takes as many steps in a round as every site, and an epoch has as many as "
+                "there are samples; give 'steps' instead of 'epochs'"
+            )
+        return self
+
 
 class RepresentationSettings(PublicDataSettings):
     """Settings of `representation`; it takes no scores, so it learns from all samples unless told."""
