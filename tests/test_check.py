@@ -188,6 +188,7 @@ class TestLabels:
         [
             ('[model]\nname = "cnn"\n', "the model 'cnn' needs images"),
             ('[stop]\nmetric = "global.accuracy"\npatience = 2\n', "there is no figure 'global.accuracy'"),
+            ("[network]\ntarget = 0.5\n", "network.metric: there is no figure 'global.accuracy'"),
             ('[method]\nname = "fedavg"\nsites = ["z"]\n', "method.sites: there is no site 'z'"),
         ],
     )

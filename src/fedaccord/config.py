@@ -218,6 +218,8 @@ class Experiment(Section):
             raise ValueError(
                 f"stop.metric is '{self.stop.metric}', but run.evaluate_every = 0 means that nothing is measured"
             )
+        if self.network is not None and self.network.target is not None and self.run.evaluate_every == 0:
+            raise ValueError("network.target is given, but run.evaluate_every = 0 means that nothing is measured")
         return self
 
     @property

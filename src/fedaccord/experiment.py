@@ -102,9 +102,11 @@ def refusal(experiment: Experiment, base: Path, data: FederationData) -> str | N
             pass
     except FedAccordError as error:
         return str(error)
-    metric = experiment.stop.metric
-    if metric is not None and metric.startswith("global.") and data.test is None:
-        return f"stop.metric: there is no figure '{metric}'; {data.test_source}"
+    network = experiment.network
+    timed = network.metric if network is not None and network.target is not None else None
+    for where, metric in (("stop.metric", experiment.stop.metric), ("network.metric", timed)):
+        if metric is not None and metric.startswith("global.") and data.test is None:
+            return f"{where}: there is no figure '{metric}'; {data.test_source}"
     return None
 
 
@@ -297,4 +299,5 @@ def _simulated(server: Server, played: Played) -> dict[str, Any]:
     if played.simulated is None or not isinstance(server.engine, SimulatedNetwork):
         return {}
     told = asdict(played.simulated) | {"seconds": round(played.simulated.seconds, 3)}
+    del told["seen"]
     return {"simulated": told | {"sites": {site: asdict(link) for site, link in server.engine.links.items()}}}

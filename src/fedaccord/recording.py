@@ -27,7 +27,7 @@ from fedaccord.runs.records import (
 )
 from fedaccord.runs.resume import Past
 from fedaccord.runs.tracking import Tracking
-from fedaccord.stopping import Clock, Signals, Stopped, Stopping, figure, gain
+from fedaccord.stopping import Clock, Signals, Stopped, Stopping, figure, gain, unknown_figure
 
 
 @dataclass
@@ -60,10 +60,14 @@ class SimulatedTime:
     target: float | None
     seconds: float = 0.0
     reached: dict[str, float] | None = None
+    seen: bool = False  # whether any evaluation had the figure
 
     def look(self, number: int, figures: dict[str, Any]) -> None:
-        """Take the figures of an evaluation into account."""
+        """Take the figures of an evaluation into account; a figure that the first does not have is an unknown one."""
         value = figure(figures, self.metric)
+        if self.target is not None and value is None and not self.seen:
+            raise unknown_figure("network.metric", self.metric, figures)
+        self.seen = True
         if self.target is None or self.reached is not None or value is None:
             return
         if gain(self.metric, value) >= gain(self.metric, self.target):

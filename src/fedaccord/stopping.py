@@ -100,7 +100,7 @@ class Stopping:
             return
         value = figure(figures, metric)
         if value is None and self.best is None:
-            raise ConfigError(f"stop.metric: there is no figure '{metric}'; {did_you_mean(metric, known(figures))}")
+            raise unknown_figure("stop.metric", metric, figures)
         worth = float("-inf") if value is None else gain(metric, value)
         if self.best is None or worth > self.best + self.settings.min_delta:
             self.best, self.waited = worth, 0
@@ -134,6 +134,11 @@ def figure(figures: dict[str, Any], metric: str) -> float | None:
     else:
         place = {"global": figures["global"], "sites.mean": figures["sites"]["mean"]}.get(scope, {})
     return place.get(name)
+
+
+def unknown_figure(where: str, metric: str, figures: dict[str, Any]) -> ConfigError:
+    """Return the error that tells a figure nobody measures, and the closest one that is."""
+    return ConfigError(f"{where}: there is no figure '{metric}'; {did_you_mean(metric, known(figures))}")
 
 
 def known(figures: dict[str, Any]) -> list[str]:

@@ -172,6 +172,24 @@ class TestRuns:
         assert resumed["simulated"] == summary["simulated"]
         assert resumed["model_sha256"] == summary["model_sha256"]
 
+    @pytest.mark.parametrize(
+        ("old", "new", "told"),
+        [("target = 0.6", "target = 85", r"accuracy is a share from 0 to 1; write 85 % as 0\.85"),
+         ("workers = 0", "workers = 0\nevaluate_every = 0", r"network\.target is given, but run\.evaluate_every = 0"),
+         ("target = 0.6", 'target = 0.6\nmetric = "acuracy"', "does not say whose figure it is")],
+    )  # fmt: skip
+    def test_a_target_that_can_never_be_reached_is_refused(self, old, new, told):
+        with pytest.raises(ConfigError, match=told):
+            parse_experiment((TEXT + NETWORK).replace(old, new))
+        parse_experiment((TEXT + NETWORK).replace("target = 0.6", 'target = 85\nmetric = "global.nll"'))
+
+    def test_a_figure_that_nobody_measures_is_told_at_the_first_evaluation(self, tmp_path):
+        text = (TEXT + NETWORK).replace("target = 0.6", 'target = 0.6\nmetric = "global.acuracy"')
+        folder = RunFolder(tmp_path / "run")
+        with pytest.raises(ConfigError, match=r"network\.metric: there is no figure 'global\.acuracy'; did you mean"):
+            run_experiment(parse_experiment(text), tmp_path, folder)
+        folder.close()
+
     def test_the_section_is_written_back(self):
         text = to_toml(parse_experiment(TEXT + NETWORK))
         assert parse_experiment(text).network == parse_experiment(TEXT + NETWORK).network

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from fedaccord.data.declarations import Section
 
 Rate = Annotated[float, Field(gt=0)]
 Seconds = Annotated[float, Field(ge=0)]
+SHARES = {"accuracy", "map", "o_map", "cp", "cr", "cf1", "op", "or", "of1", "hamming"}  # figures from 0 to 1
 
 
 class SiteLink(Section):
@@ -41,3 +42,10 @@ class NetworkSection(Section):
         if isinstance(value, list) and (len(value) != 2 or value[0] > value[1]):
             raise ValueError(f"one number for all sites, or a range such as [1, 10], not {value}")
         return value
+
+    @model_validator(mode="after")
+    def _a_target_that_can_be_reached(self) -> NetworkSection:
+        name = self.metric.rpartition(".")[2]
+        if self.target is not None and name in SHARES and not 0 <= self.target <= 1:
+            raise ValueError(f"target is {self.target:g}, but {name} is a share from 0 to 1; write 85 % as 0.85")
+        return self
