@@ -11,7 +11,7 @@ import torch
 
 from fedaccord.errors import ConfigError
 from fedaccord.federation.round import play_round
-from fedaccord.labels.views import Candidates
+from fedaccord.labels.views import Candidates, Tags
 from fedaccord.methods.registry import METHODS, make_recipe
 from small_federation import (
     SPACE,
@@ -394,7 +394,7 @@ class TestTrouble:
     @pytest.mark.parametrize(
         ("setting", "value"),
         [("attack", {"kind": "sign-flip"}), ("defence", {"kind": "probe"}), ("aggregation", "median"), ("hostile", 1),
-         ("sites", ["a"]), ("participation", 2), ("softmax", "view"), ("prior", "all"), ("bn", "local")],
+         ("sites", ["a"]), ("participation", 2), ("softmax", "view"), ("prior", "all"), ("bn", "pooled")],
     )  # fmt: skip
     def test_the_public_data_alone_has_no_settings_of_sites(self, setting, value):
         with pytest.raises(
@@ -402,6 +402,31 @@ class TestTrouble:
         ):
             recipe_of("representation", **{setting: value})
         recipe_of("pfedmo", **{setting: value})
+
+    def test_returns_that_overflow_leave_the_mean(self):
+        """A bias of the representation that fits a float, but not twice: `reversed` adds model and momentum."""
+        server = started("pfedmo", rule="reversed")
+        play_round(server)
+        kept = server.state.method
+        for name in ("representation", "representation momentum"):
+            kept.tensors[name] = kept.tensors[name].clone()
+            server.layout.named(kept.tensors[name])["head.bias"][0] = 3e38
+        kept.numbers |= {f"worst loss/{name}": 1e9 for name in "abc"}
+        (drop,) = play_round(server).dropped
+        assert drop.reason == "what 3 of 3 sites would get back is not finite; they get the mean"
+        assert torch.equal(server.state.model, kept.tensors["mean model"])
+        for name in "abc":
+            assert all(bool(t.isfinite().all()) for t in server.brief(name, server.tensors).tensors.values())
+
+    def test_sites_with_tags_have_no_softmax_to_compare(self):
+        with pytest.raises(ConfigError, match=r"one class of each sample, .* but site 'b' has tags"):
+            started("pfedmo", [site("a"), site("b", view=Tags(SPACE))])
+        started("fednag", [site("a", view=Tags(SPACE)), site("b", view=Tags(SPACE))])
+
+    def test_statistics_that_stay_at_the_sites_cannot_be_scored_with(self):
+        with pytest.raises(ValueError, match='bn = "local" keeps statistics at the sites'):
+            recipe_of("pfedmo", bn="local")
+        recipe_of("fednag", bn="local")
 
     @pytest.mark.parametrize("name", ["pfedmo", "representation"])
     def test_a_round_of_epochs_is_refused_where_the_server_takes_as_many_steps_as_a_site(self, name):

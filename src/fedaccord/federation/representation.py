@@ -78,11 +78,11 @@ class Representation:
         with seeded(derive(server.seed, REPRESENTATION, work.round)):
             reply = train_locally(work, self.objective, self.momentum, self.settings)
         model = server.layout.read(server.network.eval())
-        if not all_finite(model):
+        momentum = self.momentum.beside.flat(server, card, reply)
+        if not (all_finite(model) and all_finite(momentum)):
             server.warn("the server's own steps gave a model that is not finite, so they were left out; lower its lr")
             return
-        kept[REPRESENTATION] = model
-        kept[REPRESENTATION_MOMENTUM] = self.momentum.beside.flat(server, card, reply)
+        kept[REPRESENTATION], kept[REPRESENTATION_MOMENTUM] = model, momentum
         if len(held):
             right = predict_logits(server.network, x[held]).argmax(-1) == classes[held]
             server.figures[AGREEMENT] = float(right.float().mean())
@@ -172,6 +172,10 @@ class PersonalisedReturns:
         server.figures[SCORE] = mean_score
         # A site's model is linear in its score, so the mean of the sites' models is that of the mean score.
         server.state.model, _ = self._moved(server, mean_score)
+        lost = [site for site in replies.sites if self._own(server, site)[0] is server.state.method.tensors[MEAN]]
+        if lost:
+            what = f"what {len(lost)} of {len(replies)} sites would get back is not finite; they get the mean"
+            server.drop("", "refine", "", what)
 
     def _sent(self, server: Server, replies: Replies) -> Tensor | None:
         """Return the momentum that each site was sent; only attacks look at it."""
@@ -183,12 +187,15 @@ class PersonalisedReturns:
         return self._moved(server, float(server.state.method.numbers.get(f"{SCORE}/{site}", 0.0)))
 
     def _moved(self, server: Server, score_of_site: float) -> tuple[Tensor, Tensor]:
+        """Return model and momentum for a score; where that is not finite, the means themselves."""
         kept, moving = server.state.method.tensors, server.layout.trainable_mask()
         mean = kept.get(MEAN, server.state.model)
         model, momentum = personalised(
             self.rule, self.temperature * score_of_site, mean, kept[MOMENTUM], kept[REPRESENTATION],
             kept[REPRESENTATION_MOMENTUM],
         )  # fmt: skip
+        if not (all_finite(model[moving]) and all_finite(momentum)):
+            return mean, kept[MOMENTUM]
         return torch.where(moving, model, mean), momentum
 
     def _scores(self, server: Server, replies: Replies) -> Tensor:

@@ -34,7 +34,9 @@ from fedaccord.federation.momentum import (
     TravellingMomentum,
 )
 from fedaccord.federation.recipe import Recipe
+from fedaccord.federation.refusing import RefuseViews
 from fedaccord.federation.representation import PersonalisedReturns, Representation, RepresentationAlone
+from fedaccord.labels.views import Tags
 from fedaccord.methods.classic import held_near, plain, sgd_alone, share_model
 from fedaccord.methods.momentum_settings import (
     DomoSettings,
@@ -55,6 +57,9 @@ from fedaccord.training.solvers import SGD
 
 if TYPE_CHECKING:
     from fedaccord.federation.server import Server
+
+
+_REFUSE_TAGS = RefuseViews(frozenset({Tags.kind}), "one class of each sample, as the server's own model has")
 
 
 def fedmom(settings: FedMomSettings) -> Recipe:
@@ -125,7 +130,7 @@ def pfedmo(settings: PfedmoSettings) -> Recipe:
     recipe = _choosing_once(recipe, returns.chosen_together)
     return replace(
         recipe, solver=representation.momentum, needs_labelled=True, prepare=(returns.prepare,), brief=returns.brief,
-        ready=(*recipe.ready, representation.refuse_too_few), extras=representation.momentum.extras,
+        ready=(*recipe.ready, _REFUSE_TAGS, representation.refuse_too_few), extras=representation.momentum.extras,
         refine=(*recipe.refine, returns.refine), starts=returns.starts,
     )  # fmt: skip
 

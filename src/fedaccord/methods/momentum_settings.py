@@ -143,3 +143,9 @@ class PfedmoSettings(PublicDataSettings):
     )
     pi: float = Field(1.0, ge=0, le=1, description="temperature: how strongly scores personalise; 0 is fednag")
     score_batch: Count = Field(256, description="held-out samples that scores are taken on, drawn anew in each round")
+
+    @model_validator(mode="after")
+    def _statistics_for_scores(self) -> PfedmoSettings:
+        if self.bn == "local":
+            raise ValueError('bn = "local" keeps statistics at the sites, and the server cannot score a model without')
+        return self
