@@ -309,6 +309,20 @@ class TestMimesGradients:
             recipe_of("mime", defence={"kind": "probe"})
 
 
+@pytest.mark.parametrize(("name", "down", "up"), [
+    ("fedavg", 1, 1), ("fedmom", 1, 1), ("slowmo", 1, 1), ("fednag", 2, 2), ("fastslowmo", 2, 2), ("pfedmo", 2, 2),
+    ("fedadc", 2, 1), ("domo", 2, 1), ("mime", 4, 2), ("mime, lite", 3, 2),
+])  # fmt: skip
+def test_models_that_travel_in_a_round_are_as_many_as_the_docs_say(name, down, up):
+    server = played(name.removesuffix(", lite"), 1, **({"lite": True} if name.endswith("lite") else {}))
+    size = server.layout.size
+    sent = [brief for task, site_, brief in server.engine.asked if site_ == "a" and task in ("train", "gradient")]
+    came = [reply for (task, site_), reply in server.engine.replies.items()
+            if site_ == "a" and task in ("train", "gradient")]  # fmt: skip
+    assert sum(t.numel() for message in sent for t in message.tensors.values()) == down * size
+    assert sum(t.numel() for message in came for t in message.tensors.values()) == up * size
+
+
 class TestTrouble:
     def test_public_samples_are_needed(self):
         server = federation(recipe_of("pfedmo"), real_sites())

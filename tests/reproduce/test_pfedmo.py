@@ -98,6 +98,7 @@ def test_the_page_says_what_was_shrunk_and_when_the_target_was_reached():
     assert "1.0 rounds, 2.0 min, 2 of 3" in text
     assert "1.0 rounds, no site works, 2 of 3" in text  # the public data alone has nobody to wait for
     assert "at every fifth of their rounds" in text
+    assert "DOMO and Mime are charged a model more on the way down" in text
     assert "ours is i.i.d." in text
     assert "three classes at each site and, where pi is not what is varied, pi = 1; the published" in text
     assert "5,000, 12,500, 17,500, 24,400: all 60,000 training images but the server's 600" in text

@@ -332,7 +332,9 @@ def _edge(results: Results, scale: Scale) -> list[Block]:
     said = (
         f"{EDGE_SITES} sites, Dirichlet 1, {scale.study}, each with a computer and a link drawn by the seed "
         f"({network}: samples in a second, megabits in a second, seconds). Time is simulated, not measured; the "
-        f"server's own work is free. Published, on another system and task: {MINUTES_TO_TARGET}."
+        "server's own work is free. DOMO and Mime are charged a model more on the way down than they would need: the "
+        "server's momentum, which sites could infer from two models, and the model itself with each of two questions. "
+        f"Published, on another system and task: {MINUTES_TO_TARGET}."
     )
     taus = (20, 40) if scale.studies else (20,)
     rows = []
