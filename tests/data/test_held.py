@@ -122,7 +122,6 @@ class TestFiles:
         assert len(data.labelled[0]) == 2
         assert data.sites["a"].view.groups is None
 
-
     def test_samples_that_the_server_is_judged_on_are_refused(self, tmp_path):
         (tmp_path / "few.csv").write_text("x,class\n1,p\n7,q\n12,r\n3,\n")
         (tmp_path / "test.csv").write_text("x,class\n2,p\n7,r\n3,q\n")
