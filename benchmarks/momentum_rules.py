@@ -3,7 +3,7 @@
     FEDACCORD_DATA=DIR python benchmarks/momentum_rules.py [--seeds 3] [--task lenet5] [--rule pull]
 
 MNIST: the last 10,000 training images are the validation part, 4 sites with 3 classes each, LeNet-5, 50 public images
-of each class. UCI-HAR: subjects 1 to 15 (the table is tested on 16 to 30), three of them the validation part, the
+of each class. UCI-HAR: subjects 1 to 15 (the table is tested on 25 to 30), three of them the validation part, the
 others dealt to 4 sites with 2 classes each, a 1-D CNN, 10 public windows of each class. Batches of 64, learning rate
 0.05, gamma 0.5, pi 1.
 """

@@ -51,7 +51,7 @@ def test_people_are_judged_whom_no_site_and_no_choice_has_seen():
     for cell in cells:
         # Windows of one person overlap, so a share of everybody's would hold signal that was trained on.
         assert cell.experiment["data"]["test"] == 0.0
-        assert cell.experiment["server"]["unseen"] == [str(n) for n in range(16, 31)]
+        assert cell.experiment["server"]["unseen"] == [str(n) for n in range(25, 31)]
     assert all("unseen" not in cell.experiment["server"] for cell in table.cells("default") if cell not in cells)
 
 
