@@ -239,8 +239,9 @@ def _what_was_run(scale: Scale, size: Size) -> list[Block]:
         "all. Nothing is chosen on test data.",
         "The paper does not tell the split of its main table; ours is i.i.d. (but UCI-HAR's sites are "
         "people)." + (_studies() if scale.studies else ""),
-        "UCI-HAR: subjects 1 to 24 are the sites, and the test is the six others, whom nothing was chosen on. Its windows overlap by half, so a public window may share half of its signal with a training window "
-        "of the same person; with a test window none does.",
+        "UCI-HAR: subjects 1 to 24 are the sites, and the test is the six others, whom nothing was chosen on. Its "
+        "windows overlap by half, so a public window may share half of its signal with a training window of the same "
+        "person; with a test window none does.",
         "Figures are the accuracy of the global model (for pFedMo the mean of the sites' models) on the test data "
         "after T local steps, in percent: mean ± standard deviation over seeds. Differences are paired by seed. What "
         "the paper calls training accuracy is taken for that of the global model on the test data. Published figures "
@@ -254,8 +255,9 @@ def _what_was_run(scale: Scale, size: Size) -> list[Block]:
             "Shrunk against the paper (T = 4000 for UCI-HAR and 10000 for CIFAR-10, LeNet-5 throughout, all test data; "
             "`--full`): T as above, " + (f"{scale.test_samples} test images, " if scale.test_samples else "")
             + f"Mime's full gradient on {scale.gradient_samples} samples of a site, "
-            "splits other than three classes with some of the methods, and quantity skew, Dirichlet splits, tau, gamma, "
-            f"pi, numbers of sites and the edge network with {scale.study}" + ("" if scale.studies else "; most studies are left out") + "."
+            "splits other than three classes with some of the methods, and quantity skew, Dirichlet splits, tau, "
+            f"gamma, pi, numbers of sites and the edge network with {scale.study}"
+            + ("" if scale.studies else "; most studies are left out") + "."
         )
     return blocks
 
