@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from fedaccord.config import check_experiment
-from fedaccord.data.held import refuse_test_rows
+from fedaccord.data.held import kept_from_test
 from fedaccord.data.site_data import Samples, SiteData
 from fedaccord.data.sites import FederationData
 from fedaccord.data.tables import natural
@@ -131,7 +131,7 @@ class Federation:
             data.test_source = "the test data given to the federation"
         if self.labelled is not None:
             data.labelled = self._of_server(self.labelled, "labelled", data.input_shape)
-            refuse_test_rows(data.labelled, data.test, "labelled")
+            data.notes += kept_from_test(data.labelled, data.test, "labelled")
         return data
 
     def _groups(self) -> list[str]:

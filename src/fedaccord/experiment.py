@@ -14,7 +14,7 @@ from fedaccord import __version__
 from fedaccord.config import Experiment, load_experiment, to_toml, with_paths_from
 from fedaccord.data.dataset import load_dataset
 from fedaccord.data.declarations import PerClass
-from fedaccord.data.held import refuse_test_rows
+from fedaccord.data.held import kept_from_test
 from fedaccord.data.own_files import read_own_files
 from fedaccord.data.registry import locate
 from fedaccord.data.sensitive import with_groups
@@ -56,7 +56,7 @@ def read_federation(experiment: Experiment, base: Path) -> FederationData:
     found = _read(experiment, base, test_file, labelled)
     if isinstance(labelled, Path):  # samples out of [data] are kept from the test where they are taken
         with found.noting():
-            refuse_test_rows(found.labelled, found.test, f"server.labelled, {labelled.name}")
+            found.notes += kept_from_test(found.labelled, found.test, f"server.labelled, {labelled.name}")
     return found
 
 
