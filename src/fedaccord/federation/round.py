@@ -137,7 +137,8 @@ def evaluate(server: Server) -> Evaluation:
             metrics = global_tag_metrics(torch.sigmoid(logits.cpu()), truth.cpu())
         else:
             metrics, result.confusion = class_metrics(logits, truth)
-        if server.target is not None and server.test_groups is not None:
+        # A rate is of the one label that a row is given; tags have no such thing.
+        if server.target is not None and server.test_groups is not None and truth.dim() == 1:
             of = server.target
             metrics |= fairness_figures(logits.argmax(-1), truth, *server.test_groups, of.group, of.label, of.groups)
         result.global_ = finite(metrics)
