@@ -157,6 +157,31 @@ def test_a_site_with_a_model_of_its_own_moves_from_there(folder, kind):
         assert found == pytest.approx([server.figures[f"score/s{n}"] for n in (0, 1, 3, 4)], rel=1e-3)
 
 
+@pytest.mark.parametrize("confidence", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_model_too_large_to_compute_with_is_hostile_however_it_is_trusted(folder, kind, confidence):
+    server, _ = played(table(folder), rounds=1)
+    noise = 0.01 * torch.randn(6, server.layout.size, generator=torch.Generator().manual_seed(0))
+    noise[3] *= 1e30
+    server.state.method.numbers |= {f"{name}/s3": 0.9 for name in (CONFIDENCE, RUNNING)}
+    kept = judged(server, server.state.model + noise, defence(kind, confidence=confidence))
+    assert "s3" not in kept.sites
+    assert server.figures["score/s3"] == math.inf
+    assert all(math.isfinite(server.figures[f"score/s{n}"]) for n in (0, 1, 2, 4, 5)) or kind == "inversion"
+    assert len(kept) >= 3
+    assert server.state.method.numbers[f"{RUNNING}/s3"] == 0.9  # says nothing of other rounds
+    if confidence:
+        assert server.state.method.numbers[f"{CONFIDENCE}/s3"] == pytest.approx(0.81)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_sites_that_send_huge_updates_do_not_carry_the_model_away(folder, kind):
+    attack = {"kind": "scaling", "sites": 2, "strength": 1e30}
+    server, records = played(table(folder, attack=attack, defence=defence(kind)), rounds=2)
+    assert all(record.figures["hostile_excluded"] == 1.0 for record in records)
+    assert float(server.state.model.abs().max()) < 100
+
+
 def test_when_nobody_is_trusted_the_model_stays(folder):
     server, _ = played(table(folder), rounds=1)
     noise = 0.01 * torch.randn(5, server.layout.size, generator=torch.Generator().manual_seed(0))

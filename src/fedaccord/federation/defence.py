@@ -35,6 +35,7 @@ BOTH, SIZE = "running product", "running size"  # likewise: what group-update+ k
 CONFIDENCE = "confidence"  # in the method's state and among a round's figures, with a site's name behind it
 SCORE, EXCLUDED = "score", "excluded"  # among a round's figures, with a site's name behind it; alone: the share
 FALSE_EXCLUSIONS, FOUND = "false_exclusions", "hostile_excluded"  # of a study: shares of honest and hostile sites
+ROWS = 8  # made-up ones, which every model should be able to answer
 ALL_LEFT_OUT = "the defence '{}' left out every site of a round, and the model stayed as it was"
 
 
@@ -75,30 +76,35 @@ class Defence:
         assert server.target is not None
         found = self.score(server, replies, server.target)
         hostile = self._verdicts(server, replies.sites, found)
-        excluded = self._excluded(server, replies.sites, hostile)
+        # Trust earned before is no reason to take a model that nothing can be computed with.
+        excluded = self._excluded(server, replies.sites, hostile) | torch.isinf(found)
         self._tell(server, replies.sites, found, excluded)
         if bool(excluded.all()):
             server.warn(ALL_LEFT_OUT.format(self.settings.kind))
         return replies.keep(~excluded)
 
     def score(self, server: Server, replies: Replies, target: Target) -> Tensor:
-        """Return each site's score, float64 (sites,); NaN for a site whose model has not moved."""
+        """Return each site's score, float64 (sites,): NaN where the model has not moved, infinite where it overflows."""
         device = torch.device(self.settings.device)
         network = copy.deepcopy(server.network).to(device).eval()  # the server's own stays where it is
         common, starts, models = (part.to(device) for part in (replies.previous, replies.starts, replies.matrix))
         if self.settings.kind != "group-update+":
-            return self.score_models(server, network, models, starts, common, target).cpu()
-        push = scores.group_push(Models(network, models - starts), Models(network, common), target)
-        return self._freed(server, replies.sites, push.cpu())
+            found = self.score_models(server, network, models, starts, common, target).cpu()
+        else:
+            push = scores.group_push(Models(network, models - starts), Models(network, common), target)
+            found = self._freed(server, replies.sites, push.cpu())
+        rows = torch.randn(ROWS, _width(target), generator=self._generator(server, "rows")).to(device)
+        return found.masked_fill(scores.answers_overflow(Models(network, models), rows).cpu(), math.inf)
 
     def _freed(self, server: Server, sites: tuple[str, ...], push: scores.Push) -> Tensor:
         """Return the score that knows how sites' updates went in the rounds before."""
         still = push.size == 0
         both, size = (
-            self._running(server, name, sites, now.masked_fill(still, math.nan))
+            self._running(server, name, sites, now.masked_fill(still | push.overflowed, math.nan))
             for name, now in ((BOTH, push.both), (SIZE, push.size))
         )
-        return scores.freed_group_update(push, both, size).masked_fill(still, math.nan)
+        found = scores.freed_group_update(push, both, size).masked_fill(still, math.nan)
+        return found.masked_fill(push.overflowed, math.inf)
 
     def score_models(
         self, server: Server, network: Network, models: Tensor, starts: Tensor, common: Tensor, target: Target
@@ -148,14 +154,17 @@ class Defence:
         return rule(self._running(server, RUNNING, sites, found), self.settings.gated_at, self.settings.most)
 
     def _running(self, server: Server, name: str, sites: tuple[str, ...], now: Tensor) -> Tensor:
-        """Return each site's running mean of a value, this round's included; NaN for a site that never had one."""
+        """Return each site's running mean of a value, this round's included; NaN for a site that never had one.
+
+        A value that is infinite now is so whatever was before, and is not remembered: it says nothing of other rounds.
+        """
         numbers, share = server.state.method.numbers, self.settings.remembers
         running = []
         for site, value in zip(sites, now.tolist(), strict=True):
             past = numbers.get(f"{name}/{site}")
             if math.isfinite(value):
                 numbers[f"{name}/{site}"] = past = value if past is None else share * past + (1 - share) * value
-            running.append(math.nan if past is None else float(past))
+            running.append(value if math.isinf(value) else math.nan if past is None else float(past))
         return torch.tensor(running, dtype=torch.float64)
 
     def _excluded(self, server: Server, sites: tuple[str, ...], hostile: Tensor) -> Tensor:
