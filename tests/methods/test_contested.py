@@ -44,6 +44,13 @@ def test_a_defence_works_beside_a_robust_rule(tmp_path):
     assert "excluded" in records[-1].figures
 
 
+def test_who_the_defence_leaves_out_does_not_make_a_rule_want_for_sites(tmp_path):
+    told = table(tmp_path, sites=9, attack=ATTACK, defence=DEFENCE, aggregation="krum", hostile=3, rounds=3)
+    server, records = played(told)
+    assert all(record.replied == 7 for record in records)
+    assert not server.dropped
+
+
 def test_a_local_method_has_neither_slot(tmp_path):
     with pytest.raises(ConfigError, match=r"unknown key 'method\.attack'"):
         played(table(tmp_path, name="local", attack=ATTACK))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -81,10 +81,10 @@ class Defence:
         self._tell(server, replies.sites, found, excluded)
         if bool(excluded.all()):
             server.warn(ALL_LEFT_OUT.format(self.settings.kind))
-        return replies.keep(~excluded)
+        return replace(replies.keep(~excluded), left_out=int(excluded.sum()))
 
     def score(self, server: Server, replies: Replies, target: Target) -> Tensor:
-        """Return each site's score, float64 (sites,): NaN where the model has not moved, infinite where it overflows."""
+        """Return each site's score, float64 (sites,): NaN where a model has not moved, infinite where it overflows."""
         device = torch.device(self.settings.device)
         network = copy.deepcopy(server.network).to(device).eval()  # the server's own stays where it is
         common, starts, models = (part.to(device) for part in (replies.previous, replies.starts, replies.matrix))
