@@ -31,8 +31,8 @@ def statistical_parity_difference(predicted: Tensor, member: Tensor) -> float:
 def group_figures(predicted: Tensor, truth: Tensor, member: Tensor, label: int) -> Figures:
     """Return EOD, SPD, both parts' accuracy and the counts of the cells, from columns of labels; -1 is left out.
 
-    `members` and `others` are rows of each part, `members_with_label` and `others_with_label` those of EOD's cells; with
-    `_given` behind the name, those of them that were given the label.
+    `members` and `others` are rows of each part, `members_with_label` and `others_with_label` those of EOD's cells;
+    with `_given` behind the name, those of them that were given the label.
     """
     seen = truth >= 0
     predicted, truth, member = predicted[seen], truth[seen], member[seen]
@@ -54,7 +54,7 @@ def fairness_figures(
 ) -> Figures:  # fmt: skip
     """Return `group_figures` by true groups and, as `..._candidate`, by candidate bits; and each group's accuracy.
 
-    Without true groups, those of certain candidates (sets of one) stand in for them.
+    Without true groups, those of certain candidates (sets of one) stand in for them. `rows.NAME` is its rows.
     """
     certain = torch.where(sets.sum(1) == 1, sets.int().argmax(1), -1)
     known = certain if true is None else true
@@ -64,7 +64,7 @@ def fairness_figures(
     figures |= {f"{name}{CANDIDATE}": value for name, value in listed.items()} | {TRUE_GROUPS: float(true is not None)}
     for column, name in enumerate(names):
         rows = (known == column) & (truth >= 0)
-        figures[f"accuracy.{name}"] = _rate((predicted == truth)[rows])
+        figures |= {f"accuracy.{name}": _rate((predicted == truth)[rows]), f"rows.{name}": float(rows.sum())}
     return figures
 
 
@@ -77,6 +77,9 @@ def pooled_figures(each: Iterable[Mapping[str, float]]) -> Figures:
     if not sites:
         return {}
     pooled = {TRUE_GROUPS: _total(sites, TRUE_GROUPS) / len(sites)}
+    for name in dict.fromkeys(name for figures in sites for name in figures if name.startswith("rows.")):
+        rate = f"accuracy.{name.removeprefix('rows.')}"
+        pooled |= {rate: _weighed(sites, rate, name), name: _total(sites, name)}
     for ending in ("", CANDIDATE):
         sums = {name: _total(sites, f"{name}{ending}") for cell in CELLS for name in (cell, f"{cell}_given")}
         rates = {cell: _ratio(sums[f"{cell}_given"], sums[cell]) for cell in CELLS}

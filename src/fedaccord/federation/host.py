@@ -228,7 +228,7 @@ class SiteHost:
             return {}
         true = None if test.group_truth is None else test.group_truth.cpu()
         predicted = view.adjusted(logits).argmax(-1)
-        return fairness_figures(predicted, truth.cpu(), test.group.cpu(), true, of.group, of.label)
+        return fairness_figures(predicted, truth.cpu(), test.group.cpu(), true, of.group, of.label, of.groups)
 
     def _use_prior(self, work: LocalWork) -> Tensor | None:
         """Estimate the site's prior with the model as it is and put it into the view; None for a site without one."""

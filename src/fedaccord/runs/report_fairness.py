@@ -40,7 +40,8 @@ def treatment(run: Run, figures: dict[str, Figure]) -> Html:
     each = {name.removeprefix("accuracy."): value for name, value in last.items() if name.startswith("accuracy.")}
     shown = [table(head, rows, numbers=range(1, len(head)))]
     if each:
-        shown.append(table(["Group", "Accuracy"], [(name, percent(value)) for name, value in each.items()], {1}))
+        rows = [[name, percent(value), _people(last, f"rows.{name}", each_site)] for name, value in each.items()]
+        shown.append(table(["Group", "Accuracy", "Rows"], rows, {1, 2}))
     curves = {words: [(at, m[name]) for at, m in measured if name in m] for name, words in GAPS.items()}
     figures["treatment"] = draw.over_rounds(
         [
