@@ -252,6 +252,9 @@ def test_the_sign_has_a_default_for_each_score(folder):
         ({"defence": defence("probe", trust=0.4)}, "trust has no effect unless confidence = true"),
         ({"defence": defence("inversion", low=0.9)}, "low is 0.9 and high is 0.9, .*: low must be below high"),
         ({"defence": defence("inversion", trust=0.95)}, "trust is 0.95 and high is 0.9, .*: trust must be below high"),
+        ({"defence": defence("inversion", trust=0.05)}, "trust is 0.05 and low is 0.1, .* trust must not be below low"),
+        ({"defence": defence("inversion", freeze="absolute", low=0.5, trust=0.6)}, "would never move: low must be"),
+        ({"defence": defence("inversion", freeze="absolute", high=0.5, trust=0.3)}, "not 0.1 and 0.5"),
         ({"defence": defence("inversion", device="gpu")}, '"cpu" or "cuda" is needed, not "gpu"'),
     ],
 )
@@ -302,6 +305,22 @@ def test_what_cannot_work_is_refused_before_the_first_round(folder, change, told
         experiment["data"]["sensitive"]["column"] = change["column"]
     with pytest.raises(ConfigError, match=told):
         played(experiment, rounds=1)
+
+
+@pytest.mark.parametrize(
+    ("kind", "change", "told"),
+    [
+        ("inversion", {"sites": 3}, "among fewer than 4 sites in a round nobody can be told apart, and there are 3;"),
+        ("probe", {"participation": 3}, "nobody can be told apart, and there are 3;"),
+        ("probe", {"participation": 0.5}, "nobody can be told apart, and there are 3;"),
+        ("probe", {"most": 0.15}, r"method\.defence\.most: a share of 0\.15 of 6 sites in a round is nobody"),
+    ],
+)
+def test_a_defence_that_could_leave_out_nobody_is_refused(folder, kind, change, told):
+    more = {key: change[key] for key in ("most",) if key in change}
+    drawn = {key: change[key] for key in ("participation",) if key in change}
+    with pytest.raises(ConfigError, match=told):
+        played(table(folder, sites=change.get("sites", 6), defence=defence(kind, **more), **drawn), rounds=1)
 
 
 def test_the_group_update_needs_linear_layers(folder):

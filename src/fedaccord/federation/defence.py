@@ -18,18 +18,18 @@ from torch import Tensor
 from fedaccord.adversary import scores
 from fedaccord.adversary.inversion import Dummies, Inversion
 from fedaccord.adversary.many_models import Models, linear_chain
-from fedaccord.adversary.settings import DefenceSettings
-from fedaccord.adversary.verdicts import minority, next_confidence, peeling, two_means
+from fedaccord.adversary.settings import START, DefenceSettings
+from fedaccord.adversary.verdicts import FEWEST, at_most, minority, next_confidence, peeling, two_means
 from fedaccord.aggregation.replies import Replies
 from fedaccord.data.sensitive import Target
 from fedaccord.errors import ConfigError
+from fedaccord.federation.robustness import fullest_round
 from fedaccord.models.network import Network
 from fedaccord.seeds import derive
 
 if TYPE_CHECKING:
     from fedaccord.federation.server import Server
 
-START = 0.5  # the confidence in a site of which nothing is known
 RUNNING = "running score"  # in the method's state, with a site's name behind it
 BOTH, SIZE = "running product", "running size"  # likewise: what group-update+ knows of a site's updates
 CONFIDENCE = "confidence"  # in the method's state and among a round's figures, with a site's name behind it
@@ -56,6 +56,21 @@ class Defence:
             self._refuse_network(server.network)
         if self.settings.device != "cpu" and not torch.cuda.is_available():
             raise ConfigError('method.defence.device is a GPU, but torch finds none here; use "cpu"')
+        self._refuse_too_few(server)
+
+    def _refuse_too_few(self, server: Server) -> None:
+        """Refuse a defence that could leave out nobody, since not even the fullest round has sites enough."""
+        number = fullest_round(server)
+        if number is not None and number < FEWEST:
+            raise ConfigError(
+                f"method.defence: among fewer than {FEWEST} sites in a round nobody can be told apart, and there are "
+                f"{number}; leave `defence` out"
+            )
+        if number is not None and self.settings.verdicts_by != "two-means" and not at_most(self.settings.most, number):
+            raise ConfigError(
+                f"method.defence.most: a share of {self.settings.most:g} of {number} sites in a round is nobody; "
+                f"{math.ceil(100 / number) / 100:g} would be one site"
+            )
 
     def _refuse_network(self, network: Network) -> None:
         """Refuse a network whose input weights do not tell how rows of a group pushed it."""
