@@ -72,6 +72,33 @@ def test_a_site_that_knows_some_labels_only_can_be_hostile(tmp_path):
     assert not server.dropped
 
 
+@pytest.mark.parametrize("kind", ["plfa", "mixup"])
+def test_a_site_that_does_not_know_the_label_is_not_drawn_and_cannot_be_named(tmp_path, kind):
+    told = table(tmp_path, name="accord", attack={"kind": kind, "sites": ["site-0"]}, rounds=1)
+    told["data"]["views"] = {f"site-{n}": {"kind": "exact", "known": ["low", "medium"]} for n in (0, 1, 3)}
+    with pytest.raises(ConfigError, match=rf"site 'site-0' does not know the label .* '{kind}' would change nothing"):
+        played(told)
+    told["method"]["attack"]["sites"] = 3
+    assert played(told)[0].hostile == ("site-2", "site-4", "site-5")
+    told["method"]["attack"]["kind"] = "pafa"  # changes groups, which every site has
+    assert {played(told | {"seed": seed})[0].hostile for seed in range(3)} != {("site-2", "site-4", "site-5")}
+
+
+def test_alie_among_few_hostile_sites_asks_for_a_strength(tmp_path):
+    told = table(tmp_path, sites=6, attack={"kind": "alie", "sites": 1}, rounds=1)
+    with pytest.raises(ConfigError, match=r"method\.attack: 'alie' would do no harm: .*; set strength"):
+        played(told)
+    told["method"]["attack"]["strength"] = 1.0
+    assert not played(told)[0].warnings
+
+
+def test_a_round_of_hostile_sites_alone_is_warned_of_once(tmp_path):
+    told = table(tmp_path, sites=3, attack={"kind": "ipm", "sites": 2}, participation=1, rounds=8)
+    server, _ = played(told)
+    (told,) = server.warnings
+    assert told.startswith("the attack 'ipm' does no harm in some rounds: it looks at what honest sites send")
+
+
 class TestExactSites:
     """Under an attack on labels an exact site trains on sets, but is still the site that it declared to be."""
 

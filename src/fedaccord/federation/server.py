@@ -294,7 +294,7 @@ class Server:
         good = {site: reply for site, reply in answers.items() if self.is_admitted(site, reply)}
         self.replies = self._gather(good) if good else None
         if self.replies is not None and recipe.attack:
-            self.replies = recipe.attack.forge(self.replies, self.hostile)
+            self.replies = recipe.attack.forge(self, self.replies)
         if self.replies is not None and recipe.defence:
             self.replies = recipe.defence(self, self.replies)
         if self.replies is not None and len(self.replies) and recipe.weigh:
