@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from fedaccord.adversary.choice import hostile_sites
-from fedaccord.adversary.data_attacks import TO_SETS
+from fedaccord.adversary.data_attacks import TO_SETS, refuse_site
 from fedaccord.config import Experiment
 from fedaccord.data.sensitive import Target, find_target
 from fedaccord.data.site_data import SiteData
@@ -115,7 +115,10 @@ def _hostile(experiment: Experiment, data: FederationData) -> tuple[str, ...]:
                 f"method.attack.sites: site '{name}' does not know the label of [fairness], so that '{attack.kind}' "
                 "would change nothing that it trains"
             )
-    return hostile_sites(attack.sites, able, experiment.seed, [name for name in able if name not in idle])
+    hostile = hostile_sites(attack.sites, able, experiment.seed, [name for name in able if name not in idle])
+    for name in hostile:  # here and not where its data are attacked: that may be a worker, or many rounds later
+        refuse_site(data.sites[name], attack.kind, _target(experiment, data))
+    return hostile
 
 
 def _idle_attackers(experiment: Experiment, data: FederationData, kind: str) -> set[str]:

@@ -120,6 +120,27 @@ class TestExactSites:
         with pytest.raises(ConfigError, match=named):
             played(self.exact(tmp_path, attack=ATTACK, loss="squared"))
 
+    def test_hostile_sites_that_join_later_are_refused_before_the_first_round(self, tmp_path):
+        told = self.exact(tmp_path, attack={"kind": "plfa", "sites": ["site-5"]}, loss="squared")
+        told["data"]["joins"] = {"site-5": 2}
+        with pytest.raises(ConfigError, match=r"'plfa' makes candidate sets of the labels of site 'site-5'"):
+            played(told, rounds=1)
+
+    @pytest.mark.parametrize("kind", ["plfa", "pafa"])
+    def test_what_a_hostile_site_has_not_is_told_before_any_worker_starts(self, tmp_path, monkeypatch, kind):
+        told = self.exact(tmp_path, attack={"kind": kind, "sites": ["site-5"]}) | {"run": {"workers": 2}}
+        told["data"]["joins"] = {"site-5": 2}
+        told["fairness"]["input"] = False
+        if kind == "plfa":
+            del told["fairness"]
+
+        def started(*args):
+            raise AssertionError("a worker was started")
+
+        monkeypatch.setattr("fedaccord.opening.EmbeddedEngine", started)
+        with pytest.raises(ConfigError, match=r"site 'site-5' has not all of them|the model is not given"):
+            played(told, rounds=1)
+
     def test_an_attack_on_groups_leaves_exact_labels_exact(self, tmp_path):
         server, _ = played(self.exact(tmp_path, attack={"kind": "pafa", "sites": 2}, loss="squared"))
         assert not server.dropped
