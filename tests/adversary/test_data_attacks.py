@@ -102,7 +102,7 @@ def test_exact_labels_are_read_as_sets_of_one():
     hit = poisoned(site(Exact(SPACE), torch.tensor([0, 2, 1, 2])), "plfa", TARGET)
     assert isinstance(hit.view, Candidates)
     assert hit.train.target.int().tolist() == [[1, 0, 1], [0, 0, 1], [0, 1, 0], [1, 1, 0]]
-    assert hit.test.target.int().tolist() == [[1, 0, 0], [0, 0, 1], [0, 1, 0], [0, 0, 1]]
+    assert hit.test.target.tolist() == [0, 2, 1, 2]
 
 
 def test_mixed_sets_are_shares_that_the_view_weighs():

@@ -141,6 +141,26 @@ class TestExactSites:
         with pytest.raises(ConfigError, match=r"site 'site-5' has not all of them|the model is not given"):
             played(told, rounds=1)
 
+    @pytest.mark.parametrize("prior", ["off", "all"])
+    @pytest.mark.parametrize("kind", ["plfa", "mixup"])
+    @pytest.mark.parametrize(
+        "view", [{"kind": "exact"}, {"kind": "coarse", "correspondence": {"ok": ["low"], "risky": ["medium", "high"]}}]
+    )
+    def test_hostile_ones_are_judged_in_the_task_that_they_declare(self, tmp_path, view, kind, prior):
+        """Steps are too small to move the model, so that all judgements are those of a calm run."""
+        told = table(tmp_path, name="accord", rounds=1, lr=1e-12, prior=prior) | {"run": {"workers": 0}}
+        told["data"]["views"] = {"site-0": view}
+        _, calm = played(told)
+        told["method"]["attack"] = {"kind": kind, "sites": ["site-0"]}
+        server, hit = played(told)
+        assert not server.dropped
+        first, second = (records[-1].evaluation for records in (calm, hit))
+        assert first.site_confusions["site-0"].shape == second.site_confusions["site-0"].shape
+        assert first.sites["site-0"].keys() == second.sites["site-0"].keys()
+        if prior == "off":
+            assert first.site_confusions["site-0"].equal(second.site_confusions["site-0"])
+            assert first.sites["site-0"] == pytest.approx(second.sites["site-0"])
+
     def test_an_attack_on_groups_leaves_exact_labels_exact(self, tmp_path):
         server, _ = played(self.exact(tmp_path, attack={"kind": "pafa", "sites": 2}, loss="squared"))
         assert not server.dropped
