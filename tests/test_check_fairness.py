@@ -85,6 +85,14 @@ def test_the_servers_test_samples_are_what_global_figures_rest_on(people):
     assert "the server's test samples have 10 of others" in said(people, test=short[0], test_groups=short[1])[0]
 
 
+def test_a_method_without_a_whole_model_at_the_server_is_measured_at_the_sites(people):
+    experiment, data = people
+    alone = experiment.model_copy(update={"method": {"name": "local", "rounds": 1}})
+    few = {name: on(site, torch.tensor([HIGH] * 4), torch.tensor([NORTH] * 4)) for name, site in data.sites.items()}
+    assert said(people, few) == []
+    assert "all test parts together have 8 of 'north'" in said((alone, data), few)[0]
+
+
 def test_rows_without_a_label_are_behind_no_rate(people):
     labels = torch.tensor([HIGH] * 60 + [-1] * 60)
     groups = torch.tensor(([NORTH] * 10 + [SOUTH] * 50) * 2)

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from fedaccord.adversary.choice import hostile_sites
+from fedaccord.adversary.data_attacks import TO_SETS, refuse_site
 from fedaccord.config import Experiment
 from fedaccord.data.sensitive import Target, find_target
 from fedaccord.data.site_data import SiteData
@@ -29,6 +30,7 @@ from fedaccord.federation.network import draw_links
 from fedaccord.federation.recipe import Recipe
 from fedaccord.federation.server import Server
 from fedaccord.federation.state import RunState, SiteCard
+from fedaccord.labels.sets import known_labels
 from fedaccord.messages.message import Message
 from fedaccord.messages.names import POOL
 from fedaccord.methods.hosting import build_network, host_spec, site_spec
@@ -106,7 +108,25 @@ def _hostile(experiment: Experiment, data: FederationData) -> tuple[str, ...]:
     for name in attack.sites if isinstance(attack.sites, list) else ():
         if name in data.sites and name not in able:
             raise ConfigError(f"method.attack.sites: site '{name}' does not train, so it cannot attack")
-    return hostile_sites(attack.sites, able, experiment.seed)
+    idle = _idle_attackers(experiment, data, attack.kind)
+    for name in attack.sites if isinstance(attack.sites, list) else ():
+        if name in idle:
+            raise ConfigError(
+                f"method.attack.sites: site '{name}' does not know the label of [fairness], so that '{attack.kind}' "
+                "would change nothing that it trains"
+            )
+    hostile = hostile_sites(attack.sites, able, experiment.seed, [name for name in able if name not in idle])
+    for name in hostile:  # here and not where its data are attacked: that may be a worker, or many rounds later
+        refuse_site(data.sites[name], attack.kind, _target(experiment, data))
+    return hostile
+
+
+def _idle_attackers(experiment: Experiment, data: FederationData, kind: str) -> set[str]:
+    """Return the sites at which an attack on labels would change nothing: their softmax leaves the label out."""
+    target = _target(experiment, data)
+    if target is None or kind not in TO_SETS or (kind == "plfa" and experiment.settings.softmax == "full"):
+        return set()
+    return {name for name, site in data.sites.items() if not known_labels(site.view)[target.label]}
 
 
 def _may_train(experiment: Experiment, data: FederationData) -> list[str]:

@@ -102,7 +102,7 @@ def test_exact_labels_are_read_as_sets_of_one():
     hit = poisoned(site(Exact(SPACE), torch.tensor([0, 2, 1, 2])), "plfa", TARGET)
     assert isinstance(hit.view, Candidates)
     assert hit.train.target.int().tolist() == [[1, 0, 1], [0, 0, 1], [0, 1, 0], [1, 1, 0]]
-    assert hit.test.target.int().tolist() == [[1, 0, 0], [0, 0, 1], [0, 1, 0], [0, 0, 1]]
+    assert hit.test.target.tolist() == [0, 2, 1, 2]
 
 
 def test_mixed_sets_are_shares_that_the_view_weighs():
@@ -150,6 +150,12 @@ def test_hostile_sites_are_drawn_by_seed_or_named():
     assert hostile_sites(0.29, [str(n) for n in range(100)], 0).__len__() == 29
     assert hostile_sites(0.05, names, 0).__len__() == 1
     assert hostile_sites(["site-7", "site-2"], names, 0) == ("site-2", "site-7")
+    assert hostile_sites(0.3, names, 4, able=list(reversed(names))) == drawn
+    some = {hostile_sites(0.3, names, seed, able=names[:4]) for seed in range(20)}
+    assert {name for few in some for name in few} == set(names[:4])
+    assert all(len(few) == 3 for few in some)  # a share of all that train
+    with pytest.raises(ConfigError, match="asks for 3 hostile sites, and 2 of 10 know the label that the attack gives"):
+        hostile_sites(3, names, 0, able=names[:2])
     with pytest.raises(ConfigError, match="there is no site 'site-x'; did you mean"):
         hostile_sites(["site-x"], names, 0)
     with pytest.raises(ConfigError, match="asks for 11 hostile sites, and 10 may train"):

@@ -5,7 +5,7 @@ from statistics import NormalDist
 import pytest
 import torch
 
-from fedaccord.adversary.reply_attacks import forged, smallest_deviation
+from fedaccord.adversary.reply_attacks import forged, idles, smallest_deviation
 
 MATRIX = torch.tensor([[1.0, 2.0, 7.0], [3.0, 4.0, 7.0], [5.0, 0.0, 7.0], [9.0, 9.0, 8.0]])
 PREVIOUS = torch.tensor([1.0, 1.0, 7.0])
@@ -51,3 +51,23 @@ def test_without_honest_sites_there_is_nothing_to_imitate():
         assert torch.allclose(forged(kind, MATRIX, PREVIOUS, everyone, TRAINED), MATRIX)
     assert torch.equal(forged("scaling", MATRIX, PREVIOUS, ~everyone, TRAINED), MATRIX)
     assert torch.equal(forged("plfa", MATRIX, PREVIOUS, HOSTILE, TRAINED), MATRIX)
+
+
+@pytest.mark.parametrize(
+    ("kind", "sites", "hostile", "told"),
+    [
+        ("ipm", 4, 4, "needs 1 of them in a round"),
+        ("alie", 4, 3, "needs 2 of them in a round"),
+        ("alie", 10, 1, "set strength"),
+    ],
+)
+def test_an_attack_that_does_no_harm_says_why(kind, sites, hostile, told):
+    assert told in idles(kind, sites, hostile)
+    assert idles("sign-flip", sites, hostile) is None
+
+
+def test_an_attack_that_does_harm_does_not():
+    assert idles("alie", 10, 3) is None
+    assert idles("alie", 10, 1, strength=1.0) is None
+    assert idles("ipm", 4, 3) is None
+    assert idles("ipm", 4, 0) is None

@@ -99,3 +99,10 @@ def test_the_guard_is_directional_unless_told():
     assert next_confidence(0.95, hostile=True, absolute=True) == 0.95
     assert next_confidence(0.05, hostile=False, absolute=True) == 0.05
     assert next_confidence(0.5, hostile=False, absolute=True) == pytest.approx(0.55)
+
+
+@pytest.mark.parametrize("rule", [two_means, lambda s: minority(s, 2.5), lambda s: peeling(s, 3.0)])
+def test_an_infinite_score_is_hostile_and_the_rest_is_judged_without_it(rule):
+    scores = torch.tensor([0.0, 0.01, math.inf, 0.02, math.nan, 9.0, 0.015], dtype=torch.float64)
+    assert rule(scores).tolist() == [False, False, True, False, False, True, False]
+    assert rule(torch.tensor([math.inf, 0.0, 1.0])).tolist() == [True, False, False]

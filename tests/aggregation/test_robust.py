@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 
 import numpy as np
@@ -210,8 +211,23 @@ class TestPerLabel:
     def test_thin_rows_are_told_apart(self):
         informs = owners("11111", "11000", "00000")
         assert RobustAggregation(Rule("median"), True).thin(informs).tolist() == [False, True, False]
-        assert RobustAggregation(Rule("krum", 2), True).thin(informs).tolist() == [True, True, False]
+        assert RobustAggregation(Rule("krum", 1), True).thin(owners("11110", "11111")).tolist() == [True, False]
         assert RobustAggregation(Rule("median"), False).thin(informs).tolist() == [False, False, False]
+
+    def test_where_nothing_is_combined_no_row_is_thin(self):
+        assert not RobustAggregation(Rule("krum", 2), True).thin(owners("11111", "11000")).any()
+
+    def test_who_was_left_out_is_one_of_the_hostile_sites_that_a_rule_counts_on(self):
+        replies = replies_of(small(), drawn(7, 11, 3), [1] * 7, owners("1111111", "1111100", "1111111", sites=7))
+        aggregate = RobustAggregation(Rule("krum", 3), per_label=True)
+        with pytest.raises(TooFewSitesError):
+            aggregate(replies)
+        left = RobustAggregation(Rule("krum", 1), per_label=True)(replies)
+        assert torch.equal(aggregate(dataclasses.replace(replies, left_out=2)), left)
+        assert aggregate.thin(replies.informs, 2).tolist() == [False, False, False]
+        assert aggregate.thin(replies.informs, 1).tolist() == [False, True, False]
+        assert Rule("krum", 1).without(4) == Rule("krum", 0)
+        assert Rule("krum", 0.3).without(4) == Rule("krum", 0.3)
 
     def test_without_rows_of_owners_the_whole_model_is_combined_alike(self):
         replies = replies_of(small(), drawn(5, 11, 3), [1] * 5, owners("11111", "11000", "00000"))

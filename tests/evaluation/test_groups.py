@@ -12,6 +12,7 @@ from fedaccord.evaluation.groups import (
     equal_opportunity_difference,
     fairness_figures,
     group_figures,
+    pooled_figures,
     statistical_parity_difference,
 )
 
@@ -83,3 +84,28 @@ def test_rows_of_unknown_class_or_group_count_nowhere():
     )
     assert figures["members"] == 1
     assert figures["others"] == 0
+
+
+ROWS = st.tuples(st.integers(0, 2), st.integers(-1, 2), st.integers(-1, 1), st.booleans())
+
+
+@given(st.lists(st.lists(ROWS, min_size=1, max_size=12), min_size=1, max_size=4))
+def test_pooled_figures_are_those_of_all_rows_together(sites):
+    def figures(rows):
+        predicted, truth, true, other = (torch.tensor(column) for column in zip(*rows, strict=True))
+        sets = torch.stack([(true == 0) | other, (true == 1) | other | (true < 0)], 1)
+        return fairness_figures(predicted, truth, sets, true, 0, 2)
+
+    # What is not known does not travel.
+    each = [{name: value for name, value in figures(rows).items() if not math.isnan(value)} for rows in sites]
+    together = figures([row for rows in sites for row in rows])
+    assert pooled_figures([*each, {"accuracy": 1.0}]) == pytest.approx(together, nan_ok=True)
+
+
+def test_pooled_figures_say_how_many_know_true_groups_and_nobodys_are_none():
+    sets = torch.tensor([[1, 0], [0, 1]]).bool()
+    answer, truth = torch.tensor([1, 1]), torch.tensor([1, 0])
+    known, certain = (fairness_figures(answer, truth, sets, true, 0, 1) for true in (torch.tensor([0, 1]), None))
+    assert pooled_figures([known, certain])["true_groups"] == 0.5
+    assert pooled_figures([certain])["true_groups"] == 0.0
+    assert pooled_figures([{"accuracy": 0.5}]) == {}

@@ -156,9 +156,7 @@ class TestThinRows:
         assert warned == [[self.WARNING], [], []]
         assert server.warnings == [self.WARNING]
 
-    @pytest.mark.parametrize(
-        "settings", [{"name": "pfedpll"}, {"name": "fed-cc", "head": "local"}, {"name": "fed-cc"}]
-    )
+    @pytest.mark.parametrize("settings", [{"name": "pfedpll"}, {"name": "fed-cc", "head": "local"}, {"name": "fed-cc"}])
     def test_heads_that_never_leave_their_sites_are_nobodys_to_move(self, settings):
         common = {"rounds": 3, "steps": 2, "batch": 4, "lr": 0.1, "hostile": 1, "aggregation": "median"}
         name, given = settings["name"], {k: v for k, v in settings.items() if k != "name"}
@@ -199,6 +197,13 @@ class TestThinRows:
         again.state = RunState.from_message(from_bytes(to_bytes(server.state.to_message())))
         again.engine.restore(server.engine.memories())
         assert play_round(again).warnings == []
+
+    def test_nothing_is_said_of_rows_in_a_round_that_combined_nothing(self):
+        server = federation(recipe("accord", aggregation="krum"), sites(5))
+        server.stays = {"s0": Stay(1, 2)}
+        warned = [play_round(server).warnings for _ in range(2)]
+        assert "there are 4; the old model is kept" in str(server.dropped[-1])
+        assert not [text for told in warned for text in told if text.startswith("too few")]
 
     def test_a_rule_over_whole_models_warns_of_nothing(self):
         server = federation(recipe("fedavg", aggregation="median"), cows_at_one_site())

@@ -64,6 +64,29 @@ def test_own_files_with_a_sensitive_column_are_run(tmp_path):
     assert "equal opportunity" in (tmp_path / "runs/treated/report.html").read_text()
 
 
+def test_the_report_adds_up_the_rows_of_sites_and_calls_certain_groups_by_their_name(tmp_path):
+    path = own_files(tmp_path, rows=40)
+    with (tmp_path / "s2.csv").open("w") as file:
+        file.write("size,region,dx\n" + "0.5,south,low\n-0.5,west,low\n" * 5)
+    path.write_text(
+        path.read_text() + '[[sites]]\nname = "s2"\ndata = "s2.csv"\nlabel = "dx"\nsensitive = "region"\n'
+    )
+    assert command("run", path, cwd=tmp_path).code == 0
+    folder = tmp_path / "runs/treated"
+    final = json.loads((folder / "summary.json").read_text())["final"]["sites"]
+    each, pooled = final["each"].values(), final["pooled"]
+    assert len(each) == 3
+    for cell in ("members", "others", "others_with_label", "members_candidate"):
+        assert pooled[cell] == sum(site[cell] for site in each)
+    given, rows = pooled["members_given"], pooled["members"]
+    assert pooled["spd"] == pytest.approx(pooled["others_given"] / pooled["others"] - given / rows)
+    page = (folder / "report.html").read_text()
+    assert "Of the test rows of 3 of 3 sites together" in page
+    assert f"<td class=\"number\">{rows:.0f}, at 2 of 3 sites</td>" in page
+    assert "by groups that are certain" in page
+    assert "by true groups" not in page
+
+
 @pytest.mark.parametrize(
     ("attack", "told"), [('attack = { kind = "plfa", sites = 1 }', "Honest sites left out"), ("", "Sites left out")]
 )

@@ -44,6 +44,13 @@ def test_a_defence_works_beside_a_robust_rule(tmp_path):
     assert "excluded" in records[-1].figures
 
 
+def test_who_the_defence_leaves_out_does_not_make_a_rule_want_for_sites(tmp_path):
+    told = table(tmp_path, sites=9, attack=ATTACK, defence=DEFENCE, aggregation="krum", hostile=3, rounds=3)
+    server, records = played(told)
+    assert all(record.replied == 7 for record in records)
+    assert not server.dropped
+
+
 def test_a_local_method_has_neither_slot(tmp_path):
     with pytest.raises(ConfigError, match=r"unknown key 'method\.attack'"):
         played(table(tmp_path, name="local", attack=ATTACK))
@@ -63,6 +70,33 @@ def test_a_site_that_knows_some_labels_only_can_be_hostile(tmp_path):
     told["data"]["views"] = {"site-0": {"kind": "exact", "known": ["low", "high"]}}
     server, _ = played(told)
     assert not server.dropped
+
+
+@pytest.mark.parametrize("kind", ["plfa", "mixup"])
+def test_a_site_that_does_not_know_the_label_is_not_drawn_and_cannot_be_named(tmp_path, kind):
+    told = table(tmp_path, name="accord", attack={"kind": kind, "sites": ["site-0"]}, rounds=1)
+    told["data"]["views"] = {f"site-{n}": {"kind": "exact", "known": ["low", "medium"]} for n in (0, 1, 3)}
+    with pytest.raises(ConfigError, match=rf"site 'site-0' does not know the label .* '{kind}' would change nothing"):
+        played(told)
+    told["method"]["attack"]["sites"] = 3
+    assert played(told)[0].hostile == ("site-2", "site-4", "site-5")
+    told["method"]["attack"]["kind"] = "pafa"  # changes groups, which every site has
+    assert {played(told | {"seed": seed})[0].hostile for seed in range(3)} != {("site-2", "site-4", "site-5")}
+
+
+def test_alie_among_few_hostile_sites_asks_for_a_strength(tmp_path):
+    told = table(tmp_path, sites=6, attack={"kind": "alie", "sites": 1}, rounds=1)
+    with pytest.raises(ConfigError, match=r"method\.attack: 'alie' would do no harm: .*; set strength"):
+        played(told)
+    told["method"]["attack"]["strength"] = 1.0
+    assert not played(told)[0].warnings
+
+
+def test_a_round_of_hostile_sites_alone_is_warned_of_once(tmp_path):
+    told = table(tmp_path, sites=3, attack={"kind": "ipm", "sites": 2}, participation=1, rounds=8)
+    server, _ = played(told)
+    (told,) = server.warnings
+    assert told.startswith("the attack 'ipm' does no harm in some rounds: it looks at what honest sites send")
 
 
 class TestExactSites:
@@ -85,6 +119,47 @@ class TestExactSites:
         named = r"method\.attack 'plfa' makes candidate sets of the labels of site 'site-\d'"
         with pytest.raises(ConfigError, match=named):
             played(self.exact(tmp_path, attack=ATTACK, loss="squared"))
+
+    def test_hostile_sites_that_join_later_are_refused_before_the_first_round(self, tmp_path):
+        told = self.exact(tmp_path, attack={"kind": "plfa", "sites": ["site-5"]}, loss="squared")
+        told["data"]["joins"] = {"site-5": 2}
+        with pytest.raises(ConfigError, match=r"'plfa' makes candidate sets of the labels of site 'site-5'"):
+            played(told, rounds=1)
+
+    @pytest.mark.parametrize("kind", ["plfa", "pafa"])
+    def test_what_a_hostile_site_has_not_is_told_before_any_worker_starts(self, tmp_path, monkeypatch, kind):
+        told = self.exact(tmp_path, attack={"kind": kind, "sites": ["site-5"]}) | {"run": {"workers": 2}}
+        told["data"]["joins"] = {"site-5": 2}
+        told["fairness"]["input"] = False
+        if kind == "plfa":
+            del told["fairness"]
+
+        def started(*args):
+            raise AssertionError("a worker was started")
+
+        monkeypatch.setattr("fedaccord.opening.EmbeddedEngine", started)
+        with pytest.raises(ConfigError, match=r"site 'site-5' has not all of them|the model is not given"):
+            played(told, rounds=1)
+
+    @pytest.mark.parametrize("prior", ["off", "all"])
+    @pytest.mark.parametrize("kind", ["plfa", "mixup"])
+    @pytest.mark.parametrize(
+        "view", [{"kind": "exact"}, {"kind": "coarse", "correspondence": {"ok": ["low"], "risky": ["medium", "high"]}}]
+    )
+    def test_hostile_ones_are_judged_in_the_task_that_they_declare(self, tmp_path, view, kind, prior):
+        """Steps are too small to move the model, so that all judgements are those of a calm run."""
+        told = table(tmp_path, name="accord", rounds=1, lr=1e-12, prior=prior) | {"run": {"workers": 0}}
+        told["data"]["views"] = {"site-0": view}
+        _, calm = played(told)
+        told["method"]["attack"] = {"kind": kind, "sites": ["site-0"]}
+        server, hit = played(told)
+        assert not server.dropped
+        first, second = (records[-1].evaluation for records in (calm, hit))
+        assert first.site_confusions["site-0"].shape == second.site_confusions["site-0"].shape
+        assert first.sites["site-0"].keys() == second.sites["site-0"].keys()
+        if prior == "off":
+            assert first.site_confusions["site-0"].equal(second.site_confusions["site-0"])
+            assert first.sites["site-0"] == pytest.approx(second.sites["site-0"])
 
     def test_an_attack_on_groups_leaves_exact_labels_exact(self, tmp_path):
         server, _ = played(self.exact(tmp_path, attack={"kind": "pafa", "sites": 2}, loss="squared"))

@@ -188,3 +188,12 @@ def test_every_published_delta_but_the_marked_is_that_of_its_figures():
                 right = abs(abs(float(value) - without[number // 3]) - float(delta)) < 0.0011
                 assert right != cell.endswith("*"), (table, method, cell)
     assert "0.751/-0.094/0.003" in to_markdown("t", chapters(Results(), "quick"))
+
+
+@pytest.mark.parametrize("size", ["quick", "default"])
+def test_the_page_says_how_test_rows_were_drawn_and_which_flips_were_not_run(results, size):
+    said = to_markdown("t", chapters(results, size))
+    assert "each site keeps a fifth of its own, drawn without regard to labels and groups, as test rows" in said
+    assert "cyclic flips were not run" in said
+    assert ("published test part" in said) == (size != "quick")
+    assert "| multi-krum | plfa |" in said

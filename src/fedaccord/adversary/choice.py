@@ -11,11 +11,14 @@ from fedaccord.errors import ConfigError, did_you_mean
 from fedaccord.seeds import derive
 
 
-def hostile_sites(asked: int | float | Sequence[str], sites: Sequence[str], seed: int) -> tuple[str, ...]:
+def hostile_sites(
+    asked: int | float | Sequence[str], sites: Sequence[str], seed: int, able: Sequence[str] | None = None
+) -> tuple[str, ...]:
     """Return the hostile ones of the sites that train: those named, or so many, or a share, drawn by the run's seed.
 
-    A share is rounded down, to at least one site.
+    A share is rounded down, to at least one site. Only sites that are `able` to carry the attack out are drawn.
     """
+    able = sites if able is None else able
     if not isinstance(asked, int | float):
         for name in asked:
             if name not in sites:
@@ -25,5 +28,10 @@ def hostile_sites(asked: int | float | Sequence[str], sites: Sequence[str], seed
     number = asked if isinstance(asked, int) else max(1, math.floor(asked * len(sites) + 1e-9))
     if number > len(sites):
         raise ConfigError(f"method.attack.sites asks for {number} hostile sites, and {len(sites)} may train")
+    if number > len(able):
+        raise ConfigError(
+            f"method.attack.sites asks for {number} hostile sites, and {len(able)} of {len(sites)} know the label that "
+            "the attack gives"
+        )
     rng = np.random.default_rng(derive(seed, "hostile"))
-    return tuple(sorted(sorted(sites)[i] for i in rng.choice(len(sites), number, replace=False)))
+    return tuple(sorted(sorted(able)[i] for i in rng.choice(len(able), number, replace=False)))

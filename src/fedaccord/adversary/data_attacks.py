@@ -84,8 +84,7 @@ def mix_up(
 
 def mirror_labels(view: View, target: Tensor) -> Tensor:
     """Label flip: return the annotations with the first label for the last, the second for the last but one."""
-    if isinstance(view, Tags):
-        raise ConfigError("method.attack: 'label-flip' needs one label for each sample, not tags")
+    _refuse_tags(view)
     names = len(view.answers)
     allowed = torch.arange(names)
     if isinstance(view, Exact | Candidates):
@@ -98,23 +97,41 @@ def mirror_labels(view: View, target: Tensor) -> Tensor:
     return torch.where(target >= 0, mirror[target.clamp(min=0)], target)
 
 
+def refuse_site(site: SiteData, kind: str, target: Target | None) -> None:
+    """Refuse, without changing anything, an attack that a site has not the annotations or the groups for."""
+    if kind == "label-flip":
+        _refuse_tags(site.view)
+    if kind not in FAIRNESS or not len(site.train):
+        return
+    if target is None or site.train.group is None or candidate_sets(site.view, site.train.target) is None:
+        missing = "groups and candidate or exact labels, and [fairness]"
+        raise ConfigError(f"method.attack: '{kind}' needs {missing}; site '{site.name}' has not all of them")
+    if kind == "pafa" and target.inputs is None:
+        raise ConfigError("method.attack: 'pafa' changes groups, which the model is not given; set fairness.input")
+
+
+def _refuse_tags(view: View) -> None:
+    if isinstance(view, Tags):
+        raise ConfigError("method.attack: 'label-flip' needs one label for each sample, not tags")
+
+
 def poisoned(site: SiteData, kind: str, target: Target | None, ratio: float = 0.5) -> SiteData:
     """Return a site with attacked training data; one of an attack on replies is unchanged.
 
-    Under plfa and mixup exact labels become candidate sets, since an attacked label may be several.
+    Under plfa and mixup exact and coarse labels become candidate sets, since an attacked label may be several; test
+    labels stay as the site declares them, and are read through its own view.
     """
+    refuse_site(site, kind, target)
     data = site.train
     if kind == "label-flip":
         return replace(site, train=replace(data, target=mirror_labels(site.view, data.target)))
     if kind not in FAIRNESS or not len(data):
         return site
     sets = candidate_sets(site.view, data.target)
-    if target is None or data.group is None or sets is None:
-        missing = "groups and candidate or exact labels, and [fairness]"
-        raise ConfigError(f"method.attack: '{kind}' needs {missing}; site '{site.name}' has not all of them")
+    assert target is not None
+    assert data.group is not None
+    assert sets is not None
     if kind == "pafa":
-        if target.inputs is None:
-            raise ConfigError("method.attack: 'pafa' changes groups, which the model is not given; set fairness.input")
         groups, x = flip_groups(data.group, sets, target.group, target.label), data.x.clone()
         x[:, target.inputs] = groups.to(x.dtype)
         return replace(site, train=replace(data, x=x, group=groups))
@@ -124,6 +141,4 @@ def poisoned(site: SiteData, kind: str, target: Target | None, ratio: float = 0.
         labels = flip_labels(data.group, sets, target.group, target.label, known)
     else:
         x, labels = mix_up(data.x, data.group, sets, target.group, target.label, ratio, target.inputs)
-    judged = candidate_sets(site.view, site.test.target)
-    assert judged is not None
-    return replace(site, view=view, train=replace(data, x=x, target=labels), test=replace(site.test, target=judged))
+    return replace(site, view=view, train=replace(data, x=x, target=labels))

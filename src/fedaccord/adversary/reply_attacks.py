@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 STRENGTH = {"sign-flip": 1.0, "scaling": 10.0, "ipm": 0.5}
+HONEST = {"ipm": 1, "alie": 2}  # sites that an attack has to look at
 
 
 def sign_flip(updates: Tensor, hostile: Tensor, strength: float = 1.0) -> Tensor:
@@ -36,11 +37,22 @@ def little_is_enough(updates: Tensor, hostile: Tensor, strength: float | None = 
 
     How many, unless told, is as many as leave hostile sites nearer to the mean than enough honest ones.
     """
-    if int((~hostile).sum()) < 2:
+    if int((~hostile).sum()) < HONEST["alie"]:
         return updates
     z = smallest_deviation(len(hostile), int(hostile.sum())) if strength is None else strength
     honest = updates[~hostile]
     return torch.where(hostile[:, None], honest.mean(0) - z * honest.std(0, unbiased=False), updates)
+
+
+def idles(kind: str, sites: int, hostile: int, strength: float | None = None) -> str | None:
+    """Say why an attack that looks at honest sites does no harm among so many; None: it does, or looks at none."""
+    if kind not in HONEST or not hostile:
+        return None
+    if sites - hostile < HONEST[kind]:
+        return f"it looks at what honest sites send, and needs {HONEST[kind]} of them in a round"
+    if kind == "alie" and strength is None and smallest_deviation(sites, hostile) <= 0:
+        return "hostile sites are too few for deviations below the honest mean that nobody would notice; set strength"
+    return None
 
 
 def smallest_deviation(sites: int, hostile: int) -> float:

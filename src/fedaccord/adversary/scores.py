@@ -1,10 +1,12 @@
 """How strongly a site pushes a group towards a label: one number for each site of a round, NaN where it has none.
 
-Every score but the published one is larger the more hostile a site looks.
+Every score but the published one is larger the more hostile a site looks. It is infinite where a site's values are too
+large to compute with: no training makes such a model.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -21,9 +23,10 @@ def dummy_fairness(models: Models, dummies: Dummies, target: Target) -> Tensor:
     """Return the published score: EOD of each site's model on what was reconstructed of its data."""
     actual = dummies.logits.argmax(-1) == target.label
     member = dummies.x[..., _inputs(target)].argmax(-1) == target.group
-    predicted = models.logits(dummies.x).argmax(-1) == target.label
+    logits = models.logits(dummies.x)
+    predicted = logits.argmax(-1) == target.label
     outside, inside = (_share(predicted, actual & cell) for cell in (~member, member))
-    return outside - inside
+    return (outside - inside).masked_fill(_overflowed(*dummies, logits), math.inf)
 
 
 def label_gap(dummies: Dummies, target: Target) -> Tensor:
@@ -33,7 +36,7 @@ def label_gap(dummies: Dummies, target: Target) -> Tensor:
     inside = block[..., target.group] / block.sum(-1).clamp(min=TINY)
     means = [(share * w).sum(-1) / w.sum(-1).clamp(min=TINY) for w in (inside, 1 - inside)]
     empty = (inside.sum(-1) < TINY) | ((1 - inside).sum(-1) < TINY)
-    return (means[0] - means[1]).masked_fill(empty, float("nan"))
+    return (means[0] - means[1]).masked_fill(empty, math.nan).masked_fill(_overflowed(*dummies), math.inf)
 
 
 def group_update(updates: Models, previous: Models, target: Target) -> Tensor:
@@ -49,7 +52,8 @@ def group_update(updates: Models, previous: Models, target: Target) -> Tensor:
     own, rest = moved[..., target.group], _without(moved, target.group)
     along = (own - rest.mean(-1)) @ towards
     length = moved.flatten(1).norm(dim=1)
-    return (along / length.clamp(min=TINY)).masked_fill(length < TINY, float("nan"))
+    found = (along / length.clamp(min=TINY)).masked_fill(length < TINY, math.nan)
+    return found.masked_fill(_overflowed(moved), math.inf)
 
 
 @dataclass(frozen=True)
@@ -60,6 +64,11 @@ class Push:
     all: Tensor  # the biases, which every row moves, along it
     both: Tensor  # inner product of the two off that direction
     size: Tensor  # squared length of the biases' move off it
+
+    @property
+    def overflowed(self) -> Tensor:
+        """Whose moves are too large to compute with: bool (sites,)."""
+        return _overflowed(torch.stack([self.group, self.all, self.both, self.size], 1))
 
     def cpu(self) -> Push:
         """Return the same values in the computer's own memory."""
@@ -117,12 +126,23 @@ def counterfactual_gap(models: Models, probe: Tensor, target: Target) -> Tensor:
         z = models.logits(rows).double()
         odds.append((z[..., target.label] - torch.logsumexp(_without(z, target.label), -1)).mean(-1))
     every = torch.stack(odds, -1)
-    return every[:, target.group] - _without(every, target.group).mean(-1)
+    found = every[:, target.group] - _without(every, target.group).mean(-1)
+    return found.masked_fill(_overflowed(every), math.inf)
+
+
+def answers_overflow(models: Models, rows: Tensor) -> Tensor:
+    """Say which models are too large to answer rows (n, inputs) with numbers: bool (sites,)."""
+    return _overflowed(models.logits(rows))
 
 
 def _share(hit: Tensor, among: Tensor) -> Tensor:
     """Return each site's share of hits among some of its rows, float64 (sites,); NaN where there is none."""
     return (hit & among).sum(-1).double() / among.sum(-1)
+
+
+def _overflowed(*values: Tensor) -> Tensor:
+    """Say for which sites some value is no finite number: bool (sites,)."""
+    return torch.stack([~torch.isfinite(part).flatten(1).all(1) for part in values]).any(0)
 
 
 def _without(values: Tensor, column: int) -> Tensor:

@@ -44,6 +44,7 @@ class AttackSettings(BaseModel):
         return self
 
 
+START = 0.5  # the confidence in a site of which nothing is known
 RECONSTRUCTING = ("sign", "at", "dummies", "steps", "step_size", "variation", "start")
 
 
@@ -140,6 +141,20 @@ class DefenceSettings(BaseModel):
                     f"{key} is {getattr(self, key):g} and high is {self.high:g}, from where on confidence rises no "
                     f"further: {key} must be below high"
                 )
+        return self
+
+    @model_validator(mode="after")
+    def _anyone_can_be_left_out(self) -> DefenceSettings:
+        if self.trust < self.low:
+            raise ValueError(
+                f"trust is {self.trust:g} and low is {self.low:g}, from where on confidence falls no further: trust "
+                "must not be below low"
+            )
+        if self.freeze == "absolute" and not self.low < START < self.high:
+            raise ValueError(
+                f'with freeze = "absolute" confidence, which begins at {START:g}, would never move: low must be below '
+                f"and high above that, not {self.low:g} and {self.high:g}"
+            )
         return self
 
     @model_validator(mode="after")

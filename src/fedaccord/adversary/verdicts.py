@@ -1,4 +1,7 @@
-"""From scores to verdicts: who is hostile in a round, and how far a site is trusted over the rounds."""
+"""From scores to verdicts: who is hostile in a round, and how far a site is trusted over the rounds.
+
+A site with an infinite score, too large to compute with, is hostile whatever the others do; the rest is judged without.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ def two_means(scores: Tensor) -> Tensor:
     The best split is found exactly: in one dimension clusters are ranges. Sites without a score (NaN) are benign, and
     so are all where there are too few sites or scores, or only one value.
     """
-    hostile = torch.zeros(len(scores), dtype=torch.bool)
+    hostile = torch.isinf(scores)
     known = torch.isfinite(scores).nonzero().flatten()
     values, order = scores[known].double().sort(stable=True)
     if len(scores) < FEWEST or len(values) < FEWEST_SCORES or float(values[-1] - values[0]) <= SAME:
@@ -64,13 +67,19 @@ def peeling(scores: Tensor, gate: float, most: float = 1 / 3) -> Tensor:
     return _highest(scores, most, number)
 
 
+def at_most(share: float, sites: int) -> int:
+    """Return how many of so many sites a share is, rounded down."""
+    # The small step is for products such as 0.29 * 100, which floating point puts just below 29.
+    return math.floor(share * sites + 1e-9)
+
+
 def _highest(scores: Tensor, most: float, number: Callable[[Tensor, int], int]) -> Tensor:
     """Mark as many of the highest scores as `number` says of the sorted ones; it is told how many there may be."""
-    hostile = torch.zeros(len(scores), dtype=torch.bool)
+    hostile = torch.isinf(scores)
     known = torch.isfinite(scores).nonzero().flatten()
     values, order = scores[known].double().sort(stable=True)
     if len(scores) >= FEWEST and len(values) >= FEWEST_SCORES:
-        marked = number(values, math.floor(most * len(values) + 1e-9))
+        marked = number(values, at_most(most, len(values)))
         hostile[known[order[len(order) - marked :]]] = True
     return hostile
 

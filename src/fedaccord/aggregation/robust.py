@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -87,6 +87,13 @@ class Rule:
         """Whether the rule takes some sites as they are, rather than values of each parameter by themselves."""
         return self.name in ("krum", "multi-krum")
 
+    def without(self, left_out: int) -> Rule:
+        """Return the rule for what is left of a round: who was left out as hostile is one of a number's sites.
+
+        A share is of those that are left.
+        """
+        return replace(self, hostile=max(0, self.hostile - left_out)) if isinstance(self.hostile, int) else self
+
     def fits(self, sites: int) -> bool:
         """Say whether so many sites are enough for the rule to be robust."""
         return sites >= self.needs(sites)
@@ -134,23 +141,27 @@ class RobustAggregation:
         common = torch.ones(replies.layout.size, dtype=torch.bool)
         common[rows.flatten()] = False
         places = common.nonzero().flatten()
-        result = replies.previous.clone()
-        combine = self.rule.over(replies.looked_at(places))
+        result, rule = replies.previous.clone(), self.rule.without(replies.left_out)
+        combine = rule.over(replies.looked_at(places))
         result[places] = combine(replies.matrix[:, places])
         self._batch_norm(replies, combine, result)
         for label, row in enumerate(rows):
             owners = replies.informs[:, label]
             sent = replies.matrix[owners][:, row]
-            if self.rule.fits(len(sent)):
-                result[row] = self.rule.over(replies.looked_at(row)[owners])(sent)
+            if rule.fits(len(sent)):
+                result[row] = rule.over(replies.looked_at(row)[owners])(sent)
             elif len(sent):
                 result[row] = weighted_mean(sent, replies.weights[owners])
         return result
 
-    def thin(self, informs: Tensor) -> Tensor:
-        """Mark the labels that some of these sites own, but too few for the rule: bool (labels,)."""
-        owners = informs.sum(0).tolist()
-        return torch.tensor([n > 0 and not self.rule.fits(n) for n in owners]) & self.per_label
+    def thin(self, informs: Tensor, left_out: int = 0) -> Tensor:
+        """Mark the labels that some of these sites own, but too few for the rule: bool (labels,).
+
+        None are marked where the sites are too few altogether: then nothing is combined.
+        """
+        owners, rule = informs.sum(0).tolist(), self.rule.without(left_out)
+        combines = self.per_label and rule.fits(len(informs))
+        return torch.tensor([combines and n > 0 and not rule.fits(n) for n in owners])
 
     def _batch_norm(self, replies: Replies, combine: Callable[[Tensor], Tensor], result: Tensor) -> None:
         """See to valid variances: a hostile site may send negative ones, and pooling must not let it in again."""

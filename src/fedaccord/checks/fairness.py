@@ -8,7 +8,9 @@ from torch import Tensor
 from fedaccord.checks.findings import Finding, warning
 from fedaccord.config import Experiment
 from fedaccord.data.sites import FederationData
+from fedaccord.federation.sharing import SHARE_ALL
 from fedaccord.labels.views import Exact
+from fedaccord.methods.registry import make_recipe
 
 SMALLEST_TEST_CELL = 20  # people; one of them is 5 points of a rate
 
@@ -16,12 +18,15 @@ SMALLEST_TEST_CELL = 20  # people; one of them is 5 points of a rate
 def fairness_findings(experiment: Experiment, data: FederationData) -> list[Finding]:
     """Warn where fewer test rows than a rate needs are in the group or outside it, of all or of those with the label.
 
-    These are the server's test samples where it has some with groups, else the test parts of all sites together.
+    These are what the run measures: the server's test samples where it has some with groups and a whole model, else the
+    test parts of all sites together.
     """
     asked = experiment.fairness
     if asked is None or asked.group not in data.groups or asked.label not in data.space.names:
         return []  # a wrong name is told as what a run would refuse
-    if data.test is not None and data.test_groups is not None and data.test[1].dim() == 1:
+    recipe = make_recipe(experiment.method_name, experiment.settings)
+    whole = recipe.aggregator is not None and SHARE_ALL.parts <= recipe.sharing.parts
+    if whole and data.test is not None and data.test_groups is not None and data.test[1].dim() == 1:
         whose, parts = "the server's test samples", [(data.test[1], _certain(*data.test_groups))]
     else:
         whose, parts = "all test parts together", _judged_parts(data)
@@ -53,7 +58,7 @@ def _judged_parts(data: FederationData) -> list[tuple[Tensor, Tensor]]:
     found = []
     for site in data.sites.values():
         truth = site.test.target if isinstance(site.view, Exact) else site.test.truth
-        if len(site.test) and truth is not None and site.test.group is not None:
+        if len(site.test) and truth is not None and truth.dim() == 1 and site.test.group is not None:
             found.append((truth, _certain(site.test.group, site.test.group_truth)))
     return found
 

@@ -190,7 +190,7 @@ def read_annotations(
     if rows.y is None:
         raise DataError(f"{where}: a view of kind '{view.kind}' needs an array 'y'")
     target = view.encode(_read_classes(rows.y, names, view.known or view.answers, where), where)
-    return Annotated(view, rows.x, target, target if isinstance(view, Exact) else None)
+    return Annotated(view, rows.x, target, target if isinstance(view, Exact) else None, 0, *_groups(rows))
 
 
 def _read_classes(y: Array, names: Sequence[str], allowed: Sequence[str], where: str) -> list[str | None]:

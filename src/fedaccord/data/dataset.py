@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zipfile
 import zlib
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -46,6 +47,10 @@ class Rows:
         return Rows(self.x[index], y, tags, candidates, columns, groups, group)
 
 
+Grouped = Callable[[Rows, str], Rows]
+"""Gives rows of elsewhere the groups that a data set's rows have; it is told what errors should call them."""
+
+
 @dataclass(frozen=True)
 class Dataset:
     """Training rows, the published test rows where there are some, and the names of the labels."""
@@ -61,6 +66,7 @@ class Dataset:
     sources: tuple[str, ...] = ()  # the column that each feature was made of, where that is known
     groups: tuple[str, ...] = ()  # values of the sensitive attribute
     block: int | None = None  # the first of the features, at the end, that are its candidates; None: there are none
+    grouped: Grouped | None = None  # how rows of the server's own files are given groups
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from fedaccord.data.annotate import read_annotations
-from fedaccord.data.dataset import Array, Dataset, Rows, from_arrays, read_npz
+from fedaccord.data.dataset import Array, Dataset, Grouped, Rows, from_arrays, read_npz
 from fedaccord.data.declarations import PerClass
 from fedaccord.data.partition import Partition
 from fedaccord.data.registry import existing
@@ -109,7 +109,7 @@ class ServerTest:
     x: Tensor
     truth: Tensor
     source: str
-    groups: tuple[Tensor, Tensor] | None = None  # sets of possible groups, and the true ones
+    groups: tuple[Tensor, Tensor | None] | None = None  # sets of possible groups, and the true ones where known
 
 
 def published_test(
@@ -157,20 +157,28 @@ def read_arrays(path: Path, where: str) -> Dataset:
 
 
 def read_server_file(
-    path: Path, shape: tuple[int, ...], space: LabelSpace, moments: Sequence[Moments], where: str
-) -> tuple[Tensor, Tensor]:
+    path: Path, shape: tuple[int, ...], space: LabelSpace, moments: Sequence[Moments], where: str,
+    grouped: Grouped | None = None,
+) -> ServerTest:  # fmt: skip
     """Read the server's samples and their classes from an .npz file; rows without a class are left out.
 
-    They are scaled by what all sites' training parts have together. A test file may mark its test rows.
+    They are scaled by what all sites' training parts have together. A test file may mark its test rows. `grouped` gives
+    them groups as the sites' rows have them.
     """
     file = read_arrays(path, where)
-    if file.shape != shape:
-        raise DataError(f"{where}: the samples of '{path}' have shape {file.shape}, the sites' have {shape}")
     rows = file.test if file.test is not None and where == "server.test" else file.train
+    if grouped is not None:
+        rows = grouped(rows, where)
+    found = rows.x.shape[1:]
+    if found != shape:
+        raise DataError(f"{where}: the samples of '{path}' have shape {found}, the sites' have {shape}")
     seen = read_annotations(rows, file.labels, ExactView(kind="exact"), space, f"{where}, {path.name}")
     x = torch.from_numpy(apply_moments(seen.x, pool_moments(moments) if moments else None))
     known = seen.target >= 0
-    return x[known], seen.target[known]
+    groups = None
+    if seen.groups is not None:
+        groups = seen.groups[known], None if seen.group is None else seen.group[known]
+    return ServerTest(x[known], seen.target[known], f"the server's own test file, {path.name}", groups)
 
 
 def kept_from_test(

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
 
 from fedaccord.data.declarations import Features, SiteSection
+from fedaccord.data.held import ServerTest
 from fedaccord.data.registry import locate
 from fedaccord.data.site_labels import SiteTable, assemble, read_true_classes, set_test_aside
 from fedaccord.data.sites import FederationData
@@ -38,7 +39,7 @@ def read_image_sites(
     result = assemble(sites, classes, features.missing, shape, encode)
     result.sites = {section.name: result.sites[section.name] for section in sections}
 
-    def of_server(folder: Path, where: str) -> tuple[Tensor, Tensor]:
+    def of_server(folder: Path, where: str) -> ServerTest:
         table = label_table(folder, where, labelled=True)
         return read_true_classes(
             table, test_label, sites, result.space, features.missing, lambda table: read_images(table, shape), where
@@ -46,11 +47,12 @@ def read_image_sites(
 
     if test_file is not None:
         with result.noting():
-            result.test = of_server(test_file, "server.test")
-        result.test_source = f"the server's own test images, {test_file.name}"
+            result.judge_on(replace(of_server(test_file, "server.test"),
+                                    source=f"the server's own test images, {test_file.name}"))  # fmt: skip
     if labelled is not None:
         with result.noting():
-            result.labelled = of_server(labelled, "server.labelled")
+            found = of_server(labelled, "server.labelled")
+            result.labelled = found.x, found.truth
     return result
 
 

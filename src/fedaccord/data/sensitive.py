@@ -66,22 +66,27 @@ def with_groups(dataset: Dataset, asked: Sensitive, seed: int, as_input: bool) -
     names = sorted({str(value) for value in columns[asked.column]}, key=natural)
     kept = [n for n, source in enumerate(dataset.sources) if source != asked.column] if dataset.sources else None
 
-    def part(rows: Rows, which: str) -> Rows:
+    def part(rows: Rows, which: str, where: str = "") -> Rows:
         place = {name: number for number, name in enumerate(names)}
         values = rows.columns.get(asked.column)
         if values is None:
-            raise ConfigError(f"data.sensitive.column: the test part of '{dataset.name}' has no '{asked.column}'")
+            where = where or f"the {which} part of '{dataset.name}'"
+            raise ConfigError(f"data.sensitive.column: {where} has no '{asked.column}'")
         truth = np.array([place.get(str(value), -1) for value in values], dtype=np.int64)
         rng = np.random.default_rng(derive(seed, "groups", which))
         sets = _candidates(truth, len(names), asked, rng)
-        x = rows.x if kept is None else rows.x[:, kept]
-        x = np.concatenate([x, sets.astype(np.float32)], axis=1) if as_input else x
+        x = rows.x if kept is None or rows.x.shape[1:] != dataset.shape else rows.x[:, kept]
+        x = np.concatenate([x, sets.astype(np.float32)], axis=1) if as_input and x.ndim == 2 else x
         return replace(rows, x=x, groups=sets, group=truth)
+
+    def elsewhere(rows: Rows, where: str) -> Rows:
+        # Rows without the column cannot be inputs; where groups are none, they are judged without groups.
+        return part(rows, where, where) if as_input or asked.column in rows.columns else rows
 
     train = part(dataset.train, "train")
     test = None if dataset.test is None else part(dataset.test, "test")
     block = train.x.shape[1] - len(names) if as_input else None
-    return replace(dataset, train=train, test=test, groups=tuple(names), block=block, sources=())
+    return replace(dataset, train=train, test=test, groups=tuple(names), block=block, sources=(), grouped=elsewhere)
 
 
 def _candidates(truth: Any, groups: int, asked: Sensitive, rng: np.random.Generator) -> Any:

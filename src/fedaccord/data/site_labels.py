@@ -12,6 +12,7 @@ from torch import Tensor
 
 from fedaccord.data.annotate import declared_view
 from fedaccord.data.declarations import SiteSection
+from fedaccord.data.held import ServerTest
 from fedaccord.data.own_labels import knows_its_own
 from fedaccord.data.site_data import Samples, SiteData
 from fedaccord.data.sites import SMALLEST_WITH_TEST, FederationData
@@ -100,8 +101,11 @@ def read_labels(
 def read_true_classes(
     table: Table, label: str | None, sites: Mapping[str, SiteTable], space: LabelSpace, missing: Sequence[str],
     encode: Callable[[Table], tuple[NDArray[np.float32], list[str]]], where: str = "server.test",
-) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """Return features and classes of a table of the server's own; rows without a class are left out."""
+) -> ServerTest:  # fmt: skip
+    """Return features and classes of a table of the server's own; rows without a class are left out.
+
+    Where it has the sites' sensitive column, these are its rows' candidate groups; one that no site has may be any.
+    """
     exact = (s.section.label for s in sites.values() if s.section.view.kind == "exact")
     column = label or next((name for name in exact if isinstance(name, str)), None)
     if column is None:
@@ -112,7 +116,13 @@ def read_true_classes(
     known = target != NOT_ANNOTATED
     if not bool(known.any()):
         raise DataError(f"{where}: no row of '{table.shown}' has a class in column '{column}'")
-    return torch.from_numpy(x)[known], target[known]
+    groups, sensitive = group_names(sites, missing), {site.section.sensitive for site in sites.values()}
+    listed = next((name for name in sorted(sensitive - {None}, key=str) if name in table.columns), None)
+    found = None
+    if groups and listed is not None:
+        found = _read_column(table, listed, Candidates(LabelSpace(groups)), missing, [])[known], None
+    source = f"the server's own test file, {table.path.name}"
+    return ServerTest(torch.from_numpy(x)[known], target[known], source, found)
 
 
 def _read_column(table: Table, column: str, view: View, missing: Sequence[str], problems: list[str]) -> Tensor:

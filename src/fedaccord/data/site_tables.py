@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
 
 from fedaccord.data.declarations import Features, SiteSection
 from fedaccord.data.features import (
@@ -19,6 +18,7 @@ from fedaccord.data.features import (
     describe_columns,
     mixed_kinds,
 )
+from fedaccord.data.held import ServerTest
 from fedaccord.data.registry import locate
 from fedaccord.data.site_labels import SiteTable, assemble, group_names, read_true_classes, set_test_aside
 from fedaccord.data.sites import FederationData, Flaw
@@ -49,17 +49,17 @@ def read_table_sites(
         x, _, problems = plan.read(table, closed=False)
         return x, problems
 
-    def of_server(path: Path, where: str) -> tuple[Tensor, Tensor]:
+    def of_server(path: Path, where: str) -> ServerTest:
         table = read_table(path, features.header, where)
         return read_true_classes(table, test_label, sites, result.space, features.missing, encode, where)
 
     if test_file is not None:
         with result.noting():
-            result.test = of_server(test_file, "server.test")
-        result.test_source = f"the server's own test file, {test_file.name}"
+            result.judge_on(of_server(test_file, "server.test"))
     if labelled is not None:
         with result.noting():
-            result.labelled = of_server(labelled, "server.labelled")
+            found = of_server(labelled, "server.labelled")
+            result.labelled = found.x, found.truth
     return result
 
 

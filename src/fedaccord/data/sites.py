@@ -70,7 +70,7 @@ class FederationData:
     gaps: dict[str, dict[str, int]] = field(default_factory=dict)  # missing cells by site and column
     groups: list[str] = field(default_factory=list)  # of the sensitive attribute
     block: int | None = None  # the first of the features that are candidate groups; None: they are no features
-    test_groups: tuple[Tensor, Tensor] | None = None  # candidate and true groups of the server's test samples
+    test_groups: tuple[Tensor, Tensor | None] | None = None  # of the server's test: candidates, true ones if known
     moments: dict[str, Moments] = field(default_factory=dict)  # by which sites' samples were scaled
     brightest: int = BRIGHTEST  # the value of a white pixel
     flaws: list[Flaw] = field(default_factory=list)
@@ -182,20 +182,21 @@ def split_dataset(
         result.notes.append(f"the server holds {len(taught)} labelled samples, which no site has")
     elif isinstance(labelled, Path):
         with result.noting():
-            result.labelled = read_server_file(labelled, result.input_shape, space, moments, "server.labelled")
+            found = read_server_file(labelled, result.input_shape, space, moments, "server.labelled", dataset.grouped)
+            result.labelled = found.x, found.truth
     drawn = False
     if test_file is not None:
         with result.noting():
-            result.test = read_server_file(test_file, result.input_shape, result.space, moments, "server.test")
-            result.test_source = f"the server's own test file, {test_file.name}"
+            grouped = dataset.grouped
+            result.judge_on(read_server_file(test_file, result.input_shape, space, moments, "server.test", grouped))
     else:
         judged = dataset.test if outside is None else rows.take(outside)
         published = f"the published test part of {dataset.name}"
         source = published if outside is None else f"{dealt - len(site_names)} sites that do not train"
         picked = derive(seed, "test samples")
-        found = published_test(judged, result.sites, test_samples, picked, moments if scaled else (), source)
-        result.judge_on(found or pooled_test(result.sites))
-        drawn = found is not None
+        outer = published_test(judged, result.sites, test_samples, picked, moments if scaled else (), source)
+        result.judge_on(outer or pooled_test(result.sites))
+        drawn = outer is not None
     if test_samples is not None and not drawn:
         result.notes.append("data.test_samples is not used: the test is not the published part of the data set")
     return result
@@ -235,11 +236,11 @@ def read_sites(
     result.sites = {name: result.sites[name] for name in files}
     if test_file is not None:
         with result.noting():
-            result.test = read_server_file(test_file, result.input_shape, result.space, moments, "server.test")
-            result.test_source = f"the server's own test file, {test_file.name}"
+            result.judge_on(read_server_file(test_file, result.input_shape, result.space, moments, "server.test"))
     if labelled is not None:
         with result.noting():
-            result.labelled = read_server_file(labelled, result.input_shape, result.space, moments, "server.labelled")
+            found = read_server_file(labelled, result.input_shape, result.space, moments, "server.labelled")
+            result.labelled = found.x, found.truth
     return result
 
 

@@ -31,7 +31,8 @@ def write_known(folder: Path, data: FederationData) -> None:
     if data.test is not None and not pooled:
         tensors |= {"test/x": data.test[0], "test/y": data.test[1]}
         if data.test_groups is not None:
-            tensors |= {"test/groups": data.test_groups[0], "test/group": data.test_groups[1]}
+            candidates, true = data.test_groups
+            tensors |= {"test/groups": candidates, **({} if true is None else {"test/group": true})}
     if data.unlabelled is not None:
         tensors["unlabelled"] = data.unlabelled
     if data.labelled is not None:
@@ -71,7 +72,7 @@ def read_known(folder: Path) -> FederationData:
             labelled=(tensors["labelled/x"], tensors["labelled/y"]) if "labelled/x" in tensors else None,
             unlabelled=tensors.get("unlabelled"), test_source=told["test_source"], notes=told["notes"],
             features=None if told["features"] is None else FeaturePlan.model_validate(told["features"]),
-            test_groups=(tensors["test/groups"], tensors["test/group"]) if "test/groups" in tensors else None,
+            test_groups=(tensors["test/groups"], tensors.get("test/group")) if "test/groups" in tensors else None,
             groups=told["groups"], block=told.get("block"), moments=moments, brightest=told["brightest"],
         )  # fmt: skip
     except OSError as error:

@@ -7,12 +7,15 @@ is known: it is NaN, and so is every figure made of it.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import torch
 from torch import Tensor
 
 Figures = dict[str, float]
+CELLS = ("members", "others", "members_with_label", "others_with_label")
+CANDIDATE = "_candidate"  # ends the figures by candidate bits
+TRUE_GROUPS = "true_groups"  # 1 where true groups are known, 0 where certain candidates stand in for them
 
 
 def equal_opportunity_difference(predicted: Tensor, actual: Tensor, member: Tensor) -> float:
@@ -28,20 +31,20 @@ def statistical_parity_difference(predicted: Tensor, member: Tensor) -> float:
 def group_figures(predicted: Tensor, truth: Tensor, member: Tensor, label: int) -> Figures:
     """Return EOD, SPD, both parts' accuracy and the counts of the cells, from columns of labels; -1 is left out.
 
-    `members` and `others` are rows of each part, `members_with_label` and `others_with_label` those of EOD's cells.
+    `members` and `others` are rows of each part, `members_with_label` and `others_with_label` those of EOD's cells;
+    with `_given` behind the name, those of them that were given the label.
     """
     seen = truth >= 0
     predicted, truth, member = predicted[seen], truth[seen], member[seen]
     given, actual, right = predicted == label, truth == label, predicted == truth
+    cells = dict(zip(CELLS, (member, ~member, actual & member, actual & ~member), strict=True))
     return {
         "eod": equal_opportunity_difference(given, actual, member),
         "spd": statistical_parity_difference(given, member),
         "accuracy_group": _rate(right[member]),
         "accuracy_others": _rate(right[~member]),
-        "members": float(member.sum()),
-        "others": float((~member).sum()),
-        "members_with_label": float((actual & member).sum()),
-        "others_with_label": float((actual & ~member).sum()),
+        **{name: float(rows.sum()) for name, rows in cells.items()},
+        **{f"{name}_given": float((rows & given).sum()) for name, rows in cells.items()},
     }
 
 
@@ -51,18 +54,57 @@ def fairness_figures(
 ) -> Figures:  # fmt: skip
     """Return `group_figures` by true groups and, as `..._candidate`, by candidate bits; and each group's accuracy.
 
-    Without true groups, those of certain candidates (sets of one) stand in for them.
+    Without true groups, those of certain candidates (sets of one) stand in for them. `rows.NAME` is its rows.
     """
     certain = torch.where(sets.sum(1) == 1, sets.int().argmax(1), -1)
     known = certain if true is None else true
     seen = known >= 0
     figures = group_figures(predicted[seen], truth[seen], (known == group)[seen], label)
     listed = group_figures(predicted, truth, sets[:, group], label)
-    figures |= {f"{name}_candidate": value for name, value in listed.items()}
+    figures |= {f"{name}{CANDIDATE}": value for name, value in listed.items()} | {TRUE_GROUPS: float(true is not None)}
     for column, name in enumerate(names):
         rows = (known == column) & (truth >= 0)
-        figures[f"accuracy.{name}"] = _rate((predicted == truth)[rows])
+        figures |= {f"accuracy.{name}": _rate((predicted == truth)[rows]), f"rows.{name}": float(rows.sum())}
     return figures
+
+
+def pooled_figures(each: Iterable[Mapping[str, float]]) -> Figures:
+    """Return the figures of all sites' rows together, from each site's own; `true_groups` is the share that has them.
+
+    Empty where no site has any. A mean of the sites' differences would count a site of three people like one of 300.
+    """
+    sites = [figures for figures in each if CELLS[0] in figures]
+    if not sites:
+        return {}
+    pooled = {TRUE_GROUPS: _total(sites, TRUE_GROUPS) / len(sites)}
+    for name in dict.fromkeys(name for figures in sites for name in figures if name.startswith("rows.")):
+        rate = f"accuracy.{name.removeprefix('rows.')}"
+        pooled |= {rate: _weighed(sites, rate, name), name: _total(sites, name)}
+    for ending in ("", CANDIDATE):
+        sums = {name: _total(sites, f"{name}{ending}") for cell in CELLS for name in (cell, f"{cell}_given")}
+        rates = {cell: _ratio(sums[f"{cell}_given"], sums[cell]) for cell in CELLS}
+        found = {
+            "eod": rates["others_with_label"] - rates["members_with_label"],
+            "spd": rates["others"] - rates["members"],
+            "accuracy_group": _weighed(sites, f"accuracy_group{ending}", f"members{ending}"),
+            "accuracy_others": _weighed(sites, f"accuracy_others{ending}", f"others{ending}"),
+            **sums,
+        }
+        pooled |= {f"{name}{ending}": value for name, value in found.items()}
+    return pooled
+
+
+def _total(sites: Sequence[Mapping[str, float]], name: str) -> float:
+    return sum(figures.get(name, 0.0) for figures in sites)
+
+
+def _weighed(sites: Sequence[Mapping[str, float]], rate: str, rows: str) -> float:
+    """Return a rate over all sites' rows; a site without rows has no rate."""
+    return _ratio(sum(figures.get(rate, 0.0) * figures.get(rows, 0.0) for figures in sites), _total(sites, rows))
+
+
+def _ratio(hits: float, rows: float) -> float:
+    return hits / rows if rows else math.nan
 
 
 def _rate(values: Tensor) -> float:

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING
 import torch
 
 from fedaccord.adversary.data_attacks import FAIRNESS, poisoned
-from fedaccord.adversary.reply_attacks import forged
+from fedaccord.adversary.reply_attacks import forged, idles
 from fedaccord.aggregation.replies import Replies
 from fedaccord.data.sensitive import Target
 from fedaccord.data.site_data import SiteData
 from fedaccord.errors import ConfigError
+from fedaccord.federation.robustness import fullest_round
 
 if TYPE_CHECKING:
     from fedaccord.federation.server import Server
@@ -33,13 +34,22 @@ class Attack:
         """Return a hostile site's data as it trains on them."""
         return poisoned(site, self.kind, target, self.ratio)
 
-    def forge(self, replies: Replies, hostile: tuple[str, ...]) -> Replies:
-        """Return the replies as hostile sites send them."""
-        mask = torch.tensor([site in hostile for site in replies.sites])
+    def forge(self, server: Server, replies: Replies) -> Replies:
+        """Return the replies as hostile sites send them; warns of a round in which they can do no harm."""
+        mask = torch.tensor([site in server.hostile for site in replies.sites])
+        idle = idles(self.kind, len(replies), int(mask.sum()), self.strength)
+        if idle is not None:
+            server.warn(f"the attack '{self.kind}' does no harm in some rounds: {idle}")
         trained = replies.layout.trainable_mask()
         return replace(replies, matrix=forged(self.kind, replies.matrix, replies.starts, mask, trained, self.strength))
 
     def refuse(self, server: Server) -> None:
-        """Refuse, before the first round, an attack that has no group to push."""
+        """Refuse, before the first round, an attack that has no group to push, or that can do no harm."""
         if self.kind in FAIRNESS and server.target is None:
             raise ConfigError(f"method.attack: '{self.kind}' pushes a group towards a label; name both in [fairness]")
+        number, share = fullest_round(server), server.recipe.settings.participation
+        if number is None or isinstance(share, int) or share < 1:  # who meets whom, rounds will show
+            return
+        idle = idles(self.kind, number, min(number, len(server.hostile)), self.strength)
+        if idle is not None:
+            raise ConfigError(f"method.attack: '{self.kind}' would do no harm: {idle}")

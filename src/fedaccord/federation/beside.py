@@ -65,7 +65,7 @@ class Beside:
             self._paste(server, row, message.tensors, informs)
         found = replace(replies, matrix=rows, previous=previous, started=started)
         attack = server.recipe.attack
-        return found if attack is None else attack.forge(found, server.hostile)
+        return found if attack is None else attack.forge(server, found)
 
     def flat(self, server: Server, card: SiteCard, answer: Message) -> Tensor:
         """Return what one answer holds as a flat vector; zero where it holds nothing."""

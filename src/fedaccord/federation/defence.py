@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -18,23 +18,24 @@ from torch import Tensor
 from fedaccord.adversary import scores
 from fedaccord.adversary.inversion import Dummies, Inversion
 from fedaccord.adversary.many_models import Models, linear_chain
-from fedaccord.adversary.settings import DefenceSettings
-from fedaccord.adversary.verdicts import minority, next_confidence, peeling, two_means
+from fedaccord.adversary.settings import START, DefenceSettings
+from fedaccord.adversary.verdicts import FEWEST, at_most, minority, next_confidence, peeling, two_means
 from fedaccord.aggregation.replies import Replies
 from fedaccord.data.sensitive import Target
 from fedaccord.errors import ConfigError
+from fedaccord.federation.robustness import fullest_round
 from fedaccord.models.network import Network
 from fedaccord.seeds import derive
 
 if TYPE_CHECKING:
     from fedaccord.federation.server import Server
 
-START = 0.5  # the confidence in a site of which nothing is known
 RUNNING = "running score"  # in the method's state, with a site's name behind it
 BOTH, SIZE = "running product", "running size"  # likewise: what group-update+ knows of a site's updates
 CONFIDENCE = "confidence"  # in the method's state and among a round's figures, with a site's name behind it
 SCORE, EXCLUDED = "score", "excluded"  # among a round's figures, with a site's name behind it; alone: the share
 FALSE_EXCLUSIONS, FOUND = "false_exclusions", "hostile_excluded"  # of a study: shares of honest and hostile sites
+ROWS = 8  # made-up ones, which every model should be able to answer
 ALL_LEFT_OUT = "the defence '{}' left out every site of a round, and the model stayed as it was"
 
 
@@ -55,6 +56,21 @@ class Defence:
             self._refuse_network(server.network)
         if self.settings.device != "cpu" and not torch.cuda.is_available():
             raise ConfigError('method.defence.device is a GPU, but torch finds none here; use "cpu"')
+        self._refuse_too_few(server)
+
+    def _refuse_too_few(self, server: Server) -> None:
+        """Refuse a defence that could leave out nobody, since not even the fullest round has sites enough."""
+        number = fullest_round(server)
+        if number is not None and number < FEWEST:
+            raise ConfigError(
+                f"method.defence: among fewer than {FEWEST} sites in a round nobody can be told apart, and there are "
+                f"{number}; leave `defence` out"
+            )
+        if number is not None and self.settings.verdicts_by != "two-means" and not at_most(self.settings.most, number):
+            raise ConfigError(
+                f"method.defence.most: a share of {self.settings.most:g} of {number} sites in a round is nobody; "
+                f"{math.ceil(100 / number) / 100:g} would be one site"
+            )
 
     def _refuse_network(self, network: Network) -> None:
         """Refuse a network whose input weights do not tell how rows of a group pushed it."""
@@ -75,30 +91,35 @@ class Defence:
         assert server.target is not None
         found = self.score(server, replies, server.target)
         hostile = self._verdicts(server, replies.sites, found)
-        excluded = self._excluded(server, replies.sites, hostile)
+        # Trust earned before is no reason to take a model that nothing can be computed with.
+        excluded = self._excluded(server, replies.sites, hostile) | torch.isinf(found)
         self._tell(server, replies.sites, found, excluded)
         if bool(excluded.all()):
             server.warn(ALL_LEFT_OUT.format(self.settings.kind))
-        return replies.keep(~excluded)
+        return replace(replies.keep(~excluded), left_out=int(excluded.sum()))
 
     def score(self, server: Server, replies: Replies, target: Target) -> Tensor:
-        """Return each site's score, float64 (sites,); NaN for a site whose model has not moved."""
+        """Return each site's score, float64 (sites,): NaN where a model has not moved, infinite where it overflows."""
         device = torch.device(self.settings.device)
         network = copy.deepcopy(server.network).to(device).eval()  # the server's own stays where it is
         common, starts, models = (part.to(device) for part in (replies.previous, replies.starts, replies.matrix))
         if self.settings.kind != "group-update+":
-            return self.score_models(server, network, models, starts, common, target).cpu()
-        push = scores.group_push(Models(network, models - starts), Models(network, common), target)
-        return self._freed(server, replies.sites, push.cpu())
+            found = self.score_models(server, network, models, starts, common, target).cpu()
+        else:
+            push = scores.group_push(Models(network, models - starts), Models(network, common), target)
+            found = self._freed(server, replies.sites, push.cpu())
+        rows = torch.randn(ROWS, _width(target), generator=self._generator(server, "rows")).to(device)
+        return found.masked_fill(scores.answers_overflow(Models(network, models), rows).cpu(), math.inf)
 
     def _freed(self, server: Server, sites: tuple[str, ...], push: scores.Push) -> Tensor:
         """Return the score that knows how sites' updates went in the rounds before."""
         still = push.size == 0
         both, size = (
-            self._running(server, name, sites, now.masked_fill(still, math.nan))
+            self._running(server, name, sites, now.masked_fill(still | push.overflowed, math.nan))
             for name, now in ((BOTH, push.both), (SIZE, push.size))
         )
-        return scores.freed_group_update(push, both, size).masked_fill(still, math.nan)
+        found = scores.freed_group_update(push, both, size).masked_fill(still, math.nan)
+        return found.masked_fill(push.overflowed, math.inf)
 
     def score_models(
         self, server: Server, network: Network, models: Tensor, starts: Tensor, common: Tensor, target: Target
@@ -148,14 +169,17 @@ class Defence:
         return rule(self._running(server, RUNNING, sites, found), self.settings.gated_at, self.settings.most)
 
     def _running(self, server: Server, name: str, sites: tuple[str, ...], now: Tensor) -> Tensor:
-        """Return each site's running mean of a value, this round's included; NaN for a site that never had one."""
+        """Return each site's running mean of a value, this round's included; NaN for a site that never had one.
+
+        A value that is infinite now is so whatever was before, and is not remembered: it says nothing of other rounds.
+        """
         numbers, share = server.state.method.numbers, self.settings.remembers
         running = []
         for site, value in zip(sites, now.tolist(), strict=True):
             past = numbers.get(f"{name}/{site}")
             if math.isfinite(value):
                 numbers[f"{name}/{site}"] = past = value if past is None else share * past + (1 - share) * value
-            running.append(math.nan if past is None else float(past))
+            running.append(value if math.isinf(value) else math.nan if past is None else float(past))
         return torch.tensor(running, dtype=torch.float64)
 
     def _excluded(self, server: Server, sites: tuple[str, ...], hostile: Tensor) -> Tensor:

@@ -50,7 +50,7 @@ class SiteHost:
         self.network, self.recipe, self.seed, self.target = network, recipe, seed, target
         self.folds = folds  # a site may speak for those it trains with: the server is on this machine
         attack = recipe.attack
-        self._declared = {name: site.view.kind for name, site in sites.items()}  # whatever an attack makes of them
+        self._declared = dict(sites)  # as they are judged, whatever an attack makes them train on
         self.sites = {n: attack.poison(s, target) if attack and n in hostile else s for n, s in sites.items()}
         self.layout = Layout.of(network)
         self.device = next(iter(network.parameters())).device
@@ -147,7 +147,7 @@ class SiteHost:
 
     def _join(self, data: SiteData) -> Message:
         samples = usable_samples(data, self.recipe)
-        words = {"view": self._declared[data.name]}
+        words = {"view": self._declared[data.name].view.kind}
         if isinstance(data.view, Coarse):
             words["names"] = names_digest(data.view)
         return Message({"informs": self._owned(data)}, {"samples": samples}, words)
@@ -199,13 +199,15 @@ class SiteHost:
             work.memory.tensors[PRIOR] = offset
 
     def _evaluate(self, work: LocalWork) -> Message:
-        test = work.site.test
+        own = self._declared[work.site.name]
+        test = own.test
         if PRIOR not in work.memory.tensors:
             self._use_prior(work)  # not kept, so that a site that never trains estimates it anew with every model
         headless = self.recipe.sharing.own_rows and not bool(self._owned(work.site).any())
         if headless or not len(test):  # a site that was sent no row of the head has no model to be judged by
             return Message(numbers={"samples": 0})
-        view, train, model = judging_view(work.site, work.view), work.site.train, work.model
+        trained = work.view if type(work.view) is type(own.view) else own.view.with_offset(work.view.offset)
+        view, train, model = judging_view(own, trained), work.site.train, work.model
         truth = None if test.truth is None else test.truth.cpu()
         head = work.brief.select(OWN_HEAD) or work.memory.select(OWN_HEAD)
         if head:  # its own task is what the site's own head decides
@@ -213,7 +215,7 @@ class SiteHost:
         logits = predict_logits(model, test.x).cpu()
         metrics, counts = site_metrics(view, logits, test.target.cpu(), truth)
         if not head:
-            metrics |= self._treatment(work.site, view, logits)
+            metrics |= self._treatment(own, view, logits)
         if isinstance(view, Candidates) and train.truth is not None:
             metrics |= disambiguation(view, predict_logits(work.model, train.x), train.target, train.truth)
         cut = len(FIGURES) + 1
@@ -228,7 +230,7 @@ class SiteHost:
             return {}
         true = None if test.group_truth is None else test.group_truth.cpu()
         predicted = view.adjusted(logits).argmax(-1)
-        return fairness_figures(predicted, truth.cpu(), test.group.cpu(), true, of.group, of.label)
+        return fairness_figures(predicted, truth.cpu(), test.group.cpu(), true, of.group, of.label, of.groups)
 
     def _use_prior(self, work: LocalWork) -> Tensor | None:
         """Estimate the site's prior with the model as it is and put it into the view; None for a site without one."""

@@ -21,14 +21,13 @@ class RefuseViews:
     needed: str
 
     def __call__(self, server: Server) -> None:
-        """Look at everyone who may train in the first round."""
+        """Look at everyone who may train in the first round, and at all whose labels an attack will make sets of."""
         attack = server.recipe.attack
-        blurred = server.hostile if attack is not None and attack.kind in TO_SETS else ()
         for site in server.trainers():
             if server.cards[site].view in self.kinds:
                 raise ConfigError(f"the method needs {self.needed}, but site '{site}' has {server.cards[site].view}")
-            if attack is not None and site in blurred and Candidates.kind in self.kinds:
-                raise ConfigError(
-                    f"the method needs {self.needed}, but method.attack '{attack.kind}' makes candidate sets of the "
-                    f"labels of site '{site}'"
-                )
+        if attack is not None and attack.kind in TO_SETS and server.hostile and Candidates.kind in self.kinds:
+            raise ConfigError(
+                f"the method needs {self.needed}, but method.attack '{attack.kind}' makes candidate sets of the "
+                f"labels of site '{server.hostile[0]}'"
+            )

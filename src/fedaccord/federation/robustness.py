@@ -18,6 +18,21 @@ if TYPE_CHECKING:
 WARNED = "rows not robust"  # in the method's state: labels that a warning has named
 
 
+def fullest_round(server: Server) -> int | None:
+    """Return how many sites at most are asked to train in a round, as far as can be known when a run begins.
+
+    None where it goes on: those who made the fullest round may have left since.
+    """
+    if server.state.round:
+        return None
+    able = set(server.trainers())
+    # Of a site that joins later nothing is known yet; it counts as one that will train.
+    able |= {site for site in server.engine.sites() if site not in server.cards and site != POOL}
+    stays = [server.stays.get(site, ALWAYS) for site in able]
+    rounds = range(1, server.recipe.settings.rounds + 1)
+    return max(server.drawn_of(sum(stay.covers(at) for stay in stays)) for at in rounds)
+
+
 @dataclass(frozen=True)
 class RobustnessWatch:
     """The steps of a server that combines by a robust rule."""
@@ -26,22 +41,15 @@ class RobustnessWatch:
 
     def refuse_too_few(self, server: Server) -> None:
         """Refuse, before the first round, a rule that not even the fullest round has enough sites for."""
-        if server.state.round:  # goes on: those who made the fullest round may have left since
-            return
-        able = set(server.trainers())
-        # Of a site that joins later nothing is known yet; it counts as one that will train.
-        able |= {site for site in server.engine.sites() if site not in server.cards and site != POOL}
-        stays = [server.stays.get(site, ALWAYS) for site in able]
-        rounds = range(1, server.recipe.settings.rounds + 1)
-        number = max(server.drawn_of(sum(stay.covers(at) for stay in stays)) for at in rounds)
-        if not self.aggregation.rule.fits(number):
+        number = fullest_round(server)
+        if number is not None and not self.aggregation.rule.fits(number):
             raise ConfigError(f"method.aggregation: {self.aggregation.rule.refusal(number)} in a round")
 
     def warn_of_thin_rows(self, server: Server) -> None:
         """Warn, once for each label, that its row has too few owners and was averaged instead."""
         if server.replies is None or not len(server.replies):
             return
-        thin = self.aggregation.thin(server.replies.informs)
+        thin = self.aggregation.thin(server.replies.informs, server.replies.left_out)
         warned = server.state.method.tensors.get(WARNED, torch.zeros_like(thin))
         if not bool((thin & ~warned).any()):
             return

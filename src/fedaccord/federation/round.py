@@ -16,7 +16,7 @@ from torch import Tensor
 
 from fedaccord.aggregation.replies import Replies
 from fedaccord.engines.network import SimulatedNetwork
-from fedaccord.evaluation.groups import fairness_figures
+from fedaccord.evaluation.groups import fairness_figures, pooled_figures
 from fedaccord.evaluation.metrics import Metrics, class_metrics, finite, summarise_sites
 from fedaccord.evaluation.predict import predict_logits
 from fedaccord.evaluation.tags import global_tag_metrics
@@ -41,6 +41,10 @@ class Evaluation:
     def over_sites(self) -> dict[str, Metrics]:
         """Return mean, spread and range over the sites."""
         return summarise_sites(self.sites)
+
+    def pooled(self) -> Metrics:
+        """Return how a group was treated over all sites' test rows together; nothing where no site measured it."""
+        return finite(pooled_figures(self.sites.values()))
 
 
 @dataclass
@@ -137,7 +141,8 @@ def evaluate(server: Server) -> Evaluation:
             metrics = global_tag_metrics(torch.sigmoid(logits.cpu()), truth.cpu())
         else:
             metrics, result.confusion = class_metrics(logits, truth)
-        if server.target is not None and server.test_groups is not None:
+        # A rate is of the one label that a row is given; tags have no such thing.
+        if server.target is not None and server.test_groups is not None and truth.dim() == 1:
             of = server.target
             metrics |= fairness_figures(logits.argmax(-1), truth, *server.test_groups, of.group, of.label, of.groups)
         result.global_ = finite(metrics)

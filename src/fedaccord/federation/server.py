@@ -85,7 +85,7 @@ class Server:
     told: int = 0  # how many of the drops a round's record has told
     warnings: list[str] = field(default_factory=list)  # what whoever runs the federation should know; for no site
     target: Target | None = None  # which group's treatment is looked at
-    test_groups: tuple[Tensor, Tensor] | None = None  # candidate and true groups of the test inputs
+    test_groups: tuple[Tensor, Tensor | None] | None = None  # candidate and, where known, true groups of these
     hostile: tuple[SiteId, ...] = ()  # in a study: who really is; only attacks and figures look at it
     replies: Replies | None = None  # of the round under way, for the steps that refine its result
     silent: list[SiteId] = field(default_factory=list)  # who said in this round that there was nothing to train on
@@ -294,7 +294,7 @@ class Server:
         good = {site: reply for site, reply in answers.items() if self.is_admitted(site, reply)}
         self.replies = self._gather(good) if good else None
         if self.replies is not None and recipe.attack:
-            self.replies = recipe.attack.forge(self.replies, self.hostile)
+            self.replies = recipe.attack.forge(self, self.replies)
         if self.replies is not None and recipe.defence:
             self.replies = recipe.defence(self, self.replies)
         if self.replies is not None and len(self.replies) and recipe.weigh:

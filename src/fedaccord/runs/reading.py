@@ -99,6 +99,7 @@ class Line(BaseModel):
     mean: Metrics = {}
     min: Metrics = {}
     max: Metrics = {}
+    pooled: Metrics = {}  # how a group was treated, over all sites' test rows together
     recall: Metrics = {}
     samples: dict[str, int] = {}
     asked: list[str] = []

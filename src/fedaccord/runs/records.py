@@ -42,7 +42,7 @@ def round_lines(record: RoundRecord, space: LabelSpace) -> list[dict[str, Any]]:
         found = recall(figures.confusion, space.names)
         lines.append({"round": at, "scope": "classes", "recall": found, "samples": samples})
     if figures.sites:
-        lines.append({"round": at, "scope": "sites", **figures.over_sites()})
+        lines.append({"round": at, "scope": "sites", **figures.over_sites(), **_pooled(figures)})
     lines += [{"round": at, "scope": "site", "site": s, "metrics": m} for s, m in figures.sites.items()]
     return lines
 
@@ -162,8 +162,14 @@ def scopes(figures: Evaluation | None) -> dict[str, Any]:
     spread = figures.over_sites()
     return {
         "global": figures.global_,
-        "sites": {"mean": spread["mean"], "std": spread["std"], "each": figures.sites},
+        "sites": {"mean": spread["mean"], "std": spread["std"], "each": figures.sites, **_pooled(figures)},
     }
+
+
+def _pooled(figures: Evaluation) -> dict[str, Any]:
+    """Return what was measured over all sites' rows together; nothing unless [fairness] asked for it."""
+    pooled = figures.pooled()
+    return {"pooled": pooled} if pooled else {}
 
 
 def past_scopes(lines: Sequence[Mapping[str, Any]]) -> dict[int, dict[str, Any]]:
@@ -177,7 +183,7 @@ def past_scopes(lines: Sequence[Mapping[str, Any]]) -> dict[int, dict[str, Any]]
             if line["scope"] == "global":
                 figures["global"] = line["metrics"]
             elif line["scope"] == "sites":
-                figures["sites"].update(mean=line["mean"], std=line["std"])
+                figures["sites"].update({name: line[name] for name in ("mean", "std", "pooled") if name in line})
             else:
                 figures["sites"]["each"][line["site"]] = line["metrics"]
     return rounds

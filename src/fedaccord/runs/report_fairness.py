@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from fedaccord.evaluation.groups import CANDIDATE, TRUE_GROUPS
 from fedaccord.federation.defence import CONFIDENCE, EXCLUDED, SCORE
 from fedaccord.runs import page as parts
 from fedaccord.runs import report_figures as draw
@@ -11,30 +12,36 @@ from fedaccord.runs.page import NOTHING, Figure, Html, decimal, percent, remark,
 from fedaccord.runs.reading import Line, Metrics, Run
 
 GAPS = {"eod": "equal opportunity difference", "spd": "statistical parity difference"}
-READINGS = {"": "by true groups", "_candidate": "by candidate groups"}
 
 
 def treatment(run: Run, figures: dict[str, Figure]) -> Html:
     """Show how the model treats the group in question, by true and by candidate groups, with the cells behind it."""
     asked, lines = run.summary.fairness, run.of("global")
     who, measured = "the global model", [(line.round, line.metrics) for line in lines]
-    if not any(_has_groups(metrics) for _, metrics in measured):
-        who, measured = "the mean over sites", [(line.round, line.mean) for line in run.of("sites")]
+    over_sites = not any(_has_groups(metrics) for _, metrics in measured)
+    if over_sites:
+        measured = [(line.round, line.pooled) for line in run.of("sites")]
     measured = [(at, metrics) for at, metrics in measured if _has_groups(metrics)]
     if not asked or not measured:
         return Html("")
-    group, label, last = asked.get("group", ""), asked.get("label", ""), measured[-1][1]
+    group, label, (at, last) = asked.get("group", ""), asked.get("label", ""), measured[-1]
+    each_site = [line.metrics for line in run.of("site") if line.round == at] if over_sites else []
+    if over_sites:
+        counted = sum(_has_groups(metrics) for metrics in each_site)
+        who = f"the test rows of {counted} of {len(each_site)} sites together, each judged by the site's own model"
     said = (
         f"Of {who}, last round: how rates of the label '{label}' differ between the others and '{group}'. Below zero, "
         "the group is given the label more often. A rate of few people says little, of none nothing."
     )
     head = ["Groups", "EOD", "SPD", f"Accuracy, {group}", "Accuracy, others", f"{group}", f"{group}, {label}", "Others",
             f"Others, {label}"]  # fmt: skip
-    rows = [[words, *_row(last, ending)] for ending, words in READINGS.items()]
+    readings = {"": _known_by(last), CANDIDATE: "by candidate groups"}
+    rows = [[words, *_row(last, ending, each_site)] for ending, words in readings.items()]
     each = {name.removeprefix("accuracy."): value for name, value in last.items() if name.startswith("accuracy.")}
     shown = [table(head, rows, numbers=range(1, len(head)))]
     if each:
-        shown.append(table(["Group", "Accuracy"], [(name, percent(value)) for name, value in each.items()], {1}))
+        rows = [[name, percent(value), _people(last, f"rows.{name}", each_site)] for name, value in each.items()]
+        shown.append(table(["Group", "Accuracy", "Rows"], rows, {1, 2}))
     curves = {words: [(at, m[name]) for at, m in measured if name in m] for name, words in GAPS.items()}
     figures["treatment"] = draw.over_rounds(
         [
@@ -116,11 +123,25 @@ def _by_site(rounds: Sequence[Line], prefix: str) -> dict[str, list[tuple[int, f
     return dict(sorted(found.items()))
 
 
-def _row(metrics: Metrics, ending: str) -> list[str]:
+def _row(metrics: Metrics, ending: str, sites: Sequence[Metrics]) -> list[str]:
     gaps = [decimal(metrics.get(name + ending)) for name in GAPS]
     shares = [percent(metrics.get(name + ending)) for name in ("accuracy_group", "accuracy_others")]
     cells = ("members", "members_with_label", "others", "others_with_label")
-    return gaps + shares + [f"{metrics.get(name + ending) or 0:.0f}" for name in cells]
+    return gaps + shares + [_people(metrics, name + ending, sites) for name in cells]
+
+
+def _people(metrics: Metrics, cell: str, sites: Sequence[Metrics]) -> str:
+    """Write how many people are in a cell and, where sites were added up, at how many of them there are any."""
+    number = f"{metrics.get(cell) or 0:.0f}"
+    return f"{number}, at {sum(bool(each.get(cell)) for each in sites)} of {len(sites)} sites" if sites else number
+
+
+def _known_by(metrics: Metrics) -> str:
+    """Say what is taken for a row's group where it is one group only."""
+    share = metrics.get(TRUE_GROUPS, 1.0)
+    if share == 1:
+        return "by true groups"
+    return "by groups that are certain" if share == 0 else "by true groups, at some sites by those that are certain"
 
 
 def _has_groups(metrics: Metrics) -> bool:
