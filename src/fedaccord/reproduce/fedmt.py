@@ -21,6 +21,7 @@ from fedaccord.reproduce.fedmt_cells import (
     LEARNED,
     LEARNED_AVERAGED,
     MAIN,
+    OVER_ROUNDS,
     PAPER,
     PLUS,
     SCALES,
@@ -159,7 +160,7 @@ def _over_gamma(results: Results) -> list[Block]:
 
 def _errors(results: Results) -> list[Block]:
     curves = []
-    for name in (FOUND, ESTIMATORS[1], LEARNED, PLUS):
+    for name in OVER_ROUNDS:
         by_round = _curve(results, text_row(name))
         if by_round:
             curves.append(Curve(name, [*by_round], [*by_round.values()]))
