@@ -7,6 +7,7 @@ lose some of their words. Randomness comes from a stream on the CPU: torch's own
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -103,20 +104,26 @@ def _affine_step(chosen: Tensor, strength: Tensor) -> Tensor:
 
 def _colour_step(x: Tensor, chosen: Tensor, strength: Tensor) -> Tensor:
     """Change the colours of those images whose operation does."""
-    by = strength[:, None, None, None]
-    changed = {
-        "brightness": lambda: x + 0.6 * by,
-        "contrast": lambda: (x - _mean(x, (1, 2, 3))) * (1 + 0.9 * by) + _mean(x, (1, 2, 3)),
-        "solarize": lambda: torch.where(x > 1 - 1.5 * by.abs(), -x, x),
-        "posterize": lambda: torch.round((x + 1) * _levels(by)) / _levels(by) - 1,
-        "saturation": lambda: (x - _mean(x, (1,))) * (1 + 0.9 * by) + _mean(x, (1,)),
-    }
-    result = x
-    for name, change in changed.items():
-        here = chosen == OPERATIONS.index(name)
-        if bool(here.any()):
-            result = torch.where(here[:, None, None, None], change(), result)
-    return result.clamp(-1, 1)
+    result = x.clamp(-1, 1)
+    for name, change in _COLOURS.items():
+        rows = (chosen == OPERATIONS.index(name)).nonzero()[:, 0]
+        if len(rows):
+            own, by = x.index_select(0, rows), strength.index_select(0, rows)[:, None, None, None]
+            result.index_copy_(0, rows, change(own, by).clamp(-1, 1))
+    return result
+
+
+def _away_from(mean: Tensor, x: Tensor, by: Tensor) -> Tensor:
+    return (x - mean) * (1 + 0.9 * by) + mean
+
+
+_COLOURS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "brightness": lambda x, by: x + 0.6 * by,
+    "contrast": lambda x, by: _away_from(_mean(x, (1, 2, 3)), x, by),
+    "solarize": lambda x, by: torch.where(x > 1 - 1.5 * by.abs(), -x, x),
+    "posterize": lambda x, by: torch.round((x + 1) * _levels(by)) / _levels(by) - 1,
+    "saturation": lambda x, by: _away_from(_mean(x, (1,)), x, by),
+}
 
 
 def _with_patch(x: Tensor, generator: torch.Generator) -> Tensor:
