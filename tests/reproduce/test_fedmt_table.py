@@ -86,6 +86,12 @@ def test_sites_hold_the_same_samples_whatever_the_server_has():
         assert labelled["reserve"] == 25 >= labelled["per_class"]
 
 
+def test_what_is_drawn_over_the_rounds_is_judged_in_each():
+    judged = {cell.row: cell.experiment["run"]["evaluate_every"] for cell in fedmt.cells("default")}
+    assert {judged[text_row(name)] for name in fedmt_cells.OVER_ROUNDS} == {1}
+    assert judged[text_row("Single")] == fedmt_cells.SCALES["default"].rounds
+
+
 def test_the_texts_come_before_the_images():
     kinds = [cell.experiment["data"]["dataset"] for cell in fedmt.cells("default")]
     assert kinds == sorted(kinds, key=["clinc150", "cifar100"].index)
@@ -108,6 +114,7 @@ def test_a_shortened_cell_gives_the_figures_that_the_page_asks_for(kind):
     table["data"] |= {"samples": 300, "test_samples": 100}
     table["server"] = {"labelled": {"per_class": 1}}
     table["method"] |= {"rounds": 2, "warmup": 20, "threshold": 0.001, "server_epochs": 1}
+    table["run"] = {"evaluate_every": 1}
     made = Results()
     made.add(cell, run_cell(table))
     for figure in ("global.accuracy", fedmt.OWN_NAMES, fedmt.ERROR, fedmt.CONFIDENT):

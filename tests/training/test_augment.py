@@ -93,6 +93,12 @@ def test_texts_lose_words_but_never_all_and_keep_their_length():
     assert torch.equal(without_words(x[:1], 0.999, stream()), x[:1])
 
 
+@pytest.mark.parametrize(("share", "left"), [(0.0, 1.0), (0.25, 0.75), (0.9, 0.1), (0.9999999, 1.0)])
+def test_any_share_of_the_words_can_be_left_out(share, left):
+    x = torch.ones(50, 403)  # no multiple of what one draw decides; a row that loses all is left whole
+    assert (without_words(x, share, stream())[1:] > 1e-9).float().mean().item() == pytest.approx(left, abs=0.02)
+
+
 def test_none_changes_nothing():
     x = pictures()
     assert Augmentation("none").strong(x) is x

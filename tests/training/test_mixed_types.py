@@ -22,6 +22,7 @@ from fedaccord.training.mixed_types import (
     Counting,
     MixedTypes,
     client_loss,
+    logits_of_parts,
     mix_loss,
 )
 from fedaccord.training.objectives import Proximal, Sum
@@ -67,6 +68,18 @@ def test_example_2b():
     assert mixed.item() == pytest.approx(1.048353, abs=1e-6)
     assert fixed.item() == pytest.approx(0.223144, abs=1e-6)
     assert client_loss(torch.tensor(0.356675), fixed, mixed, 1.0, 1 / 16).item() == pytest.approx(0.436144, abs=1e-6)
+
+
+@pytest.mark.parametrize("batch_norm", [False, True])
+def test_parts_of_a_batch_have_the_logits_that_each_has_by_itself(batch_norm):
+    network, data = small_network(batch_norm), site("a", samples=30)
+    parts = list(data.train.x[:20].split([8, 5, 7]))
+    seen = []
+    network.encoder.register_forward_pre_hook(lambda _, given: seen.append(len(given[0])))
+    together = logits_of_parts(network.train(), parts)
+    assert seen == ([8, 5, 7] if batch_norm else [20])  # batch norm looks at a batch as a whole
+    for logits, part in zip(together, parts, strict=True):
+        assert torch.allclose(logits, network(part), atol=1e-6)
 
 
 class TestWhichSamples:

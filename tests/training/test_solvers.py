@@ -72,7 +72,7 @@ def test_every_round_starts_without_momentum():
     assert weight.item() == pytest.approx(0.6)
 
 
-@pytest.mark.parametrize("solver", [SGD(), SGD(momentum=0.9), SGD(weight_decay=0.1), SGD(clip=1.0)])
+@pytest.mark.parametrize("solver", [SGD(), SGD(momentum=0.9), SGD(weight_decay=0.1), SGD(clip=1.0), SGD(0.9, 0.1, 1.0)])
 def test_the_gradients_of_the_caller_are_left_alone(solver):
     gradient = [torch.tensor([3.0, 4.0])]
     stepper = SGDStepper(solver, [torch.ones(2)], 0.1)

@@ -63,7 +63,7 @@ class SupervisedStep:
         changed = self.augmentation.strong if self.strong else self.augmentation.weak
         with seeded(seed):
             for rows in batches(len(x), self.batch, generator, epochs, steps, drop_single=single):
-                loss = F.cross_entropy(network(changed(x[rows])), classes[rows])
+                loss = F.cross_entropy(network(changed(x.index_select(0, rows))), classes.index_select(0, rows))
                 stepper.step(list(torch.autograd.grad(loss, parameters, materialize_grads=True)))
         model = server.layout.read(network.eval())
         if bool(torch.isfinite(model).all()):

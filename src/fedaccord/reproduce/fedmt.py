@@ -21,6 +21,7 @@ from fedaccord.reproduce.fedmt_cells import (
     LEARNED,
     LEARNED_AVERAGED,
     MAIN,
+    OVER_ROUNDS,
     PAPER,
     PLUS,
     SCALES,
@@ -94,7 +95,7 @@ def _what_was_run(scale: Scale, size: Size) -> list[Block]:
         "The images are run with the paper's settings, as far as they are known."
         if size == "full"
         else "Shrunk against the paper (`--full`: ResNet-18, 200 rounds of 5 epochs): network, rounds and number of "
-        f"the images. {model} has a 3x3 stem of stride 2, residual blocks of 32, 64 and 128 channels and group norm."
+        f"the images. {model} has a 3x3 stem of stride 2, residual blocks of {_widths(scale)} channels and group norm."
     )
     return [
         f"{TEXTS}: 150 intents in 10 domains, hashed into 1,024 features, an MLP with one hidden layer of 128. The "
@@ -107,9 +108,15 @@ def _what_was_run(scale: Scale, size: Size) -> list[Block]:
         "for a matrix that every site counts for itself, `T` for the true one; `fedmt+` is ours: EM on counts of all "
         "sites, and pseudo-labels given the coarse label.",
         "Settings of the texts were chosen on CLINC150's validation part, on a seed that is not in the table; "
-        "docs/mixed-types.md lists what was tried for which method. Those of the images were not searched for.",
+        "docs/mixed-types.md lists what was tried for which method. Those of the images were chosen on "
+        "training images that were held out, by few runs, and not as many for each method.",
         shrunk,
     ]
+
+
+def _widths(scale: Scale) -> str:
+    *first, last = (str(width) for width in scale.image_model["widths"])
+    return f"{', '.join(first)} and {last}"
 
 
 def _over_labels(results: Results, labels: Sequence[int]) -> list[Block]:
@@ -159,7 +166,7 @@ def _over_gamma(results: Results) -> list[Block]:
 
 def _errors(results: Results) -> list[Block]:
     curves = []
-    for name in (FOUND, ESTIMATORS[1], LEARNED, PLUS):
+    for name in OVER_ROUNDS:
         by_round = _curve(results, text_row(name))
         if by_round:
             curves.append(Curve(name, [*by_round], [*by_round.values()]))

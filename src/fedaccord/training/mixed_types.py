@@ -8,13 +8,13 @@ samples to their pseudo-labels; `L_mix` mixes them with any others (Mixup).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, NamedTuple
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from fedaccord.errors import ConfigError, FedAccordError
 from fedaccord.labels.estimation import (
@@ -47,7 +47,8 @@ SCORES = "class probabilities"  # in a site's memory between the exchanges of a 
 
 def mix_loss(logits: Tensor, first: Tensor, second: Tensor, share: float) -> Tensor:
     """Return Mixup's loss: `lam CE(f, first) + (1 - lam) CE(f, second)`."""
-    return share * F.cross_entropy(logits, first) + (1 - share) * F.cross_entropy(logits, second)
+    log_p = torch.log_softmax(logits, -1)
+    return share * F.nll_loss(log_p, first) + (1 - share) * F.nll_loss(log_p, second)
 
 
 def client_loss(projected: Tensor, fixed: Tensor, mixed: Tensor, lambda1: float, lambda2: float) -> Tensor:
@@ -97,32 +98,37 @@ class MixedTypes(RowObjective):
 
     def loss(self, work: LocalWork, batch: Batch) -> Tensor:
         """Return the loss of a batch; samples that are not confident have the projected term alone."""
-        zero = batch.x.new_zeros(())
-        projected = self._projected(work, batch) if self.projected else zero
+        weak = [self.augmentation.weak(batch.x, work.random)] if self.projected else []
         changed = self._changed(work, batch)
+        strong = [] if changed is None else [changed.strong, *([changed.blend] if self.lambda1 else [])]
+        logits = iter(logits_of_parts(work.model, weak + strong))
+        zero = batch.x.new_zeros(())
+        projected = self._projection(work).mean_nll(next(logits), batch.target) if self.projected else zero
         if changed is None:
             return projected
-        fixed = F.cross_entropy(self._z(work, changed.strong), changed.pseudo)
+        fixed = F.cross_entropy(work.view.adjusted(next(logits)), changed.pseudo)
         if not self.lambda1:
             return client_loss(projected, fixed, zero, self.lambda1, self.lambda2)
         first, second = changed.pseudo[: len(changed.blend)], changed.partners
-        mixed = mix_loss(self._z(work, changed.blend), first, second, changed.share)
+        mixed = mix_loss(work.view.adjusted(next(logits)), first, second, changed.share)
         return client_loss(projected, fixed, mixed, self.lambda1, self.lambda2)
 
     def _changed(self, work: LocalWork, batch: Batch) -> _Changed | None:
         """Draw what the confident samples of a batch are changed to; None where nothing is made of them."""
         scratch, rows = work.scratch, batch.rows
-        sure = scratch["sure"].index_select(0, rows)
-        x = batch.x if bool(sure.all()) else batch.x[sure]
-        if not self.lambda2 or len(x) <= int(has_batch_norm(work.model)):
+        if not self.lambda2:
             return None
-        pseudo = scratch["pseudo"].index_select(0, rows)[sure]
+        sure = scratch["sure"].index_select(0, rows).nonzero()[:, 0]
+        x = batch.x if len(sure) == len(rows) else batch.x.index_select(0, sure)
+        if len(x) <= int(has_batch_norm(work.model)):
+            return None
+        pseudo = scratch["pseudo"].index_select(0, rows.index_select(0, sure))
         strong = self.augmentation.strong(x, work.random)
         if not self.lambda1:
             return _Changed(strong, pseudo, x[:0], pseudo[:0], 1.0)
         partners = next(scratch["mix"])[: len(x)]
         share = float(_beta(self.mixup, work.random))
-        blend = share * x[: len(partners)] + (1 - share) * work.site.train.x.index_select(0, partners)
+        blend = work.site.train.x.index_select(0, partners).lerp_(x[: len(partners)], share)
         return _Changed(strong, pseudo, blend, scratch["pseudo"].index_select(0, partners), share)
 
     # The form in which many sites train as one program
@@ -169,14 +175,12 @@ class MixedTypes(RowObjective):
         if self.sends_matrix and isinstance(work.view, Coarse):
             reply.tensors[CORRESPONDENCE] = work.memory.tensors[CORRESPONDENCE]
 
-    def _projected(self, work: LocalWork, batch: Batch) -> Tensor:
+    def _projection(self, work: LocalWork) -> View:
+        """Return the view through which coarse labels are likely, with the matrix as it is learned."""
         view = work.view
         if self.source == "learnable" and isinstance(view, Coarse):
-            view = view.with_matrix(matrix_of_logits(work.own[0])).with_offset(view.offset)
-        return view.mean_nll(work.model(self.augmentation.weak(batch.x, work.random)), batch.target)
-
-    def _z(self, work: LocalWork, x: Tensor) -> Tensor:
-        return work.view.adjusted(work.model(x))
+            return view.with_matrix(matrix_of_logits(work.own[0])).with_offset(view.offset)
+        return view
 
     def _see_to_matrix(self, work: LocalWork, logits: Tensor) -> None:
         """Put the round's matrix into the view and into what the site keeps."""
@@ -236,6 +240,13 @@ class _Changed(NamedTuple):
     blend: Tensor  # of the first of them with partners, whose pseudo-labels these are
     partners: Tensor
     share: float
+
+
+def logits_of_parts(model: nn.Module, parts: list[Tensor]) -> Sequence[Tensor]:
+    """Return the logits of several batches, from one pass where no layer looks at a batch as a whole."""
+    if len(parts) < 2 or has_batch_norm(model):
+        return [model(part) for part in parts]
+    return model(torch.cat(parts)).split([len(part) for part in parts])
 
 
 def _rows(batch: Batch, x: Tensor, first: Tensor, second: Tensor, shares: tuple[float, float, float]) -> Batch:

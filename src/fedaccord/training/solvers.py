@@ -95,7 +95,9 @@ def regularised(gradients: list[Tensor], parameters: list[Tensor], settings: SGD
     """Return gradients clipped, and with weight decay, as the settings say."""
     if settings.clip:
         gradients = clip_norm(gradients, settings.clip)
-    if settings.weight_decay:
+        if settings.weight_decay:  # these tensors are new, so they can be added to
+            torch._foreach_add_(gradients, parameters, alpha=settings.weight_decay)
+    elif settings.weight_decay:
         gradients = list(torch._foreach_add(gradients, parameters, alpha=settings.weight_decay))
     return gradients
 
