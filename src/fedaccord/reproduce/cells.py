@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -97,6 +97,11 @@ class Results:
     def ran(self, rows: Iterable[Row], seeds: int) -> bool:
         """Say whether every row has been run on so many seeds."""
         return all(len(self.cells.get(row, {})) >= seeds for row in rows)
+
+    def of_seeds(self, seeds: Collection[int]) -> Results:
+        """Return the cells of some seeds, so that rows that ran on more can stand beside those that ran on fewer."""
+        cells = {row: {seed: by[seed] for seed in by if seed in seeds} for row, by in self.cells.items()}
+        return Results({row: by for row, by in cells.items() if by})
 
     def seconds(self) -> float:
         """Return the time all cells took together, on one core each."""

@@ -49,12 +49,13 @@ def chapters(results: Results, size: Size) -> list[Chapter]:
         Chapter("As published", published_grids()),
     ]
     if size != "quick":
+        few = results.of_seeds(range(scale.first_seed, scale.first_seed + scale.study_seeds))
         parts += [
-            Chapter("Shares of hostile sites", [_over_shares(results)]),
-            Chapter("More sites", [_over_sites(results)]),
-            Chapter("Settings of the defences", [_variants(results)]),
-            Chapter("General attacks", _general(results)),
-            Chapter("Other readings of the labels", [_readings(results)]),
+            Chapter("Shares of hostile sites", [_over_shares(few)]),
+            Chapter("More sites", [_over_sites(few)]),
+            Chapter("Settings of the defences", [_variants(few)]),
+            Chapter("General attacks", _general(few)),
+            Chapter("Other readings of the labels", [_readings(few)]),
         ]
     return parts
 
@@ -219,20 +220,28 @@ def _lower(statement: str, gap: Paired | None) -> Finding:
 
 
 def _close(results: Results, at: Sequence[tuple[str, str]], defence: str, seeds: int) -> Finding:
-    """Say whether accuracy under attack stays within a point of that without any, in the mean of every scenario."""
+    """Say whether accuracy under attack stays within a point of that without any, on average over scenarios."""
     gaps = {}
     for name, partition in at:
         for attack in ATTACKS:
-            row = row_of(name, partition, attack, defence)
-            gap = paired(results.values(row), results.values(row_of(name, partition, NONE, NONE)))
-            gaps[f"{name}, {partition}, {attack}"] = gap
+            gaps[f"{name}, {partition}, {attack}"] = _lost(results, row_of(name, partition, attack, defence))
+    statement = f"{defence}: accuracy within 1 point of the run without attack, mean of scenarios and attacks"
     means = {place: gap.mean for place, gap in gaps.items() if gap is not None}
-    statement = f"{defence}: accuracy within 1 point of the run without attack"
     if not means:
         return Finding(statement, None, "–")
-    worst = min(means, key=lambda place: means[place])
-    said = f"mean {statistics.fmean(means.values()):+.1f}; worst {worst}, {means[worst]:+.1f}"
-    return Finding(statement, verdict(gaps.values(), seeds, lambda gap: gap.mean >= -1), said)
+    middle, worst = statistics.fmean(means.values()), min(means, key=lambda place: means[place])
+    said = f"mean {middle:+.1f}; worst {worst}, {means[worst]:+.1f}"
+    alone = [_lost(results, row_of(name, partition, NONE, ALONE)) for name, partition in at]
+    if all(gap is not None for gap in alone):
+        lost = [gap.mean for gap in alone if gap is not None]
+        said += f"; honest sites only: mean {statistics.fmean(lost):+.1f}, worst {min(lost):+.1f}"
+    return Finding(statement, verdict(gaps.values(), seeds, lambda _: middle >= -1), said)
+
+
+def _lost(results: Results, row: Row) -> Paired | None:
+    """Return how far a run's accuracy is from that of the run without attack and defence."""
+    name, partition, *_ = row
+    return paired(results.values(row), results.values(row_of(name, partition, NONE, NONE)))
 
 
 def _told_apart(results: Results, size: Size, defence: str) -> list[Finding]:
