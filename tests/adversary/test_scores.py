@@ -98,12 +98,14 @@ def test_the_group_update_tells_the_direction_of_a_push(network):
 
 
 def test_the_freed_update_by_hand():
-    """Shares 1/4, 1/2 and 3/4, so 1/2: 2 - 1/2 * 4 = 0, 3 - 1/2 * 4 = 1, 1 + 1/2 * 2 = 2, over lengths 2, 2 and 4."""
-    push = Push(*(torch.tensor(v, dtype=torch.float64) for v in ([2, 3, 1, 9], [4, 4, -2, 9], [1] * 4, [4] * 4)))
-    both, size = torch.tensor([[1, 2, 12, math.nan], [4, 4, 16, math.nan]], dtype=torch.float64)
-    found = freed_group_update(push, both, size).tolist()
-    assert found[:3] == pytest.approx([0.0, 0.5, 0.5])
-    assert math.isnan(found[3])  # of a site that never moved nothing is known
+    """Shares 1/4, 1/2 and 3/4, so 1/2: 2 - 1/2 * 4 = 0, 3 - 1/2 * 4 = 1, 1 + 1/2 * 2 = 2, over lengths 2, 2 and 4.
+
+    The last one left its biases alone: 9 - 1/2 * 0 = 9, over the middle length, 2.
+    """
+    push = Push(*(torch.tensor(v, dtype=torch.float64) for v in ([2, 3, 1, 9], [4, 4, -2, 0], [1] * 4, [4] * 4)))
+    shared, size = torch.tensor([[1, 2, 12, math.nan], [4, 4, 16, math.nan]], dtype=torch.float64)
+    found = freed_group_update(push, shared, size).tolist()
+    assert found == pytest.approx([0.0, 0.5, 0.5, 4.5])
 
 
 def test_rows_that_a_site_pushes_alike_are_no_push_of_the_group(network):
@@ -119,16 +121,16 @@ def test_rows_that_a_site_pushes_alike_are_no_push_of_the_group(network):
         parts["encoder.1.bias"][:] = rows
         parts["encoder.1.weight"][:, 1] = 0.4 * rows
     push = group_push(Models(network, updates), Models(network, model), TARGET)
-    honest = freed_group_update(push, push.both, push.size)
+    honest = freed_group_update(push, push.shared, push.size)
     assert honest.abs().max() < 1e-6
     assert group_update(Models(network, updates), Models(network, model), TARGET).std() > 0.1  # label skew alone
     layout.named(updates[1])["encoder.1.weight"][:, 1] += 0.5 * towards
     push = group_push(Models(network, updates), Models(network, model), TARGET)
-    scores = freed_group_update(push, push.both, push.size)
+    scores = freed_group_update(push, push.shared, push.size)
     assert scores.argmax() == 1
     assert scores[1] == pytest.approx(0.5 * float(towards.norm()) / float(push.size[1].sqrt()), rel=1e-4)
     larger = group_push(Models(network, 7 * updates), Models(network, model), TARGET)
-    assert torch.allclose(freed_group_update(larger, larger.both, larger.size), scores, atol=1e-6)
+    assert torch.allclose(freed_group_update(larger, larger.shared, larger.size), scores, atol=1e-6)
 
 
 def test_the_direction_of_a_label_by_hand():

@@ -58,6 +58,13 @@ def test_peeling_finds_hostile_sites_that_are_not_alike():
     assert hostile(peeling, 0.0, 0.0, 9.0, gate=3.0) == []
 
 
+def test_who_cannot_be_computed_with_counts_among_the_most():
+    scores = (0.0, 0.1, 0.2, 0.1, 5.0, math.inf, math.inf)
+    for rule in (minority, peeling):
+        assert hostile(rule, *scores, gate=2.5) == [5, 6]  # two of seven are the third
+        assert hostile(rule, *scores, gate=2.5, most=0.5) == [4, 5, 6]
+
+
 def test_the_ratio_by_hand():
     """Means 0.1 and 1: a gap of 0.9; squares about the means 0.02, over 4 - 2: a deviation of 0.1, a ratio of 9."""
     scores = (0.0, 0.1, 0.2, 1.0)

@@ -217,17 +217,28 @@ class TestPerLabel:
     def test_where_nothing_is_combined_no_row_is_thin(self):
         assert not RobustAggregation(Rule("krum", 2), True).thin(owners("11111", "11000")).any()
 
-    def test_who_was_left_out_is_one_of_the_hostile_sites_that_a_rule_counts_on(self):
+    def test_a_number_is_lowered_only_as_far_as_what_a_defence_left_needs(self):
         replies = replies_of(small(), drawn(7, 11, 3), [1] * 7, owners("1111111", "1111100", "1111111", sites=7))
         aggregate = RobustAggregation(Rule("krum", 3), per_label=True)
         with pytest.raises(TooFewSitesError):
             aggregate(replies)
-        left = RobustAggregation(Rule("krum", 1), per_label=True)(replies)
-        assert torch.equal(aggregate(dataclasses.replace(replies, left_out=2)), left)
+        left = aggregate(dataclasses.replace(replies, left_out=2))
+        rows = replies.layout.head_rows()
+        two, one = (RobustAggregation(Rule("krum", n), per_label=True)(replies) for n in (2, 1))
+        assert torch.equal(left[rows[0]], two[rows[0]])  # seven owners fit two hostile ones
+        assert torch.equal(left[rows[1]], one[rows[1]])  # five fit one
         assert aggregate.thin(replies.informs, 2).tolist() == [False, False, False]
         assert aggregate.thin(replies.informs, 1).tolist() == [False, True, False]
-        assert Rule("krum", 1).without(4) == Rule("krum", 0)
-        assert Rule("krum", 0.3).without(4) == Rule("krum", 0.3)
+        assert Rule("krum", 1).among(3, 4) == Rule("krum", 0)
+        assert Rule("krum", 0.3).among(3, 4) == Rule("krum", 0.3)
+
+    @pytest.mark.parametrize("name", ["trimmed-mean", "multi-krum"])
+    def test_honest_sites_that_a_defence_left_out_do_not_open_the_door(self, name):
+        """Two of seven are hostile; a defence left out two honest ones, and the rule still fits the rest."""
+        replies = replies_of(small(), drawn(7, 11, 3), [1] * 7, torch.ones(7, 3).bool())
+        replies.matrix[5:] = 1e6
+        left = dataclasses.replace(replies, left_out=2)
+        assert RobustAggregation(Rule(name, 2))(left).abs().max() < 100
 
     def test_without_rows_of_owners_the_whole_model_is_combined_alike(self):
         replies = replies_of(small(), drawn(5, 11, 3), [1] * 5, owners("11111", "11000", "00000"))

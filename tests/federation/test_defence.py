@@ -7,12 +7,14 @@ import numpy as np
 import pytest
 import torch
 
+from fedaccord.adversary.many_models import Models
+from fedaccord.adversary.scores import label_direction
 from fedaccord.adversary.settings import DefenceSettings
 from fedaccord.aggregation.replies import Replies
 from fedaccord.config import check_experiment
 from fedaccord.errors import ConfigError
 from fedaccord.experiment import load_federation, open_server, play, run_experiment
-from fedaccord.federation.defence import BOTH, CONFIDENCE, EXCLUDED, RUNNING, SIZE, Defence
+from fedaccord.federation.defence import CONFIDENCE, EXCLUDED, RUNNING, SHARED, SIZE, Defence
 from fedaccord.federation.state import RunState, model_digest
 from fedaccord.messages.message import from_bytes, to_bytes
 from fedaccord.runs.folder import RunFolder
@@ -100,7 +102,7 @@ def test_confidences_and_running_scores_are_in_the_state(folder):
     plain, _ = played(table(folder, defence=defence("probe")), rounds=2)
     assert set(plain.state.method.numbers) == {f"{RUNNING}/{name}" for name in plain.cards}
     freed, _ = played(table(folder, defence=defence("group-update+")), rounds=2)
-    kept = {f"{kind}/{name}" for kind in (RUNNING, BOTH, SIZE) for name in freed.cards}
+    kept = {f"{kind}/{name}" for kind in (RUNNING, SHARED, SIZE) for name in freed.cards}
     assert set(freed.state.method.numbers) == kept
 
 
@@ -364,6 +366,17 @@ def test_the_freed_update_needs_a_hidden_layer(folder, name):
     told = table(folder, defence=defence("group-update+")) | {"model": {"name": name}}
     with pytest.raises(ConfigError, match=r"'group-update\+' .*use 'group-update' or 'probe'|use 'probe'"):
         played(told, rounds=1)
+
+
+def test_a_site_that_leaves_its_biases_alone_does_not_hide(folder):
+    server, _ = played(table(folder), rounds=1)
+    noise = 0.01 * torch.randn(7, server.layout.size, generator=torch.Generator().manual_seed(0))
+    parts = server.layout.named(noise[3])
+    parts["encoder.1.bias"][:] = 0.0
+    towards = label_direction(Models(server.network, server.state.model).layers, server.target.label).float()
+    parts["encoder.1.weight"][:, server.target.inputs.start + server.target.group] += towards
+    kept = judged(server, server.state.model + noise, defence("group-update+", most=0.15))
+    assert set(kept.sites) == {f"s{n}" for n in (0, 1, 2, 4, 5, 6)}
 
 
 def test_what_is_known_of_a_site_comes_in_slowly(folder):

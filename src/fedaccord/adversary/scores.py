@@ -61,18 +61,18 @@ class Push:
     """How sites' updates moved the first layer, one value for each site (float64)."""
 
     group: Tensor  # the group's input weights, along the direction of the label
-    all: Tensor  # the biases, which every row moves, along it
-    both: Tensor  # inner product of the two off that direction
+    biases: Tensor  # the biases, which every row moves, along it
+    shared: Tensor  # inner product of the two moves off that direction
     size: Tensor  # squared length of the biases' move off it
 
     @property
     def overflowed(self) -> Tensor:
         """Whose moves are too large to compute with: bool (sites,)."""
-        return _overflowed(torch.stack([self.group, self.all, self.both, self.size], 1))
+        return _overflowed(torch.stack([self.group, self.biases, self.shared, self.size], 1))
 
     def cpu(self) -> Push:
         """Return the same values in the computer's own memory."""
-        return Push(self.group.cpu(), self.all.cpu(), self.both.cpu(), self.size.cpu())
+        return Push(self.group.cpu(), self.biases.cpu(), self.shared.cpu(), self.size.cpu())
 
 
 def group_push(updates: Models, previous: Models, target: Target) -> Push:
@@ -87,19 +87,20 @@ def group_push(updates: Models, previous: Models, target: Target) -> Push:
     towards = towards / towards.norm().clamp(min=TINY)
     moves = [updates.layers[0].weight[..., _inputs(target)][..., target.group], updates.layers[0].bias]
     along = [move.double() @ towards for move in moves]
-    group, everyone = (move.double() - part[:, None] * towards for move, part in zip(moves, along, strict=True))
-    return Push(along[0], along[1], (group * everyone).sum(1), everyone.square().sum(1))
+    group, biases = (move.double() - part[:, None] * towards for move, part in zip(moves, along, strict=True))
+    return Push(along[0], along[1], (group * biases).sum(1), biases.square().sum(1))
 
 
-def freed_group_update(push: Push, both: Tensor, size: Tensor) -> Tensor:
+def freed_group_update(push: Push, shared: Tensor, size: Tensor) -> Tensor:
     """Return how far the group was pushed towards the label beyond its share of what moved everybody there.
 
     A site with many samples of a label pushes all its rows towards it, and a large group the most. The group's share
-    of all rows is read off the other directions, where no attack pushes: `both / size` of the middle site, each
-    averaged over the rounds; NaN for a site that never moved.
+    of all rows is read off the other directions, where no attack pushes: `shared / size` of the middle site, each
+    averaged over the rounds. A site whose biases never moved (NaN) is measured by the middle site's size.
     """
-    share = (both / size).nanmedian()
-    return (push.group - share * push.all) / size.sqrt()
+    share = (shared / size).nanmedian()
+    size = torch.where(size.isnan(), size.nanmedian(), size)
+    return (push.group - share * push.biases) / size.sqrt()
 
 
 def label_direction(layers: list[Layer], label: int) -> Tensor:

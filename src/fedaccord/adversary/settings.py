@@ -162,6 +162,6 @@ class DefenceSettings(BaseModel):
         if self.inverts and not self.reconstruct:
             raise ValueError(
                 f"'{self.kind}' lets the server reconstruct rows of the sites' data, an inversion attack on them; if "
-                "all sites agree, set reconstruct = true, else use 'group-update' or 'probe'"
+                "all sites agree, set reconstruct = true, else use 'group-update+' or 'probe'"
             )
         return self

@@ -79,7 +79,8 @@ def _highest(scores: Tensor, most: float, number: Callable[[Tensor, int], int]) 
     known = torch.isfinite(scores).nonzero().flatten()
     values, order = scores[known].double().sort(stable=True)
     if len(scores) >= FEWEST and len(values) >= FEWEST_SCORES:
-        marked = number(values, at_most(most, len(values)))
+        scored = len(values) + int(hostile.sum())
+        marked = number(values, max(0, at_most(most, scored) - int(hostile.sum())))
         hostile[known[order[len(order) - marked :]]] = True
     return hostile
 

@@ -87,12 +87,16 @@ class Rule:
         """Whether the rule takes some sites as they are, rather than values of each parameter by themselves."""
         return self.name in ("krum", "multi-krum")
 
-    def without(self, left_out: int) -> Rule:
-        """Return the rule for what is left of a round: who was left out as hostile is one of a number's sites.
+    def among(self, sites: int, left_out: int) -> Rule:
+        """Return the rule for what a defence left of a round: as it is, or for as many fewer hostile sites as it needs.
 
-        A share is of those that are left.
+        A defence may have left out honest sites, so a number is lowered only where the rule would not fit otherwise,
+        and by no more than were left out. A share is of those that are left.
         """
-        return replace(self, hostile=max(0, self.hostile - left_out)) if isinstance(self.hostile, int) else self
+        if not isinstance(self.hostile, int):
+            return self
+        lower = (replace(self, hostile=self.hostile - fewer) for fewer in range(min(left_out, self.hostile) + 1))
+        return next((rule for rule in lower if rule.fits(sites)), self)
 
     def fits(self, sites: int) -> bool:
         """Say whether so many sites are enough for the rule to be robust."""
@@ -141,13 +145,14 @@ class RobustAggregation:
         common = torch.ones(replies.layout.size, dtype=torch.bool)
         common[rows.flatten()] = False
         places = common.nonzero().flatten()
-        result, rule = replies.previous.clone(), self.rule.without(replies.left_out)
-        combine = rule.over(replies.looked_at(places))
+        result = replies.previous.clone()
+        combine = self.rule.among(len(replies), replies.left_out).over(replies.looked_at(places))
         result[places] = combine(replies.matrix[:, places])
         self._batch_norm(replies, combine, result)
         for label, row in enumerate(rows):
             owners = replies.informs[:, label]
             sent = replies.matrix[owners][:, row]
+            rule = self.rule.among(len(sent), replies.left_out)
             if rule.fits(len(sent)):
                 result[row] = rule.over(replies.looked_at(row)[owners])(sent)
             elif len(sent):
@@ -159,9 +164,9 @@ class RobustAggregation:
 
         None are marked where the sites are too few altogether: then nothing is combined.
         """
-        owners, rule = informs.sum(0).tolist(), self.rule.without(left_out)
-        combines = self.per_label and rule.fits(len(informs))
-        return torch.tensor([combines and n > 0 and not rule.fits(n) for n in owners])
+        combines = self.per_label and self.rule.among(len(informs), left_out).fits(len(informs))
+        owners = informs.sum(0).tolist()
+        return torch.tensor([combines and n > 0 and not self.rule.among(n, left_out).fits(n) for n in owners])
 
     def _batch_norm(self, replies: Replies, combine: Callable[[Tensor], Tensor], result: Tensor) -> None:
         """See to valid variances: a hostile site may send negative ones, and pooling must not let it in again."""

@@ -1,7 +1,7 @@
 """The `defence` slot: the server judges each site's reply by how it treats a group, and leaves hostile ones out.
 
 A defence is a score for each site, a rule that turns the round's scores into verdicts, and, if asked for, a confidence
-in each site over the rounds (methods.md 6.4). What is kept of a site between rounds, running score and confidence, is
+in each site over the rounds (methods.md 6.4). What is kept of a site between rounds, running values and confidence, is
 in the run's state. Rows that the inversion defences reconstruct live in this process's memory for one round only.
 """
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from fedaccord.federation.server import Server
 
 RUNNING = "running score"  # in the method's state, with a site's name behind it
-BOTH, SIZE = "running product", "running size"  # likewise: what group-update+ knows of a site's updates
+SHARED, SIZE = "running product", "running size"  # likewise: what group-update+ knows of a site's updates
 CONFIDENCE = "confidence"  # in the method's state and among a round's figures, with a site's name behind it
 SCORE, EXCLUDED = "score", "excluded"  # among a round's figures, with a site's name behind it; alone: the share
 FALSE_EXCLUSIONS, FOUND = "false_exclusions", "hostile_excluded"  # of a study: shares of honest and hostile sites
@@ -94,6 +94,9 @@ class Defence:
         # Trust earned before is no reason to take a model that nothing can be computed with.
         excluded = self._excluded(server, replies.sites, hostile) | torch.isinf(found)
         self._tell(server, replies.sites, found, excluded)
+        for site, score in zip(replies.sites, found.tolist(), strict=True):
+            if math.isinf(score):
+                server.drop(site, "train", "", "its model is too large to compute with, so the defence left it out")
         if bool(excluded.all()):
             server.warn(ALL_LEFT_OUT.format(self.settings.kind))
         return replace(replies.keep(~excluded), left_out=int(excluded.sum()))
@@ -103,23 +106,24 @@ class Defence:
         device = torch.device(self.settings.device)
         network = copy.deepcopy(server.network).to(device).eval()  # the server's own stays where it is
         common, starts, models = (part.to(device) for part in (replies.previous, replies.starts, replies.matrix))
-        if self.settings.kind != "group-update+":
-            found = self.score_models(server, network, models, starts, common, target).cpu()
-        else:
+        if self.settings.kind == "group-update+":
             push = scores.group_push(Models(network, models - starts), Models(network, common), target)
             found = self._freed(server, replies.sites, push.cpu())
+        else:
+            found = self.score_models(server, network, models, starts, common, target).cpu()
+        moved = (models - starts)[:, Models(network, models).trained].abs().amax(1).cpu() > 0
         rows = torch.randn(ROWS, _width(target), generator=self._generator(server, "rows")).to(device)
-        return found.masked_fill(scores.answers_overflow(Models(network, models), rows).cpu(), math.inf)
+        overflowing = scores.answers_overflow(Models(network, models), rows).cpu()
+        return found.masked_fill(~moved, math.nan).masked_fill(overflowing, math.inf)
 
     def _freed(self, server: Server, sites: tuple[str, ...], push: scores.Push) -> Tensor:
         """Return the score that knows how sites' updates went in the rounds before."""
-        still = push.size == 0
-        both, size = (
-            self._running(server, name, sites, now.masked_fill(still | push.overflowed, math.nan))
-            for name, now in ((BOTH, push.both), (SIZE, push.size))
+        unknown = (push.size == 0) | push.overflowed
+        shared, size = (
+            self._running(server, name, sites, now.masked_fill(unknown, math.nan))
+            for name, now in ((SHARED, push.shared), (SIZE, push.size))
         )
-        found = scores.freed_group_update(push, both, size).masked_fill(still, math.nan)
-        return found.masked_fill(push.overflowed, math.inf)
+        return scores.freed_group_update(push, shared, size).masked_fill(push.overflowed, math.inf)
 
     def score_models(
         self, server: Server, network: Network, models: Tensor, starts: Tensor, common: Tensor, target: Target
@@ -141,8 +145,7 @@ class Defence:
                 found = scores.dummy_fairness(Models(network, models), dummies, target)
             else:
                 found = scores.label_gap(dummies, target)
-        still = updates[:, Models(network, updates).trained].abs().amax(1) == 0
-        return found.masked_fill(still, math.nan)
+        return found
 
     def reconstruct(self, server: Server, network: Network, models: Tensor, starts: Tensor, target: Target) -> Dummies:
         """Return what can be reconstructed of every site's data in this round."""
