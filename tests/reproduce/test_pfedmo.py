@@ -7,6 +7,7 @@ import pytest
 from fedaccord.config import check_experiment
 from fedaccord.methods.registry import METHODS
 from fedaccord.reproduce import pfedmo as table
+from fedaccord.reproduce.pfedmo_cells import CIFAR, HAR
 from fedaccord.reproduce.cells import Results
 from fedaccord.reproduce.pages import Grid, to_html, to_markdown
 from fedaccord.reproduce.registry import find_table
@@ -46,7 +47,7 @@ def test_on_the_edge_network_every_round_is_evaluated(size):
 
 
 def test_people_are_judged_whom_no_site_and_no_choice_has_seen():
-    cells = [cell for cell in table.cells("default") if cell.row[:2] == ("main", table.HAR)]
+    cells = [cell for cell in table.cells("default") if cell.row[:2] == ("main", HAR)]
     assert cells
     for cell in cells:
         # Windows of one person overlap, so a share of everybody's would hold signal that was trained on.
@@ -105,6 +106,18 @@ def test_the_page_says_what_was_shrunk_and_when_the_target_was_reached():
     assert "97.23" in text  # published, LeNet-5 on MNIST
     assert "<html" in to_html("t", table.chapters(results, "full"))
     assert "Shrunk" not in to_markdown("t", table.chapters(results, "full"))
+
+
+def test_accuracy_is_told_after_two_fifths_too_and_until_a_target_of_the_task():
+    results = filled(lambda row, seed: 0.3)
+    for seed, result in results.cells["main", CIFAR, "FedNAG"].items():
+        shares = zip((3, 6, 9, 12, 15), (0.1, 0.2, 0.25, 0.3, 0.3 + 0.01 * seed), strict=True)
+        result["curve"] = [{"round": at, "global": {"accuracy": value}, "sites": {}} for at, value in shares]
+    page = to_markdown("t", table.chapters(results, "default")).split(f"## Main table: {CIFAR}")[1]
+    assert "| after 2/5 of T | after T | pFedMo ahead by | until 25 % |" in page
+    line = next(line for line in page.splitlines() if line.startswith("| FedNAG |"))
+    assert "| 20.0 ± 0.0 | 30.0 ± 0.0 |" in line
+    assert "9.0 rounds, 3 of 3" in line
 
 
 def test_a_cell_on_a_network_has_a_timed_curve():
