@@ -7,9 +7,9 @@ import pytest
 from fedaccord.config import check_experiment
 from fedaccord.methods.registry import METHODS
 from fedaccord.reproduce import pfedmo as table
-from fedaccord.reproduce.pfedmo_cells import CIFAR, HAR
 from fedaccord.reproduce.cells import Results
 from fedaccord.reproduce.pages import Grid, to_html, to_markdown
+from fedaccord.reproduce.pfedmo_cells import CIFAR, HAR
 from fedaccord.reproduce.registry import find_table
 from fedaccord.reproduce.worker import run_cell
 
