@@ -37,6 +37,15 @@ def test_strong_pictures_keep_their_shape_and_range_and_every_one_is_changed_on_
     assert len({tuple(row.flatten().tolist()) for row in changed}) == 32
 
 
+def test_strong_pictures_are_mirrored_as_often_as_weak_ones():
+    x = torch.full((400, 3, 8, 8), -0.5)
+    x[..., :4] = 0.5
+    torch.manual_seed(0)
+    left, right = Augmentation().strong(x).split(4, dim=-1)
+    mirrored = (left.mean((1, 2, 3)) < right.mean((1, 2, 3))).float().mean()
+    assert 0.3 < mirrored < 0.7
+
+
 def test_weak_pictures_are_moved_by_whole_pixels_and_only_colour_ones_mirrored():
     x = pictures(1, 1, 16).repeat(40, 1, 1, 1)
     moved = shifted(x, stream())

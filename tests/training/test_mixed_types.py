@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import nn
@@ -11,6 +13,7 @@ from fedaccord.labels.estimation import CORRESPONDENCE
 from fedaccord.labels.views import Coarse
 from fedaccord.messages.message import Message
 from fedaccord.messages.names import SILENT
+from fedaccord.models.network import Network
 from fedaccord.training.augment import Augmentation
 from fedaccord.training.local import seeded, train_locally
 from fedaccord.training.mixed_types import (
@@ -161,6 +164,61 @@ class TestLoss:
         assert losses[0, 1] == pytest.approx(projected + fixed, abs=1e-5)
         assert losses[0, 3] == pytest.approx(projected + 3 * fixed, abs=1e-5)
         assert losses[2, 1] > losses[0, 1] + 0.01
+
+    def test_mixed_samples_are_nearer_to_the_one_whose_label_counts_more(self):
+        data = site("a", samples=40, view=pets_or_cattle()).train
+        objective = MixedTypes(threshold=0.2, augmentation=PLAIN)
+        work = started(objective)
+        rows = work.rows[:8]
+        work.scratch["mix"] = iter([work.rows[8:16]] * 2)
+        with seeded(4):
+            changed = objective._changed(work, Batch(rows, data.x[rows], data.target[rows]))
+        share, pseudo = changed.share, work.scratch["pseudo"]
+        expected = share * data.x[rows] + (1 - share) * data.x[work.rows[8:16]]
+        assert torch.allclose(changed.blend, expected, atol=1e-6)
+        assert abs(share - 0.5) > 0.05
+        assert torch.equal(changed.partners, pseudo[work.rows[8:16]])
+        z = work.model(expected)
+        mixed = mix_loss(z, pseudo[rows], pseudo[work.rows[8:16]], share)
+        z = work.model(data.x[rows])
+        fixed = nn.functional.cross_entropy(z, pseudo[rows])
+        with seeded(4):
+            loss = objective.loss(work, Batch(rows, data.x[rows], data.target[rows]))
+        wanted = client_loss(work.view.mean_nll(z, data.target[rows]), fixed, mixed, 1.0, 1.0)
+        assert loss.item() == pytest.approx(wanted.item(), abs=1e-5)
+
+    def test_where_all_coarse_labels_count_few_pseudo_labels_weigh_as_few(self):
+        objective = MixedTypes(threshold=0.2, project_on="all", lambda1=0, lambda2=3, augmentation=PLAIN)
+        work = started(objective)
+        data, rows = work.site.train, torch.arange(8)
+        work.scratch["sure"] = torch.arange(40) < 2  # two of the batch's eight
+        z = work.model(data.x[rows])
+        fixed = nn.functional.cross_entropy(z[:2], work.scratch["pseudo"][:2])
+        expected = work.view.mean_nll(z, data.target[rows]) + 3 * 2 / 8 * fixed
+        batch = Batch(rows, data.x[rows], data.target[rows])
+        with seeded(2):
+            assert objective.loss(work, batch).item() == pytest.approx(expected.item(), abs=1e-5)
+            drawn = objective.drawn(work, batch)
+        together = objective.row_losses(work.view, work.model(drawn.x), drawn).sum()
+        assert together.item() == pytest.approx(expected.item(), abs=1e-5)
+
+    def test_images_are_shifted_before_their_coarse_labels_are_learned_and_before_they_are_mixed(self):
+        objective = MixedTypes(threshold=0.0)
+        data = site("a", samples=24, view=pets_or_cattle())
+        data = replace(data, train=replace(data.train, x=(2 * torch.rand(1, 1, 16, 16) - 1).repeat(24, 1, 1, 1)))
+        network = Network(nn.Sequential(nn.Flatten(), nn.Linear(256, 6)), nn.Linear(6, 3))
+        seen = []
+        network.encoder.register_forward_pre_hook(lambda _, given: seen.append(given[0]))
+        work = started(objective, data, network)
+        seen.clear()
+        rows = torch.arange(8)
+        with seeded(2):
+            objective.loss(work, Batch(rows, data.train.x[rows], data.train.target[rows]))
+        weak, strong, blend = torch.cat(seen).split(8)
+        for changed in (weak, strong, blend):  # all samples are one picture, which mixed with itself is itself
+            assert not torch.allclose(changed, data.train.x[rows], atol=1e-3)
+        pixels = torch.cat([data.train.x[0].flatten(), torch.zeros(1)])
+        assert (weak.flatten()[:, None] - pixels).abs().amin(1).max() < 1e-4  # moved, nothing else
 
     def test_semifl_does_not_look_at_coarse_labels(self):
         models = []

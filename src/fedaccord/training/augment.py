@@ -63,28 +63,33 @@ def without_words(x: Tensor, share: float, generator: torch.Generator) -> Tensor
 
 def shifted(x: Tensor, generator: torch.Generator) -> Tensor:
     """Return images moved by whole pixels, up to an eighth of their sides, colour ones mirrored half of the time."""
+    return _resample(x, _shift(x, generator))
+
+
+def _shift(x: Tensor, generator: torch.Generator) -> Tensor:
+    """Return the affine maps of `shifted`, (B, 3, 3)."""
     batch, channels, height, width = x.shape
-    affine = torch.eye(2, 3, device=x.device).repeat(batch, 1, 1)
+    affine = torch.eye(3, device=x.device).repeat(batch, 1, 1)
     for axis, side in enumerate((width, height)):
         reach = side // 8
         pixels = torch.floor(_rand((batch,), generator) * (2 * reach + 1)) - reach
         affine[:, axis, 2] = 2 * pixels / side
     if channels == 3:  # figures and letters mirrored mean something else
         affine[:, 0, 0] = torch.where(_rand((batch,), generator) < 0.5, -1.0, 1.0)
-    return _resample(x, affine)
+    return affine
 
 
 def rand_augment(x: Tensor, generator: torch.Generator, operations: int = 2) -> Tensor:
-    """Return images changed by so many random operations each, of random strength, with a blank patch."""
+    """Return images shifted, mirrored and changed by so many random operations each, with a blank patch."""
     batch, channels = x.shape[:2]
-    affine = torch.eye(3, device=x.device).repeat(batch, 1, 1)
+    affine = _shift(x, generator)
     usable = len(OPERATIONS) if channels == 3 else len(OPERATIONS) - 1  # grey has no saturation
     for _ in range(operations):
         chosen = torch.floor(_rand((batch,), generator) * usable).long()
         strength = 2 * _rand((batch,), generator) - 1
         affine = affine @ _affine_step(chosen, strength)
         x = _colour_step(x, chosen, strength)
-    return _with_patch(_resample(x, affine[:, :2]), generator)
+    return _with_patch(_resample(x, affine), generator)
 
 
 def _affine_step(chosen: Tensor, strength: Tensor) -> Tensor:
@@ -141,7 +146,8 @@ def _with_patch(x: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def _resample(x: Tensor, affine: Tensor) -> Tensor:
-    grid = F.affine_grid(affine.to(x.dtype), list(x.shape), align_corners=False)
+    """Return images through maps (B, 3, 3) that say where in the old image a new one's places are."""
+    grid = F.affine_grid(affine[:, :2].to(x.dtype), list(x.shape), align_corners=False)
     return F.grid_sample(x, grid, align_corners=False)  # what comes from outside is grey
 
 

@@ -3,7 +3,8 @@
     loss = R_p + lambda2 * (L_fix + lambda1 * L_mix)
 
 `R_p` is the likelihood of the coarse label through the correspondence `M`; `L_fix` holds strongly changed confident
-samples to their pseudo-labels; `L_mix` mixes them with any others (Mixup).
+samples to their pseudo-labels; `L_mix` mixes them with any others (Mixup). Where `R_p` is taken over all samples,
+`lambda2` is multiplied by the confident share of a batch: few pseudo-labels must not outweigh all coarse labels.
 """
 
 from __future__ import annotations
@@ -108,10 +109,10 @@ class MixedTypes(RowObjective):
             return projected
         fixed = F.cross_entropy(work.view.adjusted(next(logits)), changed.pseudo)
         if not self.lambda1:
-            return client_loss(projected, fixed, zero, self.lambda1, self.lambda2)
+            return client_loss(projected, fixed, zero, self.lambda1, self.lambda2 * changed.weight)
         first, second = changed.pseudo[: len(changed.blend)], changed.partners
         mixed = mix_loss(work.view.adjusted(next(logits)), first, second, changed.share)
-        return client_loss(projected, fixed, mixed, self.lambda1, self.lambda2)
+        return client_loss(projected, fixed, mixed, self.lambda1, self.lambda2 * changed.weight)
 
     def _changed(self, work: LocalWork, batch: Batch) -> _Changed | None:
         """Draw what the confident samples of a batch are changed to; None where nothing is made of them."""
@@ -122,14 +123,15 @@ class MixedTypes(RowObjective):
         x = batch.x if len(sure) == len(rows) else batch.x.index_select(0, sure)
         if len(x) <= int(has_batch_norm(work.model)):
             return None
-        pseudo = scratch["pseudo"].index_select(0, rows.index_select(0, sure))
+        pseudo, weight = scratch["pseudo"].index_select(0, rows.index_select(0, sure)), len(x) / len(rows)
         strong = self.augmentation.strong(x, work.random)
         if not self.lambda1:
-            return _Changed(strong, pseudo, x[:0], pseudo[:0], 1.0)
+            return _Changed(strong, pseudo, x[:0], pseudo[:0], 1.0, weight)
         partners = next(scratch["mix"])[: len(x)]
         share = float(_beta(self.mixup, work.random))
-        blend = work.site.train.x.index_select(0, partners).lerp_(x[: len(partners)], share)
-        return _Changed(strong, pseudo, blend, scratch["pseudo"].index_select(0, partners), share)
+        others = self.augmentation.weak(work.site.train.x.index_select(0, partners), work.random)
+        blend = others.lerp_(self.augmentation.weak(x[: len(partners)], work.random), share)
+        return _Changed(strong, pseudo, blend, scratch["pseudo"].index_select(0, partners), share, weight)
 
     # The form in which many sites train as one program
 
@@ -147,10 +149,11 @@ class MixedTypes(RowObjective):
         changed = self._changed(work, batch)
         if changed is not None:
             sure = batch._replace(target=batch.target[work.scratch["sure"].index_select(0, batch.rows)])
-            fixed = (0.0, self.lambda2 / len(changed.strong), 0.0)
+            lambda2 = self.lambda2 * changed.weight
+            fixed = (0.0, lambda2 / len(changed.strong), 0.0)
             parts.append(_rows(sure, changed.strong, changed.pseudo, changed.pseudo, fixed))
             if len(changed.blend):
-                each = self.lambda2 * self.lambda1 / len(changed.blend)
+                each = lambda2 * self.lambda1 / len(changed.blend)
                 mixed = (0.0, each * changed.share, each * (1 - changed.share))
                 parts.append(_rows(sure, changed.blend, changed.pseudo, changed.partners, mixed))
         names = parts[0].kept
@@ -240,6 +243,7 @@ class _Changed(NamedTuple):
     blend: Tensor  # of the first of them with partners, whose pseudo-labels these are
     partners: Tensor
     share: float
+    weight: float  # the confident share of the batch
 
 
 def logits_of_parts(model: nn.Module, parts: list[Tensor]) -> Sequence[Tensor]:
