@@ -30,7 +30,8 @@ class TestRegistry:
     @pytest.mark.parametrize("entry", MODELS.values(), ids=lambda entry: entry.name)
     def test_its_settings_are_the_builder_s_own_defaults(self, entry):
         signature = inspect.signature(catalogue._import(entry.builder)).parameters.values()
-        defaults = {p.name: list(p.default) for p in signature if p.default is not inspect.Parameter.empty}
+        given = {p.name: p.default for p in signature if p.default is not inspect.Parameter.empty}
+        defaults = {name: list(value) if isinstance(value, tuple) else value for name, value in given.items()}
         assert entry.settings == defaults
 
     @pytest.mark.parametrize("hidden", [[128], [64, 32], (5,)])
@@ -53,6 +54,8 @@ class TestRegistry:
             ("vit", {}, f"unknown model 'vit': known: {', '.join(KNOWN)}"),
             ("mlp", {"hiden": [3]}, "the model 'mlp' has no setting 'hiden': did you mean 'hidden'?"),
             ("linear", {"hidden": [3]}, "the model 'linear' has no setting 'hidden': none is known"),
+            ("resnet8", {"norm": "layer"},
+             "the setting 'norm' of model 'resnet8' is 'layer', but must be \"group\" or \"batch\""),
         ],
     )
     def test_unknown_names_are_told(self, name, settings, message):

@@ -115,6 +115,8 @@ class TestCatalogue:
         x = torch.rand(4, 3, 32, 32)
         torch.testing.assert_close(network(x)[:1], network(x[:1]))
         assert not list(network.buffers())  # so nothing but its parameters is averaged
+        batch = build("resnet8", {"widths": [8, 12], "norm": "batch"}, (3, 32, 32), classes=10, seed=0).train()
+        assert not torch.allclose(batch(x)[:1], batch(x[:1]), atol=1e-3)
 
     def test_resnet_convolutions_start_with_the_spread_of_he_et_al(self):
         last = build("resnet18", {}, (3, 32, 32), classes=10, seed=0).encoder[10].residual[3].weight

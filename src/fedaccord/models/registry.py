@@ -11,12 +11,13 @@ from fedaccord.errors import ConfigError, did_you_mean
 
 @dataclass(frozen=True)
 class ModelEntry:
-    """A model of the catalogue: where its builder is, what it is, and its settings with their defaults."""
+    """A model of the catalogue: where its builder is, what it is, its settings with their defaults, words to choose."""
 
     name: str
     builder: str
     summary: str
     settings: dict[str, Any] = field(default_factory=dict)
+    choices: dict[str, tuple[str, ...]] = field(default_factory=dict)  # what a setting that is a word may be
 
 
 _CATALOGUE = "fedaccord.models.catalogue"
@@ -41,8 +42,9 @@ MODELS: dict[str, ModelEntry] = {
         ModelEntry(
             "resnet8",
             f"{_RESNET}:resnet8",
-            "residual network for a CPU: a block for each of `widths`, group norm, a 3x3 stem of stride 2",
-            {"widths": [32, 64, 128]},
+            'residual network for a CPU: a block for each of `widths`, a stem of stride 2; `norm`: "group" or "batch"',
+            {"widths": [32, 64, 128], "norm": "group"},
+            {"norm": ("group", "batch")},
         ),
         ModelEntry("resnet18", f"{_RESNET}:resnet18", "ResNet-18 for 32x32 images: 3x3 stem, no first max-pool"),
         ModelEntry("resnet34", f"{_RESNET}:resnet34", "ResNet-34 for 32x32 images: 3x3 stem, no first max-pool"),
@@ -71,6 +73,10 @@ def check_model(name: str, settings: Mapping[str, Any]) -> None:
                 f"the setting '{key}' of model '{name}' is {value!r}, "
                 f"but must be a non-empty list of positive whole numbers such as {defaults[key]}"
             )
+        choices = MODELS[name].choices.get(key)
+        if choices and value not in choices:
+            known = " or ".join(f'"{choice}"' for choice in choices)
+            raise ConfigError(f"the setting '{key}' of model '{name}' is {value!r}, but must be {known}")
 
 
 def _check_factory_form(name: str) -> None:

@@ -42,13 +42,16 @@ class BasicBlock(nn.Module):
         return torch.relu(self.residual(x) + self.shortcut(x))
 
 
-def resnet8(input_shape: Sequence[int], classes: int, widths: Sequence[int] = (32, 64, 128)) -> Network:
-    """Build a residual network for a CPU: one block for each of `widths`, group norm, a stem that halves the image.
+def resnet8(
+    input_shape: Sequence[int], classes: int, widths: Sequence[int] = (32, 64, 128), norm: str = "group"
+) -> Network:
+    """Build a residual network for a CPU: one block for each of `widths`, a stem that halves the image.
 
     With three widths it has the eight layers of its name.
     """
     stages = [(width, 1) for width in widths]
-    return _resnet("resnet8", stages, input_shape, classes, group_norm, stem=2)
+    norms: dict[str, Norm] = {"group": group_norm, "batch": nn.BatchNorm2d}
+    return _resnet("resnet8", stages, input_shape, classes, norms[norm], stem=2)
 
 
 def resnet18(input_shape: Sequence[int], classes: int) -> Network:
