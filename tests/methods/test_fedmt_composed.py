@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
+from torch import nn
 
 from fedaccord.data.site_data import Samples, SiteData
 from fedaccord.errors import ConfigError
@@ -11,7 +14,10 @@ from fedaccord.federation.round import play_round
 from fedaccord.labels.estimation import CORRESPONDENCE
 from fedaccord.labels.views import Candidates, Tags, Unlabelled
 from fedaccord.messages.message import Message
+from fedaccord.methods.registry import make_recipe
+from fedaccord.models.network import Network
 from fedaccord.training.own_head import OWN_HEAD
+from fedaccord.training.work import Batch
 from mixed_federation import (
     COUNT,
     READY,
@@ -22,7 +28,7 @@ from mixed_federation import (
     started,
     tasks,
 )
-from small_federation import SPACE, pets_or_cattle, site
+from small_federation import SPACE, pets_or_cattle, site, work_for
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -166,6 +172,26 @@ class TestBaselines:
         expected = (theirs + ours) / 4
         assert torch.allclose(server.layout.named(server.state.model)["encoder.0.bias"], expected, atol=1e-6)
 
+    def test_fedrep_sends_out_what_the_warm_up_has_learned(self):
+        server = started("fedrep", warmup=20)
+        first = server.state.model.clone()
+        play_round(server)
+        brief = next(b for t, _, b in server.engine.asked if t == "train")
+        assert not torch.equal(brief.tensors["model/encoder.0.bias"], server.layout.named(first)["encoder.0.bias"])
+
+    @pytest.mark.parametrize("name", ["fedrep", "fedtrans"])
+    def test_sites_shift_their_images(self, name):
+        objective = make_recipe(name, {}).objective
+        data = site("a", samples=8, view=pets_or_cattle())
+        data = replace(data, train=replace(data.train, x=torch.rand(8, 1, 16, 16) * 2 - 1))
+        network, seen = Network(nn.Sequential(nn.Flatten(), nn.Linear(256, 6)), nn.Linear(6, 3)), []
+        network.encoder.register_forward_pre_hook(lambda _, given: seen.append(given[0]))
+        work = work_for(data, network)
+        objective.start(work)
+        objective.loss(work, Batch(torch.arange(8), data.train.x, data.train.target))
+        assert seen[0].shape == data.train.x.shape
+        assert not torch.allclose(seen[0], data.train.x, atol=1e-3)
+
     def test_fedtrans_trains_coarse_heads_together_and_fine_tunes_after_the_last_round(self):
         server = started("fedtrans", server_epochs=30, server_lr=0.1)
         head = server.layout.named(server.state.model)["head.weight"].clone()
@@ -178,6 +204,13 @@ class TestBaselines:
         last = play_round(server)
         assert last.evaluation.global_["accuracy"] > max(0.8, before)
         assert last.figures["server_accuracy"] > 0.9
+
+    def test_fedtrans_judges_own_names_by_the_encoder_that_was_not_tuned(self):
+        tuned, not_tuned = (started("fedtrans", server_epochs=epochs, server_lr=0.1) for epochs in (30, 0))
+        for _ in range(3):
+            last, plain = play_round(tuned), play_round(not_tuned)
+        assert not torch.equal(tuned.state.model, not_tuned.state.model)
+        assert last.evaluation.sites == plain.evaluation.sites
 
     def test_fedtrans_keeps_heads_of_other_names_apart(self):
         sites = [*coarse_sites()[:2], site("x", samples=40, view=horses_and_others())]

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from fedaccord.aggregation.replies import Replies
 from fedaccord.aggregation.robust import FEWEST, median
+from fedaccord.federation.supervised import BEFORE_TUNING
 from fedaccord.labels.estimation import (
     CORRESPONDENCE,
     average_columns,
@@ -27,7 +28,7 @@ from fedaccord.labels.estimation import (
 from fedaccord.messages.checks import TensorSpec, is_finite
 from fedaccord.messages.message import Message, SiteId
 from fedaccord.training.mixed_types import CONFIDENT, COUNTS, EXCHANGE, EXCHANGES
-from fedaccord.training.own_head import OWN_HEAD
+from fedaccord.training.own_head import OWN_ENCODER, OWN_HEAD
 
 if TYPE_CHECKING:
     from fedaccord.federation.server import Server, SiteCard
@@ -214,8 +215,10 @@ def average_heads(server: Server) -> None:
 
 
 def tell_head(server: Server, card: SiteCard) -> Message:
-    """Return the brief's part for a site: the head of its names, once there is one."""
-    kept = server.state.method.select(f"{OWN_HEAD}/{card.names}")
-    told = Message()
-    told.put(OWN_HEAD, kept)
+    """Return the brief's part for a site: the head of its names, and its encoder where that is not the model's."""
+    told, method = Message(), server.state.method
+    told.put(OWN_HEAD, method.select(f"{OWN_HEAD}/{card.names}"))
+    if BEFORE_TUNING in method.tensors:
+        before, cut = server.layout.named(method.tensors[BEFORE_TUNING]), len("encoder.")
+        told.put(OWN_ENCODER, {s.name[cut:]: before[s.name] for s in server.layout.slots_of("encoder")})
     return told

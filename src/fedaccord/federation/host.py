@@ -32,7 +32,7 @@ from fedaccord.models.stacked import stacked_forward
 from fedaccord.seeds import derive
 from fedaccord.training.cohort import MOST_VALUES, Trained, compatible, parts_of, steps_apart, terms_of, train_together
 from fedaccord.training.local import seeded, start, train_locally
-from fedaccord.training.own_head import OWN_HEAD, with_own_head
+from fedaccord.training.own_head import OWN_ENCODER, OWN_HEAD, with_own_head
 from fedaccord.training.partial_labels import CONFIDENCES
 from fedaccord.training.settings import TrainingSettings
 from fedaccord.training.work import FIGURES, LocalWork
@@ -211,7 +211,8 @@ class SiteHost:
         truth = None if test.truth is None else test.truth.cpu()
         head = work.brief.select(OWN_HEAD) or work.memory.select(OWN_HEAD)
         if head:  # its own task is what the site's own head decides
-            view, model, truth = Exact(LabelSpace(view.answers)), with_own_head(work.model, head), None
+            model = with_own_head(work.model, head, work.brief.select(OWN_ENCODER))
+            view, truth = Exact(LabelSpace(view.answers)), None
         logits = predict_logits(model, test.x).cpu()
         metrics, counts = site_metrics(view, logits, test.target.cpu(), truth)
         if not head:

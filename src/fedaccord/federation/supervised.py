@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 SERVER_ACCURACY = "server_accuracy"
 """The figure of a round that says how well the server's steps fit its own labelled samples."""
+BEFORE_TUNING = "the model before fine-tuning"
+"""In the method's state, once the model is fine-tuned: the sites' own heads belong to its encoder."""
 
 
 @dataclass(frozen=True)
@@ -40,10 +42,19 @@ class SupervisedStep:
 
     def __call__(self, server: Server) -> None:
         """Train the server's model in place of its last one, and note how well it fits."""
+        self.warm_up(server)
+        self.train(server)
+
+    def warm_up(self, server: Server) -> None:
+        """Take the first steps of all, before the first round."""
+        assert server.labelled is not None
+        if self.warmup and server.state.round == 0:
+            self.fit(server, *server.labelled, "warm-up", steps=self.warmup)
+
+    def train(self, server: Server) -> None:
+        """Take the round's steps, and note how well the model fits."""
         assert server.labelled is not None
         x, classes = server.labelled
-        if self.warmup and server.state.round == 0:
-            self.fit(server, x, classes, "warm-up", steps=self.warmup)
         if self.epochs:
             self.fit(server, x, classes, "server step", epochs=self.epochs)
         fitted = predict_logits(server.load_network(), x).argmax(-1) == classes
@@ -83,7 +94,8 @@ class FineTuning:
 
     def __call__(self, server: Server) -> None:
         """Train once, when the last round has been combined."""
-        if server.state.round + 1 == self.step.rounds:
+        if server.state.round + 1 == self.step.rounds and self.step.epochs:
+            server.state.method.tensors[BEFORE_TUNING] = server.state.model.clone()
             self.step(server)
 
 
@@ -95,9 +107,10 @@ class JointEncoder:
     weight: float | None = None  # None: that of one more site
 
     def prepare(self, server: Server) -> None:
-        """Train a copy of the model that the sites are about to get."""
+        """Train a copy of the model that the sites are about to get; the first steps of all are in theirs as well."""
+        self.step.warm_up(server)
         sent = server.state.model
-        self.step(server)
+        self.step.train(server)
         server.state.method.tensors[_OWN_MODEL], server.state.model = server.state.model, sent
 
     def refine(self, server: Server) -> None:

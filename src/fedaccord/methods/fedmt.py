@@ -82,14 +82,16 @@ def single(settings: SupercentreSettings) -> Recipe:
 def fedrep(settings: FedRepSettings) -> Recipe:
     """Server and sites train one encoder at the same time, each below its own head (FedRep as compared by FedMT)."""
     together = JointEncoder(_supervised(settings), settings.server_weight)
-    return _federated(settings, OwnHead(), (together.prepare,), refine=(together.refine,), ready=(_REFUSE_SETS,))
+    head = OwnHead(_augmentation(settings))
+    return _federated(settings, head, (together.prepare,), refine=(together.refine,), ready=(_REFUSE_SETS,))
 
 
 def fedtrans(settings: FedTransSettings) -> Recipe:
     """Sites train a model of their own names; then the server fine-tunes it, with a new head, on its own samples."""
+    tuning = FineTuning(replace(_supervised(settings), cosine=False))
     return _federated(
-        settings, OwnHead(shared=True), brief=names.tell_head, extras=names.head_spec, ready=(_REFUSE_SETS,),
-        refine=(names.average_heads, keep_head, FineTuning(replace(_supervised(settings), cosine=False))),
+        settings, OwnHead(_augmentation(settings), shared=True), brief=names.tell_head, extras=names.head_spec,
+        ready=(_REFUSE_SETS,), refine=(names.average_heads, keep_head, tuning),
     )  # fmt: skip
 
 

@@ -46,7 +46,7 @@ from fedaccord.models.layout import Layout
 from fedaccord.models.network import Network, insert_personal_layer
 from fedaccord.models.registry import is_factory
 from fedaccord.runs.folder import RunFolder
-from fedaccord.training.own_head import OWN_HEAD, with_own_head
+from fedaccord.training.own_head import OWN_ENCODER, OWN_HEAD, with_own_head
 
 FORMAT = 1
 ANSWERS = ("classes", "own")
@@ -90,13 +90,14 @@ class SiteModel:
     """What one site has of its own.
 
     Tensors in which its model differs, its view with its prior, its moments, and a head for its own names where the
-    method trains one.
+    method trains one, with the encoder below it where that is no longer the common one.
     """
 
     tensors: dict[str, Tensor]
     view: View
     moments: Moments | None
     head: dict[str, Tensor] = field(default_factory=dict)
+    encoder: dict[str, Tensor] = field(default_factory=dict)
 
 
 def write_model_folder(
@@ -148,6 +149,7 @@ def _own(
     if isinstance(view, Coarse) and view.estimated:
         own.tensors[CORRESPONDENCE] = view.matrix if view.is_known else torch.zeros(0)  # empty: never found out
     own.put(OWN_HEAD, brief.select(OWN_HEAD) or memory.select(OWN_HEAD))
+    own.put(OWN_ENCODER, brief.select(OWN_ENCODER))
     if name in data.moments:
         own.put(_MOMENTS, {key: torch.from_numpy(np.asarray(v)) for key, v in vars(data.moments[name]).items()})
     return own
@@ -209,7 +211,7 @@ class TrainedModel:
         head = self._head(site, answers)
         try:
             _put(network, {**self.tensors, **own})
-            network = with_own_head(network, head) if head else network
+            network = with_own_head(network, head, self.site(site).encoder) if site is not None and head else network
         except (KeyError, RuntimeError) as error:
             raise RunFolderError(f"the tensors in '{self.folder}' are not those of its model: {error}") from None
         if site is not None:  # as at the sites, so that a prediction is theirs to the last bit
@@ -292,8 +294,8 @@ def _site_model(own: Message, space: LabelSpace, path: Path) -> SiteModel:
             view = view.with_matrix(found if found.numel() else None)
         view = view.with_offset(own.tensors.get(_OFFSET))
         moments = {name: tensor.numpy() for name, tensor in own.select(_MOMENTS).items()}
-        head = own.select(OWN_HEAD)
-        return SiteModel(own.select(MODEL), view, Moments(**moments) if moments else None, head)
+        heads = own.select(OWN_HEAD), own.select(OWN_ENCODER)
+        return SiteModel(own.select(MODEL), view, Moments(**moments) if moments else None, *heads)
     except (KeyError, ValueError, TypeError) as error:
         raise RunFolderError(f"'{path}' is not what a run writes: {error}") from None
 

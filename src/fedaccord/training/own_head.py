@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import cast
 
 import torch
@@ -14,16 +16,19 @@ from fedaccord.labels.views import NOT_ANNOTATED
 from fedaccord.messages.message import Message
 from fedaccord.models.network import Network
 from fedaccord.seeds import derive
+from fedaccord.training.augment import Augmentation
 from fedaccord.training.objectives import Objective
 from fedaccord.training.work import Batch, LocalWork
 
 OWN_HEAD = "own head"  # prefix in messages and in a site's memory
+OWN_ENCODER = "encoder below own heads"  # prefix in messages, where it is not the common model's
 
 
 @dataclass(frozen=True)
 class OwnHead(Objective):
     """Cross-entropy of the site's own names, through the encoder and a head that is no part of the common model."""
 
+    augmentation: Augmentation = field(default_factory=Augmentation)
     shared: bool = False  # the heads of one set of names are averaged (FedTrans); otherwise they stay (FedRep)
 
     def start(self, work: LocalWork) -> None:
@@ -38,7 +43,7 @@ class OwnHead(Objective):
     def loss(self, work: LocalWork, batch: Batch) -> Tensor:
         """Return the batch mean."""
         weight, bias = work.own
-        features = cast(Network, work.model).features(batch.x)
+        features = cast(Network, work.model).features(self.augmentation.weak(batch.x, work.random))
         return F.cross_entropy(F.linear(features, weight, bias), batch.target, ignore_index=NOT_ANNOTATED)
 
     def finish(self, work: LocalWork, reply: Message) -> None:
@@ -57,11 +62,17 @@ def first_head(names: int, width: int, seed: int) -> dict[str, Tensor]:
     return {"weight": weight, "bias": bias}
 
 
-def with_own_head(network: nn.Module, head: dict[str, Tensor]) -> Network:
-    """Return a network of the same encoder with a site's own head."""
+def with_own_head(network: nn.Module, head: Mapping[str, Tensor], encoder_values: Mapping[str, Tensor]) -> Network:
+    """Return a network with a site's own head on the same encoder, or on one of these values where there are some."""
     encoder = cast(Network, network).encoder
+    if encoder_values:
+        encoder = copy.deepcopy(encoder)
+        there = dict(encoder.named_parameters()) | dict(encoder.named_buffers())
+        with torch.no_grad():
+            for name, values in encoder_values.items():
+                there[name].copy_(values)
     linear = nn.utils.skip_init(nn.Linear, head["weight"].shape[1], len(head["weight"]))
-    linear.load_state_dict(head)
+    linear.load_state_dict(dict(head))
     result = Network(encoder, linear.to(next(encoder.parameters(), head["weight"]).device))
     result.training = network.training
     return result
