@@ -7,6 +7,7 @@ import pytest
 from fedaccord.reproduce import fedmt, fedmt_cells
 from fedaccord.reproduce.cells import Results
 from fedaccord.reproduce.fedmt_cells import AT, FOUND, GAMMAS, KNOWN, LABELS, METHODS, PLUS, text_row
+from fedaccord.reproduce.pages import to_markdown
 from fedaccord.reproduce.worker import run_cell
 
 # Made-up figures in which every bar holds; the baselines lie below.
@@ -48,7 +49,7 @@ def test_all_bars_hold_where_the_figures_are_so():
         ({"Single": 0.70}, "CLINC150, n = 10: FedMT (E) is ahead of every baseline"),
         ({PLUS: 0.71}, "CLINC150, n = 5: fedmt+ is at least 2 points ahead of FedMT (E)"),
         ({"likelihood only (T)": 0.76}, "CLINC150, gamma 0.99: fedmt+ is ahead of FedMT (E), likelihood and SemiFL"),
-        ({"Learnable": 0.71}, "FedMT (E) is ahead of the learnable matrix"),
+        ({"Learnable": 0.71}, "FedMT (E) is ahead of the learnable matrix, texts spread evenly"),
     ],
 )
 def test_a_bar_that_fails_is_told(changed, statement):
@@ -62,6 +63,22 @@ def test_an_error_that_does_not_fall_is_told():
         "does not hold", "3.00 in round 1, 3.00 in round 10",
     )  # fmt: skip
     assert found["It is lower with more samples at each site"][0] == "does not hold"
+
+
+def test_a_study_compares_the_same_seeds():
+    """What has its usual value ran on more seeds than the rest of a study, and these must not stand beside fewer."""
+    found = results(error=lambda cell, round_: 1.0 if cell.seed < 2 else 9.0)
+    _, told = bars(found)["It is lower with more samples at each site"]
+    assert told == "188 texts: 1.00, 375 texts: 1.00, 750 texts: 1.00"
+    chapter = next(c for c in fedmt.chapters(found, "default") if c.title == "The error of the matrix")
+    assert "| fedmt+ | 1.0 ± 0.0 | 1.0 ± 0.0 | 1.0 ± 0.0 |" in to_markdown("", [chapter])
+
+
+def test_the_page_tells_what_differs_from_the_published_settings():
+    page = to_markdown("", fedmt.chapters(results(), "default"))
+    assert "coarse labels of all samples (`project_on`) with a threshold of 0.3" in page
+    assert "| FedTrans | 21.31 | 24.53 | 28.16 |" in page
+    assert "SemiFL falls from 55.98 to 26.10" in page
 
 
 def test_what_was_not_run_is_not_judged():
