@@ -142,9 +142,10 @@ def test_skin_images_become_the_data_set_that_the_full_size_example_names(tmp_pa
 
 
 @pytest.mark.parametrize("name", ["cifar100", "fitzpatrick17k"])
-def test_the_full_size_examples_are_of_the_papers_size(name):
+def test_the_full_size_examples_have_the_papers_network_and_length_and_want_a_gpu(name):
     experiment, _ = load_experiment(EXAMPLES / "full_size" / f"{name}.toml")
     rounds, epochs = {"cifar100": (200, 5), "fitzpatrick17k": (100, 2)}[name]
     assert (experiment.model.name, experiment.method["rounds"], experiment.method["epochs"]) == (
         "resnet18", rounds, epochs,
     )  # fmt: skip
+    assert experiment.run.device == "cuda"

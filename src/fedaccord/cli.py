@@ -16,6 +16,7 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import click
 import typer
 from rich.console import Console
 from rich.table import Table
@@ -205,8 +206,12 @@ def reproduce(
         Path | None, typer.Option("--out", help="Folder for cells and page; by default reproduce/TABLE.")
     ] = None,
     workers: Annotated[
-        int | None, typer.Option("--workers", min=1, help="Cells that run beside each other. Default: all cores.")
+        int | None,
+        typer.Option("--workers", min=1, help="Cells that run beside each other. Default: all cores; on a GPU, one."),
     ] = None,
+    device: Annotated[
+        str, typer.Option("--device", click_type=click.Choice(["cpu", "cuda"]), help="Where the cells compute.")
+    ] = "cpu",
 ) -> None:
     """Run a paper's table, its figures beside ours; a cut run goes on with the cells that are missing."""
     if quick and full:
@@ -220,7 +225,7 @@ def reproduce(
 
     name = table if size == "default" else f"{table}-{size}"
     try:
-        page, results = reproduce_table(table, size, out or Path("reproduce") / name, workers, console)
+        page, results = reproduce_table(table, size, out or Path("reproduce") / name, workers, console, device)
     except Stopped as stopped:
         _complain(str(stopped))
         raise typer.Exit(stopped.exit_code) from None

@@ -138,7 +138,7 @@ class Run(Section):
         "embedded", description="where sites run: processes of our own, or Flower's simulation (an extra)"
     )
     workers: int | None = Field(None, ge=0, description="worker processes; 0: in this process; left out: all cores")
-    device: Device = Field("cpu", description='"cpu", or "cuda" (then workers = 0)')
+    device: Device = Field("cpu", description='where sites and server compute: "cpu", or "cuda" (then workers = 0)')
     batched: Literal["auto", "always", "never"] = Field(
         "auto", description="train sites with small models many at a time: from 20 sites on, from 3 on, or never"
     )

@@ -52,8 +52,13 @@ def open_server(
     elsewhere = engine is not None
     with one_thread(), closing(engine or _engine(experiment, data)) as engine:
         server = _server(experiment, data, engine, run or uuid.uuid4().hex)
+        device = experiment.run.device
         if elsewhere:
             server.known = _known(data, server.recipe)
+            if _lacks(device):  # the sites may have GPUs all the same
+                server.warn(f"run.device is '{device}', but torch finds no GPU at the server: its steps take the CPU")
+                device = "cpu"
+        server.move_to(torch.device(device))
         server.folds = not elsewhere and _folds(experiment)
         if state is not None:
             server.state = RunState.from_message(state)
@@ -155,7 +160,7 @@ def _engine(experiment: Experiment, data: FederationData) -> Engine:
     if isinstance(settings, PooledSettings):
         sites[POOL] = pool_sites(POOL, data.sites, data.space, settings.labels)
     device = experiment.run.device
-    if device.startswith("cuda") and not torch.cuda.is_available():
+    if _lacks(device):
         raise ConfigError(f"run.device is '{device}', but torch finds no GPU here; use device = \"cpu\"")
     spec = describe_host(experiment, data, sites)
     workers = worker_count(experiment, data)
@@ -177,6 +182,10 @@ def _engine(experiment: Experiment, data: FederationData) -> Engine:
         own = {name: site_spec(spec, site) for name, site in sites.items()}
         engine = _flower_simulation().simulated_engine(own, workers, code)
     return engine if links is None else SimulatedNetwork(engine, links)
+
+
+def _lacks(device: str) -> bool:
+    return device.startswith("cuda") and not torch.cuda.is_available()
 
 
 def _folds(experiment: Experiment) -> bool:

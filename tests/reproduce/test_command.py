@@ -13,11 +13,12 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from fedaccord.cli import app
-from fedaccord.errors import ConfigError, DataError, RunFolderError
+from fedaccord.errors import ConfigError, DataError, RunFolderError, UserError
 from fedaccord.reproduce import registry
 from fedaccord.reproduce.cells import KeptCells
 from fedaccord.reproduce.command import reproduce_table
 from fedaccord.reproduce.runner import run_cells
+from fedaccord.reproduce.worker import run_cell
 from fedaccord.runs.lock import FolderLock
 
 HERE = str(Path(__file__).parent)
@@ -29,8 +30,8 @@ def small(monkeypatch):
     monkeypatch.setitem(registry.TABLES, "small", registry.TableEntry("small", "digits", "small_table"))
 
 
-def run(tmp_path, size="quick", workers=1):
-    return reproduce_table("small", size, tmp_path, workers, Console(quiet=True))
+def run(tmp_path, size="quick", workers=1, **more):
+    return reproduce_table("small", size, tmp_path, workers, Console(quiet=True), **more)
 
 
 def test_the_page_holds_the_figures_the_command_and_no_unescaped_text(tmp_path):
@@ -87,6 +88,72 @@ def test_a_process_that_dies_fails_its_cell_only(tmp_path, monkeypatch):
     results = run_cells(cells, KeptCells(tmp_path), 1)
     assert results.failed == {"fedavg/seed-0": "its process ended with exit code 7"}
     assert len(results) == 1
+
+
+class TestDevice:
+    @pytest.fixture
+    def handed(self, monkeypatch):
+        """The lines that processes would be handed, by processes that answer each with the same result."""
+        handed = []
+
+        class Process:
+            stdin = stdout = None
+
+            def __init__(self, *_, **__):
+                self.stdin, self.stdout = self, self
+
+            def write(self, text):
+                handed.extend(json.loads(line) for line in text.splitlines() if line)
+
+            def readline(self):
+                return json.dumps({"result": {"final": {}, "best": {}, "seconds": 1.0}})
+
+            def flush(self): ...
+            def close(self): ...
+            def kill(self): ...
+            def poll(self): ...
+            def wait(self): ...
+
+        monkeypatch.setattr("subprocess.Popen", Process)
+        monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+        return handed
+
+    @pytest.mark.parametrize("asked", [(), ("--device", "cpu"), ("--device", "cuda")])
+    def test_it_reaches_the_processes_but_is_no_part_of_a_cell(self, tmp_path, handed, asked):
+        command = ["reproduce", "small", "--quick", "--out", str(tmp_path)]
+        assert CliRunner().invoke(app, [*command, *asked]).exit_code == 0
+        device = asked[-1] if asked else "cpu"
+        assert [line["device"] for line in handed] == [device] * 2
+        assert not any("run" in line["table"] for line in handed)
+        how = f"fedaccord reproduce small --quick{' --device cuda' if device == 'cuda' else ''}`"
+        assert how in (tmp_path / "table.md").read_text()
+        assert CliRunner().invoke(app, command).exit_code == 0
+        assert len(handed) == 2  # all were kept, whatever the device
+
+    def test_a_cell_is_carried_out_on_it(self, monkeypatch):
+        opened = []
+
+        def opening(experiment, data):
+            opened.append((experiment.run.device, experiment.run.workers))
+            raise DataError("enough was seen")
+
+        monkeypatch.setattr("fedaccord.reproduce.worker.open_server", opening)
+        told = registry.find_table("small").cells("quick")[0].table
+        for device in ({}, {"device": "cuda"}):
+            with pytest.raises(DataError, match="enough was seen"):
+                run_cell(told, **device)
+        assert opened == [("cpu", 0), ("cuda", 0)]
+
+    def test_a_gpu_that_is_not_there_is_told_before_anything_runs(self, tmp_path, monkeypatch):
+        monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+        with pytest.raises(UserError) as caught:
+            run(tmp_path / "new", device="cuda")
+        assert str(caught.value) == "--device is 'cuda', but torch finds no GPU here; use --device cpu"
+        assert not (tmp_path / "new").exists()
+
+    def test_another_word_is_refused(self):
+        asked = CliRunner().invoke(app, ["reproduce", "small", "--device", "gpu"])
+        assert asked.exit_code == 2
 
 
 def test_mistakes_are_told_before_anything_runs(tmp_path, monkeypatch):

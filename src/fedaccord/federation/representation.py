@@ -97,7 +97,7 @@ class Representation:
     def _rows(self, server: Server) -> tuple[Tensor, Tensor]:
         """Return the rows to learn from and those held out, the same share of each class: the same in every round."""
         assert server.labelled is not None
-        classes = server.labelled[1].numpy()
+        classes = server.labelled[1].cpu().numpy()
         order = np.random.default_rng(derive(server.seed, "held out")).permutation(len(classes))
         held = np.zeros(len(classes), dtype=bool)
         for column in range(len(server.space)):

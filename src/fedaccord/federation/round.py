@@ -135,10 +135,9 @@ def evaluate(server: Server) -> Evaluation:
     """Judge the current model: at the server where it has test data, and at every member on the site's own."""
     result = Evaluation()
     if server.test is not None and server.is_whole:
-        x, truth = server.test
-        logits = predict_logits(server.load_network(), x)
+        logits, truth = predict_logits(server.load_network(), server.test[0]).cpu(), server.test[1].cpu()
         if truth.dim() == 2:
-            metrics = global_tag_metrics(torch.sigmoid(logits.cpu()), truth.cpu())
+            metrics = global_tag_metrics(torch.sigmoid(logits), truth)
         else:
             metrics, result.confusion = class_metrics(logits, truth)
         # A rate is of the one label that a row is given; tags have no such thing.

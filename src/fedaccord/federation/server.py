@@ -119,6 +119,16 @@ class Server:
         """The current model by tensor names: views of the flat vector, and the counters."""
         return self.layout.named(self.state.model) | self.state.counters
 
+    def move_to(self, device: torch.device) -> None:
+        """Let the server compute on a device: its network and its samples go there, models and messages stay."""
+        self.network = self.network.to(device)
+        if self.unlabelled is not None:
+            self.unlabelled = self.unlabelled.to(device)
+        if self.test is not None:
+            self.test = self.test[0].to(device), self.test[1].to(device)
+        if self.labelled is not None:
+            self.labelled = self.labelled[0].to(device), self.labelled[1].to(device)
+
     def load_network(self) -> Network:
         """Put the current model into the server's network and return it."""
         self.layout.load(self.network, self.state.model)

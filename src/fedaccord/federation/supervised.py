@@ -73,7 +73,8 @@ class SupervisedStep:
         single = has_batch_norm(network)
         changed = self.augmentation.strong if self.strong else self.augmentation.weak
         with seeded(seed):
-            for rows in batches(len(x), self.batch, generator, epochs, steps, drop_single=single):
+            for drawn in batches(len(x), self.batch, generator, epochs, steps, drop_single=single):
+                rows = drawn.to(x.device)
                 loss = F.cross_entropy(network(changed(x.index_select(0, rows))), classes.index_select(0, rows))
                 stepper.step(list(torch.autograd.grad(loss, parameters, materialize_grads=True)))
         model = server.layout.read(network.eval())

@@ -45,7 +45,7 @@ def pairwise_agreement(h: Tensor, peer: Tensor, among: Tensor) -> Tensor:
     if labels < 2:
         return h.sum() * 0.0
     products = theirs[:, :, None] * ours[:, None, :]
-    first, second = torch.triu_indices(labels, labels, offset=1)
+    first, second = torch.triu_indices(labels, labels, offset=1, device=h.device)
     return (products[:, first, second] - products[:, second, first]).square().mean()
 
 
@@ -79,9 +79,9 @@ class CentralTuning:
             server.drop(replies.sites[number], "tuning", "", "the predictions of its model are not finite")
         if not heard:
             return
-        informs, weights = replies.informs[heard], replies.weights[heard]
+        informs, weights = replies.informs[heard].to(x.device), replies.weights[heard].to(x.device)
         present = informs.any(0)
-        offset = torch.zeros(len(present))
+        offset = torch.zeros(len(present), device=x.device)
         if self.mask_absent:
             offset = offset.masked_fill(~present, float("-inf"))
             peers = [_within(peer, present) for peer in peers]
@@ -94,7 +94,8 @@ class CentralTuning:
         inputs = x if self.whole_model else _features(server, x)
         stepper = SGDStepper(SGD(self.momentum), parameters, self.lr)
         generator = torch.Generator().manual_seed(derive(server.seed, "tuning", server.state.round + 1))
-        for rows in batches(len(x), self.batch, generator, epochs=1):
+        for drawn in batches(len(x), self.batch, generator, epochs=1):
+            rows = drawn.to(x.device)
             logits = network(inputs[rows]) if self.whole_model else network.head(inputs[rows])
             h = torch.softmax(logits + offset, -1)
             loss = torch.stack([
@@ -123,7 +124,7 @@ class CentralTuning:
             server.layout.load(server.network, row)
             logits = predict_logits(server.network, server.unlabelled)
             if not self.peers_know_all:
-                logits = logits.masked_fill(~known, float("-inf"))
+                logits = logits.masked_fill(~known.to(logits.device), float("-inf"))
             peers.append(torch.softmax(logits, -1))
         return peers
 
@@ -155,7 +156,7 @@ class Balancing:
             server.drop("", "tuning", "", "the server has no unlabelled data; give [server] unlabelled")
             return
         taught = self._taught(server)
-        logits = predict_logits(server.load_network(), x)[:, taught]
+        logits = predict_logits(server.load_network(), x).cpu()[:, taught]
         shift = balancing_shift(logits, self._target(server)[taught], self.steps, self.damping)
         model = server.state.model.clone()
         server.layout.named(model)["head.bias"][taught] += shift

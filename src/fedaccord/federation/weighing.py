@@ -32,7 +32,7 @@ class KLWeights:
         if x is None:
             return replies
         features = torch.stack([_features(server, row, x) for row in replies.matrix])
-        return replace(replies, weights=kl_scores(features, _features(server, replies.previous, x)))
+        return replace(replies, weights=kl_scores(features, _features(server, replies.previous, x)).cpu())
 
     def _draw(self, server: Server) -> Tensor | None:
         x = server.unlabelled

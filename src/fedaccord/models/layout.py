@@ -83,12 +83,12 @@ class Layout:
         return {slot.name: vector[slot.start : slot.stop].view(slot.shape) for slot in self.slots}
 
     def read(self, module: nn.Module) -> Tensor:
-        """Copy a module's current values into a new flat vector."""
-        return self.vector(_tensors(module))
+        """Copy a module's current values into a new flat vector, on the CPU wherever the module is."""
+        return self.vector(_tensors(module)).cpu()
 
     @torch.no_grad()
     def load(self, module: nn.Module, vector: Tensor) -> None:
-        """Copy a vector's values into a module in place, keeping the module's own memory format and dtype."""
+        """Copy a vector's values into a module in place, keeping the module's own device, memory format and dtype."""
         targets = _tensors(module)
         for name, values in self.named(vector).items():
             if name not in targets or targets[name].shape != values.shape:

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from fedaccord import __version__
-from fedaccord.errors import ConfigError
+from fedaccord.errors import ConfigError, UserError
 from fedaccord.reproduce.cells import Cell, KeptCells, Results, Size
 from fedaccord.reproduce.pages import Chapter, to_html, to_markdown
 from fedaccord.reproduce.registry import Table, find_table
@@ -25,42 +25,49 @@ from fedaccord.stopping import Stopped, signals_stop
 SECONDS_BETWEEN_LINES = 30.0
 
 
-def reproduce_table(name: str, size: Size, out: Path, workers: int | None, console: Console) -> tuple[Path, Results]:
+def reproduce_table(
+    name: str, size: Size, out: Path, workers: int | None, console: Console, device: str = "cpu"
+) -> tuple[Path, Results]:
     """Run a table and write its page as table.html and table.md; returns the page and the results."""
     table = find_table(name)
+    if device != "cpu" and not torch.cuda.is_available():
+        raise UserError(f"--device is '{device}', but torch finds no GPU here; use --device cpu")
     cells = list(table.cells(size))
     _check_data(cells)
     kept, lock = KeptCells(out), FolderLock(out)
-    lanes = workers or os.cpu_count() or 1
+    lanes = workers or (os.cpu_count() if device == "cpu" else 1) or 1  # a GPU is one for all of them
     start = time.monotonic()
     try:
         with signals_stop(), _Shown(name, len(cells), console) as shown:
-            results = run_cells(cells, kept, lanes, shown.told)
+            results = run_cells(cells, kept, lanes, shown.told, device)
     except Stopped as stopped:
         results = _finished(cells, kept)
-        write_table(table, name, size, out, results, len(cells))
+        write_table(table, name, size, out, results, len(cells), device)
         stopped.args = (f"{stopped}: {len(results)} of {len(cells)} cells are kept in {out}; the same command goes on",)
         raise
     finally:
         lock.release()
-    page = write_table(table, name, size, out, results, len(cells))
+    page = write_table(table, name, size, out, results, len(cells), device)
     for key, reason in results.failed.items():
         console.print(f"cell {key} failed: {reason}", highlight=False, markup=False, soft_wrap=True)
     console.print(f"{len(results)} of {len(cells)} cells in {duration(time.monotonic() - start)}", highlight=False)
     return page, results
 
 
-def write_table(table: Table, name: str, size: Size, out: Path, results: Results, planned: int) -> Path:
+def write_table(
+    table: Table, name: str, size: Size, out: Path, results: Results, planned: int, device: str = "cpu"
+) -> Path:
     """Write the page of what is finished; returns the HTML file."""
-    how = "" if size == "default" else f" --{size}"
+    how = ("" if size == "default" else f" --{size}") + ("" if device == "cpu" else f" --device {device}")
     command = f"fedaccord reproduce {name}{how}"
+    unit = "core" if device == "cpu" else "process"
     about = Chapter(
         "How these figures came about",
         [
             f"Made by `{command}` with fedaccord {__version__} on {datetime.date.today():%Y-%m-%d}: torch "
             f"{torch.__version__.partition('+')[0]}, Python {platform.python_version()}, {os.cpu_count()} cores. "
-            f"{len(results)} of {planned} cells are finished; they took {duration(results.seconds())} of one core's "
-            "time.",
+            f"{len(results)} of {planned} cells are finished; they took {duration(results.seconds())} of one "
+            f"{unit}'s time.",
             *([f"{len(results.failed)} cells failed: {'; '.join(results.failed)}."] if results.failed else []),
         ],
     )

@@ -20,11 +20,13 @@ _PROGRAM = "from fedaccord.reproduce.worker import main; main()"
 
 
 def run_cells(
-    cells: Sequence[Cell], kept: KeptCells, workers: int, told: Callable[[Cell, bool], None] = lambda cell, ran: None
-) -> Results:
+    cells: Sequence[Cell], kept: KeptCells, workers: int, told: Callable[[Cell, bool], None] = lambda cell, ran: None,
+    device: str = "cpu",
+) -> Results:  # fmt: skip
     """Return the results of all cells; `told` hears of each, and whether it ran now or was kept.
 
-    An interrupt ends the cells under way; those that ended before are kept.
+    Where a cell ran is no part of it, so one that was kept on another device counts. An interrupt ends the cells under
+    way; those that ended before are kept.
     """
     results, missing = Results(), []
     for cell in cells:
@@ -38,7 +40,7 @@ def run_cells(
     answers: queue.SimpleQueue[tuple[Cell, dict[str, Any]]] = queue.SimpleQueue()
     for cell in missing:
         waiting.put(cell)
-    lanes = [_Lane(waiting, answers) for _ in range(min(workers, len(missing)))]
+    lanes = [_Lane(waiting, answers, device) for _ in range(min(workers, len(missing)))]
     try:
         for _ in missing:
             cell, answer = answers.get()
@@ -57,8 +59,8 @@ def run_cells(
 class _Lane:
     """One process at a time that runs cells; one that dies fails its cell, and the next gets a new process."""
 
-    def __init__(self, waiting: queue.SimpleQueue[Cell], answers: queue.SimpleQueue[Any]) -> None:
-        self.waiting, self.answers = waiting, answers
+    def __init__(self, waiting: queue.SimpleQueue[Cell], answers: queue.SimpleQueue[Any], device: str) -> None:
+        self.waiting, self.answers, self.device = waiting, answers, device
         self.process = _start()
         self.thread = threading.Thread(target=self._serve, daemon=True)
         self.thread.start()
@@ -90,7 +92,7 @@ class _Lane:
         assert self.process.stdout is not None
         line = ""
         with suppress(OSError):
-            print(json.dumps({"table": cell.table}), file=self.process.stdin, flush=True)
+            print(json.dumps({"table": cell.table, "device": self.device}), file=self.process.stdin, flush=True)
             line = self.process.stdout.readline()
         try:
             return dict(json.loads(line))

@@ -24,10 +24,11 @@ from fedaccord.reproduce.cells import Result
 from fedaccord.runs.records import Best, scopes, set_size
 
 
-def run_cell(table: dict[str, Any]) -> Result:
+def run_cell(table: dict[str, Any], device: str = "cpu") -> Result:
     """Carry out one experiment in this process; returns its last and best figures and the curve between."""
     experiment = check_experiment(table)
-    experiment = experiment.model_copy(update={"run": experiment.run.model_copy(update={"workers": 0})})
+    here = experiment.run.model_copy(update={"workers": 0, "device": device})
+    experiment = experiment.model_copy(update={"run": here})
     start = time.perf_counter()
     data = load_federation(experiment, Path(os.environ.get("FEDACCORD_DATA", ".")))
     best, curve, last, loss, simulated = Best(), [], scopes(None), None, 0.0
@@ -66,7 +67,7 @@ def main() -> None:
     for line in sys.stdin:
         cell = json.loads(line)
         try:
-            answer: dict[str, Any] = {"result": run_cell(cell["table"])}
+            answer: dict[str, Any] = {"result": run_cell(cell["table"], cell["device"])}
         except FedAccordError as error:
             answer = {"error": str(error)}
         except Exception as error:  # one cell must not end the others
