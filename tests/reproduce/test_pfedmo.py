@@ -27,7 +27,7 @@ def _task(size, cell):
     scale, part = table.SCALES[size], cell.row[0]
     if part == "main":
         return cell.row[1]
-    return scale.skew if part in ("classes", "quantity", "dirichlet") else scale.study
+    return scale.skew if part == "classes" else scale.study
 
 
 def test_methods_of_one_comparison_differ_in_the_method_alone():
