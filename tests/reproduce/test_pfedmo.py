@@ -30,6 +30,12 @@ def _task(size, cell):
     return scale.skew if part == "classes" else scale.study
 
 
+@pytest.mark.parametrize(("size", "tau"), [("default", 20), ("full", 40)])
+def test_people_s_sites_take_the_published_steps_in_a_round_at_full_size(size, tau):
+    steps = {cell.experiment["method"]["steps"] for cell in table.cells(size) if cell.row[:2] == ("main", HAR)}
+    assert steps == {tau}
+
+
 def test_methods_of_one_comparison_differ_in_the_method_alone():
     cells = [cell for cell in table.cells("default") if cell.row[:2] == ("classes", "3") and cell.seed == 0]
     assert {cell.row[-1] for cell in cells} == set(table.METHODS_RUN)

@@ -7,7 +7,7 @@ the sites here are i.i.d. there. Label skew, quantity skew and Dirichlet splits 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from fedaccord.methods.registry import METHODS
@@ -96,6 +96,7 @@ class Scale:
     test_samples: int | None = None
     studies: bool = True
     gradient_samples: int | None = 2000  # that Mime's full gradient is taken on; None: all
+    tau: Mapping[str, int] = field(default_factory=dict)  # steps in a round by task, where they are not the task's own
 
 
 SCALES: dict[Size, Scale] = {
@@ -107,7 +108,7 @@ SCALES: dict[Size, Scale] = {
     ),
     "full": Scale(
         {LINEAR: 1000, LOGISTIC: 1000, LENET: 1000, CIFAR: 10000, HAR: 4000}, 5, tuple(METHODS_RUN),
-        tuple(METHODS_RUN), study=LENET, gradient_samples=None,
+        tuple(METHODS_RUN), study=LENET, gradient_samples=None, tau={HAR: 40},
     ),
 }
 
@@ -173,7 +174,7 @@ def _cell(
     more: Mapping[str, Any] | None = None,
 ) -> Cell:  # fmt: skip
     task = TASKS[name]
-    tau = method.get("steps", task.tau)
+    tau = method.get("steps", scale.tau.get(name, task.tau))
     rounds = scale.iterations[name] // tau
     settings = {"rounds": rounds, "steps": tau, "batch": 64, "lr": 0.01, **method}
     if task.loss != "view":
