@@ -45,6 +45,19 @@ def test_methods_of_one_comparison_differ_in_the_method_alone():
     assert len({tuple(cell.experiment["method"][key] for key in common) for cell in cells}) == 1
 
 
+def test_everyone_whose_sites_have_nesterov_momentum_is_in_its_study():
+    momentum = {name for name, method in table.METHODS_RUN.items() if "gamma" in method} - {table.ALONE}
+    cells = [cell for cell in table.cells("default") if cell.row[0] == "gamma"]
+    assert {(cell.row[-1], cell.experiment["method"]["gamma"]) for cell in cells} == {
+        (name, gamma) for name in momentum for gamma in table.GAMMAS
+    }
+    assert {cell.experiment["method"].get("beta", 0.5) for cell in cells} == {0.5}
+    page = to_markdown("t", table.chapters(filled(lambda row, seed: 0.5), "default"))
+    study = page.split("## Nesterov momentum")[1].split("##")[0]
+    assert all(f"| {name} | 50.0 ± 0.0 |" in study for name in momentum)
+    assert "that of FastSlowMo's server stays at 0.5" in study
+
+
 @pytest.mark.parametrize("size", ["quick", "default", "full"])
 def test_on_the_edge_network_every_round_is_evaluated(size):
     edge = [cell for cell in table.cells(size) if cell.row[0] == "edge"]

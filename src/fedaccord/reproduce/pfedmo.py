@@ -24,6 +24,8 @@ from fedaccord.reproduce.pfedmo_cells import (
     TARGET,
     TASKS,
     TAUS,
+    WITH_GAMMA,
+    WITH_PI,
     Scale,
 )
 from fedaccord.reproduce.pfedmo_cells import cells as cells
@@ -49,8 +51,8 @@ def chapters(results: Results, size: Size) -> list[Chapter]:
             Chapter(f"Quantity skew: {scale.study}", _quantity(results)),
             Chapter(f"Dirichlet splits: {scale.study}", [_over(results, "dirichlet", ALPHAS, scale.fewer, DIRICHLET)]),
             Chapter(f"Steps in a round: {scale.study}", [_over(results, "tau", TAUS, scale.few)]),
-            Chapter(f"Nesterov momentum: {scale.study}", [_over(results, "gamma", GAMMAS, (OURS, PRINTED, "FedNAG"))]),
-            Chapter(f"Temperature: {scale.study}", [_over(results, "pi", PIS, (OURS, PRINTED))]),
+            Chapter(f"Nesterov momentum: {scale.study}", _over_gamma(results)),
+            Chapter(f"Temperature: {scale.study}", [_over(results, "pi", PIS, WITH_PI)]),
             Chapter(f"Number of sites: {scale.study}", _over_sites(results, scale)),
         ]
     return [*parts, Chapter("A simulated edge network", _edge(results, scale))]
@@ -160,6 +162,11 @@ def _over(
     if printed:
         rows.insert(0, ["pFedMo, published", *(f"{printed[v]:.2f}" if v in printed else "" for v in values)])
     return Grid((what, *map(str, values)), rows)
+
+
+def _over_gamma(results: Results) -> list[Block]:
+    said = "The momentum of the sites' steps is varied; that of FastSlowMo's server stays at 0.5."
+    return [said, _over(results, "gamma", GAMMAS, WITH_GAMMA)]
 
 
 def _over_sites(results: Results, scale: Scale) -> list[Block]:

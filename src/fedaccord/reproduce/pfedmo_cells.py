@@ -39,6 +39,7 @@ METHODS_RUN: dict[str, dict[str, Any]] = {
 }
 FEW = (OURS, PRINTED, "FastSlowMo", "FedNAG", "FedAvg", ALONE)
 FEWER = (OURS, "FastSlowMo", "FedAvg", ALONE)
+WITH_GAMMA, WITH_PI = (OURS, PRINTED, "FastSlowMo", "FedNAG"), (OURS, PRINTED)  # whose sites step by it, who has it
 
 CLASSES, ALPHAS = (3, 6, 9), (0.05, 0.1, 1.0)
 TAUS, GAMMAS, PIS = (10, 20, 40, 100), (0.1, 0.3, 0.5, 0.7, 0.9), (0.0, 0.25, 0.5, 0.75, 1.0)
@@ -150,11 +151,11 @@ def _study_cells(scale: Scale, seed: int) -> Iterator[Cell]:
         for sites in scale.many:
             yield _cell(scale, scale.study, _classes(sites, 3), ("sites", str(sites), name), method, seed)
     for gamma in GAMMAS:
-        for name in (OURS, PRINTED, "FedNAG"):
+        for name in WITH_GAMMA:
             method = {**METHODS_RUN[name], "gamma": gamma}
             yield _cell(scale, scale.study, _classes(4, 3), ("gamma", str(gamma), name), method, seed)
     for pi in PIS:
-        for name in (OURS, PRINTED):
+        for name in WITH_PI:
             method = {**METHODS_RUN[name], "pi": pi}
             yield _cell(scale, scale.study, _classes(4, 3), ("pi", str(pi), name), method, seed)
 
