@@ -9,7 +9,7 @@ from fedaccord.methods.registry import METHODS
 from fedaccord.reproduce import pfedmo as table
 from fedaccord.reproduce.cells import Results
 from fedaccord.reproduce.pages import Grid, to_html, to_markdown
-from fedaccord.reproduce.pfedmo_cells import CIFAR, HAR
+from fedaccord.reproduce.pfedmo_cells import CIFAR, HAR, LOGISTIC
 from fedaccord.reproduce.registry import find_table
 from fedaccord.reproduce.worker import run_cell
 
@@ -125,6 +125,40 @@ def test_the_page_says_what_was_shrunk_and_when_the_target_was_reached():
     assert "97.23" in text  # published, LeNet-5 on MNIST
     assert "<html" in to_html("t", table.chapters(results, "full"))
     assert "Shrunk" not in to_markdown("t", table.chapters(results, "full"))
+
+
+def chapter(page, title):
+    return page.split(f"## {title}")[1].split("\n## ")[0]
+
+
+@pytest.mark.parametrize("size", ["quick", "default"])
+def test_published_figures_of_lenet_say_so_beside_another_network(size):
+    page = to_markdown("t", table.chapters(filled(lambda row, seed: 0.5, size), size))
+    assert "lost 0.0 (published, LeNet-5: 0.17)" in chapter(page, "Bars")
+    margins = "| published, LeNet-5, over all nine: at least | 34.26 | 5.94 | 1.28 |"
+    assert margins in chapter(page, "Classes at each site")
+    assert "| method | published, LeNet-5 |" in chapter(page, f"Main table: {HAR}")
+    assert "| method | published |" in chapter(page, f"Main table: {LOGISTIC}")  # the paper's own logistic model
+    if size == "default":
+        quantity = chapter(page, "Quantity skew: Logistic, MNIST")
+        assert "| method | published, LeNet-5 |" in quantity
+        assert "| pFedMo | 95.71 |" in quantity
+        dirichlet = chapter(page, "Dirichlet splits: Logistic, MNIST")
+        assert "| pFedMo, published, LeNet-5 | 94.80 | 95.13 | 95.54 |" in dirichlet
+
+
+def test_the_smallest_margin_is_told_with_who_ran():
+    def accuracy(row, seed):
+        return {table.OURS: 0.9, table.ALONE: 0.95, "FedNAG": 0.8 - 0.02 * seed, "FedADC": 0.85}.get(row[-1], 0.6)
+
+    page = chapter(to_markdown("t", table.chapters(filled(accuracy), "default")), "Classes at each site")
+    few = "FedNAG: +12.0, se 1.2, ahead on 3 of 3"
+    closest = f"FedADC: +5.0, se 0.0, ahead on 3 of 3 | {few} | {few}"
+    assert f"| here, over the closest baseline that ran | {closest} |" in page
+    some = "FastSlowMo, FedNAG, FedAvg"
+    assert f"| baselines that ran | all nine | {some} | {some} |" in page
+    nothing = to_markdown("t", table.chapters(Results(), "default"))
+    assert "| baselines that ran | – | – | – |" in nothing
 
 
 def test_accuracy_is_told_after_two_fifths_too_and_until_a_target_of_the_task():
