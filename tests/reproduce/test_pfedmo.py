@@ -114,7 +114,7 @@ def test_bars_follow_the_figures():
 def test_the_page_says_what_was_shrunk_and_when_the_target_was_reached():
     results = filled(lambda row, seed: 0.9 if seed else 0.8)
     text = to_markdown("t", table.chapters(results, "default"))
-    assert "Shrunk against the paper" in text
+    assert "Shrunk against `--full`" in text
     assert "1.0 rounds, 2.0 min, 2 of 3" in text
     assert "1.0 rounds, no site works, 2 of 3" in text  # the public data alone has nobody to wait for
     assert "at every fifth of their rounds" in text
@@ -159,6 +159,48 @@ def test_the_smallest_margin_is_told_with_who_ran():
     assert f"| baselines that ran | all nine | {some} | {some} |" in page
     nothing = to_markdown("t", table.chapters(Results(), "default"))
     assert "| baselines that ran | – | – | – |" in nothing
+
+
+def about(size):
+    return chapter(to_markdown("t", table.chapters(Results(), size)), "What was run")
+
+
+def test_what_a_smaller_size_leaves_out_is_told_of_each():
+    quick, default, full = map(about, ("quick", "default", "full"))
+    for text, images in ((quick, 2000), (default, 5000)):
+        assert f"; 20 steps in a round of UCI-HAR; {images} test images of MNIST; " in text
+        assert "At every size UCI-HAR has a 1-D CNN and CIFAR-10 is a subset" in text
+    assert "other splits, steps, gamma, pi, numbers of sites and the edge network with `Logistic, MNIST`" in default
+    assert "classes at each site with `Logistic, MNIST`; the edge network with `Logistic, MNIST` and rounds of" in quick
+    assert "with LeNet-5 40" in default
+    assert "with LeNet-5 and UCI-HAR 40" in full
+
+
+@pytest.mark.parametrize(
+    ("size", "told"),
+    [("quick", ["all methods: 3 classes at each site, main table.",
+                "pFedMo; pFedMo, printed rule; FedNAG; public data alone: 6 classes at each site, 9 classes at each "
+                "site, edge network."]),
+     ("default", ["all methods: 3 classes at each site, main table, edge network.",
+                  "pFedMo; FastSlowMo; FedAvg; public data alone: quantity skew, Dirichlet splits, number of sites.",
+                  "pFedMo; pFedMo, printed rule; FastSlowMo; FedNAG: Nesterov momentum."]),
+     ("full", ["pFedMo; pFedMo, printed rule: temperature."])],
+)  # fmt: skip
+def test_who_ran_in_each_part_is_told(size, told):
+    text = about(size)
+    assert all(f"Run with {sentence}" in text for sentence in told)
+
+
+def test_targets_are_told_of_the_tasks_that_ran():
+    assert "N is 60 for `1-D CNN, UCI-HAR`, 85 elsewhere: round numbers" in about("quick")
+    own = "80 for `Linear, MNIST`, 25 for `LeNet-5, CIFAR-10 subset`, 60 for `1-D CNN, UCI-HAR`"
+    assert f"N is {own}, 85 elsewhere: round numbers, set so that methods differ" in about("default")
+
+
+def test_how_many_samples_there_are_is_told():
+    assert "40 are public and 3,960 at the sites, and 1,000 test images" in about("default")
+    assert "3,960" not in about("quick")  # which has no CIFAR-10
+    assert "about 54,000 with three classes at each site, 57,500 with six and 59,200 with nine" in about("quick")
 
 
 def test_accuracy_is_told_after_two_fifths_too_and_until_a_target_of_the_task():

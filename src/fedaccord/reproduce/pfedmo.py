@@ -11,6 +11,7 @@ from fedaccord.reproduce.pfedmo_cells import (
     ALONE,
     ALPHAS,
     BASELINES,
+    CIFAR,
     CLASSES,
     EDGE,
     EDGE_SITES,
@@ -35,6 +36,10 @@ from fedaccord.reproduce.statistics import in_words, mean, paired, spread
 
 TITLE = "Personalised momentum: pFedMo"
 ACCURACY = "global.accuracy"
+PARTS = {
+    "main": "main table", "quantity": "quantity skew", "dirichlet": "Dirichlet splits", "tau": "steps in a round",
+    "gamma": "Nesterov momentum", "pi": "temperature", "sites": "number of sites", "edge": "edge network",
+}  # fmt: skip
 OF_LENET = "published, LeNet-5"  # said wherever another network may stand beside the figure
 
 
@@ -60,17 +65,22 @@ def chapters(results: Results, size: Size) -> list[Chapter]:
 
 
 def _what_was_run(scale: Scale, size: Size) -> list[Block]:
-    steps = ", ".join(f"{name} {total}" for name, total in scale.iterations.items())
-    blocks: list[Block] = [
+    steps = ", ".join(f"`{name}` {total}" for name, total in scale.iterations.items())
+    har = "and UCI-HAR " if scale.tau.get(HAR, TASKS[HAR].tau) == 40 else ""
+    return [
         f"Four sites unless said, batches of 64, learning rate 0.01, every momentum constant 0.5, {scale.seeds} paired "
-        f"seeds. Local steps of a site in all (T): {steps}. A round is 20 steps, with LeNet-5 40. `Linear` is least "
-        "squares on one-hot targets.",
+        f"seeds. Local steps of a site in all (T): {steps}. A round is 20 steps, with LeNet-5 {har}40. `Linear` is "
+        "least squares on one-hot targets.",
         "The server's public data is 1 % of the training data, the same number of each class, taken out of the data "
         "before it is dealt to the sites, for every method alike; pFedMo alone and `public data alone` look at it. Of "
         "it pFedMo holds a fifth out and takes its scores on that part; `public data alone` takes none and learns from "
         "all. Nothing is chosen on test data.",
         "The paper does not tell the split of its main table; ours is i.i.d. (but UCI-HAR's sites are "
         "people)." + (_studies() if scale.studies else ""),
+        "A site of some classes gets as many samples as the others, as far as its classes have them. So splits do not "
+        "use the same number: of MNIST's 59,400 images that are not public, about 54,000 with three classes at each "
+        "site, 57,500 with six and 59,200 with nine.",
+        *([_cifar()] if CIFAR in scale.iterations else []),
         "UCI-HAR: subjects 1 to 24 are the sites, and the test is the six others, whom nothing was chosen on. Its "
         "windows overlap by half, so a public window may share half of its signal with a training window of the same "
         "person; with a test window none does.",
@@ -78,20 +88,63 @@ def _what_was_run(scale: Scale, size: Size) -> list[Block]:
         "after T local steps, in percent: mean ± standard deviation over seeds. Differences are paired by seed. What "
         "the paper calls training accuracy is taken for that of the global model on the test data. Published figures "
         "come from all of CIFAR-10, LeNet-5 on UCI-HAR and sites whose split is not told: beside ours, not the same "
-        f"experiment. `until {100 * TARGET:g} %` is the first evaluated round with that accuracy: its mean over the "
-        "seeds that came to it, and how many did. Networks (LeNet-5, 1-D CNN) are evaluated at every fifth of their "
-        "rounds only, so there it is no finer than that; linear models, and all on the edge network, in every round.",
+        "experiment.",
+        _until(scale),
+        _who_ran(size),
+        *([_shrunk(scale)] if size != "full" else []),
     ]
-    if size != "full":
-        blocks.append(
-            "Shrunk against the paper (T = 4000 for UCI-HAR and 10000 for CIFAR-10, LeNet-5 throughout, all test data; "
-            "`--full`): T as above, " + (f"{scale.test_samples} test images, " if scale.test_samples else "")
-            + f"Mime's full gradient on {scale.gradient_samples} samples of a site, "
-            "splits other than three classes with some of the methods, and quantity skew, Dirichlet splits, tau, "
-            f"gamma, pi, numbers of sites and the edge network with {scale.study}"
-            + ("" if scale.studies else "; most studies are left out") + "."
-        )
-    return blocks
+
+
+def _cifar() -> str:
+    return (
+        "The CIFAR-10 subset has 4,000 training images, of which 40 are public and 3,960 at the sites, and 1,000 test "
+        "images, all of which are used."
+    )
+
+
+def _until(scale: Scale) -> str:
+    own = [f"{100 * TASKS[name].target:g} for `{name}`" for name in scale.iterations if TASKS[name].target != TARGET]
+    return (
+        "`until N %` is the first evaluated round with that accuracy: its mean over the seeds that came to it, and how "
+        f"many did. N is {', '.join([*own, f'{100 * TARGET:g} elsewhere'])}: round numbers, set so that methods differ "
+        "in when they come to them; nothing is chosen by them. Networks (LeNet-5, 1-D CNN) are evaluated at every "
+        "fifth of their rounds only (if there are five), so there it is no finer than that; linear models, and all on "
+        "the edge network, in every round."
+    )
+
+
+def _who_ran(size: Size) -> str:
+    """Tell which methods each part has, as its cells say."""
+    names: dict[str, list[str]] = {}
+    for cell in cells(size):
+        part = f"{cell.row[1]} classes at each site" if cell.row[0] == "classes" else PARTS[cell.row[0]]
+        names[part] = [*dict.fromkeys([*names.get(part, []), cell.row[-1]])]
+    parts: dict[str, list[str]] = {}
+    for part, ran in names.items():
+        who = "all methods" if len(ran) == len(METHODS_RUN) else "; ".join(ran)
+        parts.setdefault(who, []).append(part)
+    return " ".join(f"Run with {who}: {', '.join(of)}." for who, of in parts.items())
+
+
+def _shrunk(scale: Scale) -> str:
+    full = SCALES["full"]
+    less = [
+        "T as above",
+        f"{scale.seeds} seeds",
+        f"{TASKS[HAR].tau} steps in a round of UCI-HAR",
+        f"{scale.test_samples} test images of MNIST",
+        f"Mime's full gradient on {scale.gradient_samples} samples of a site",
+        *([f"classes at each site with `{scale.skew}`"] if scale.skew != full.skew else []),
+        (f"other splits, steps, gamma, pi, numbers of sites and the edge network with `{scale.study}`" if scale.studies
+         else f"the edge network with `{scale.study}` and rounds of 20 steps alone; no other studies and tasks"),
+        "some of the methods in some parts",
+    ]  # fmt: skip
+    return (
+        f"Shrunk against `--full`, which has the paper's T ({full.iterations[HAR]} for UCI-HAR, "
+        f"{full.iterations[CIFAR]} for CIFAR-10), {full.seeds} seeds, {full.tau[HAR]} steps in a round of UCI-HAR, all "
+        f"test images, full gradients, `{full.study}` in all studies, and all methods in every part but those on gamma "
+        f"and pi, which not all have: {'; '.join(less)}. At every size UCI-HAR has a 1-D CNN and CIFAR-10 is a subset."
+    )
 
 
 def _studies() -> str:
