@@ -9,7 +9,8 @@ from fedaccord.methods.registry import METHODS
 from fedaccord.reproduce import pfedmo as table
 from fedaccord.reproduce.cells import Results
 from fedaccord.reproduce.pages import Grid, to_html, to_markdown
-from fedaccord.reproduce.pfedmo_cells import CIFAR, HAR, LOGISTIC
+from fedaccord.reproduce.pfedmo_cells import CIFAR, HAR, LENET, LINEAR, LOGISTIC
+from fedaccord.reproduce.pfedmo_published import DIRICHLET, LOST, MAIN, MARGINS, MINUTES_TO_TARGET, QUANTITY_SKEW
 from fedaccord.reproduce.registry import find_table
 from fedaccord.reproduce.worker import run_cell
 
@@ -125,6 +126,22 @@ def test_the_page_says_what_was_shrunk_and_when_the_target_was_reached():
     assert "97.23" in text  # published, LeNet-5 on MNIST
     assert "<html" in to_html("t", table.chapters(results, "full"))
     assert "Shrunk" not in to_markdown("t", table.chapters(results, "full"))
+
+
+def test_published_digits():
+    """Corners and column sums of methods.md 4.9: sums alone would miss two figures that changed places."""
+    sums = {task: round(sum(of.values()), 2) for task, of in MAIN.items()}
+    assert sums == {LINEAR: 849.14, LOGISTIC: 881.05, LENET: 949.45, CIFAR: 540.97, HAR: 787.97}
+    corners = {LINEAR: (86.00, 83.57), LOGISTIC: (89.36, 86.89), LENET: (97.23, 93.31), CIFAR: (64.49, 37.79),
+               HAR: (89.21, 53.31)}  # fmt: skip
+    assert {task: (of["pFedMo"], of["FedAvg"]) for task, of in MAIN.items()} == corners
+    inner = [MAIN[LINEAR]["FedProx"], MAIN[LENET]["FastSlowMo"], MAIN[CIFAR]["DOMO"], MAIN[HAR]["Mime"]]
+    assert inner == [85.49, 95.90, 63.49, 76.75]
+    assert all([*of] == ["pFedMo", *table.BASELINES] for of in MAIN.values())
+    assert DIRICHLET == {1.0: 95.54, 0.1: 95.13, 0.05: 94.80}
+    assert (QUANTITY_SKEW, LOST, MARGINS) == (95.71, 0.17, {3: 34.26, 6: 5.94, 9: 1.28})
+    assert "180 and 137 min" in MINUTES_TO_TARGET
+    assert "267 to 655 and 149 to 361" in MINUTES_TO_TARGET
 
 
 def chapter(page, title):
