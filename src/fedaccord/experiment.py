@@ -300,4 +300,5 @@ def _simulated(server: Server, played: Played) -> dict[str, Any]:
         return {}
     told = asdict(played.simulated) | {"seconds": round(played.simulated.seconds, 3)}
     del told["seen"]
+    told["sites_work"] = server.recipe.trains != "server"
     return {"simulated": told | {"sites": {site: asdict(link) for site, link in server.engine.links.items()}}}

@@ -142,6 +142,7 @@ class TestRuns:
     def test_the_summary_tells_time_and_target(self, runs):
         folder, summary = runs[1]
         told = summary["simulated"]
+        assert told["sites_work"]
         lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
         by_round = {line["round"]: line["simulated"] for line in lines if line["scope"] == "round"}
         assert told["seconds"] == pytest.approx(sum(by_round.values()), abs=0.01)
@@ -158,6 +159,21 @@ class TestRuns:
         report = (runs[1][0] / "report.html").read_text()
         assert "Simulated network" in report
         assert "It came to global.accuracy 0.6 after" in report
+
+    def test_where_the_server_alone_trains_no_time_is_told(self, tmp_path):
+        table = {
+            "data": {"dataset": "digits", "samples": 200, "partition": {"kind": "iid", "sites": 2}},
+            "server": {"labelled": {"per_class": 4}}, "model": {"name": "linear"}, "run": {"workers": 0},
+            "method": {"name": "representation", "rounds": 3, "steps": 4, "lr": 0.1},
+            "network": {"speed": 10, "target": 0.2},
+        }  # fmt: skip
+        folder = RunFolder(tmp_path / "run")
+        summary = run_experiment(check_experiment(table), tmp_path, folder)
+        folder.close()
+        assert summary["simulated"]["sites_work"] is False
+        report = (folder.path / "report.html").read_text()
+        assert "On the simulated network no site works" in report
+        assert f"It came to global.accuracy 0.2 in round {summary['simulated']['reached']['round']}." in report
 
     def test_a_resumed_run_tells_the_same(self, runs, tmp_path):
         folder, summary = runs[1]

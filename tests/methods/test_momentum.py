@@ -9,6 +9,7 @@ import math
 import pytest
 import torch
 
+from fedaccord.data.site_data import Samples, SiteData
 from fedaccord.errors import ConfigError
 from fedaccord.federation.round import play_round
 from fedaccord.labels.views import Candidates, Tags
@@ -155,8 +156,9 @@ class TestIdentities:
 
 
 class TestPersonalisedReturns:
-    def test_every_site_gets_the_model_of_its_own_score(self):
-        server = played("pfedmo", 3)
+    @pytest.mark.parametrize("pi", [0.3, 1.0])
+    def test_every_site_gets_the_model_of_its_own_score(self, pi):
+        server = played("pfedmo", 3, pi=pi)
         briefs = {name: server.brief(name, server.tensors) for name in "abc"}
         scores = {name: server.state.method.numbers[f"score/{name}"] for name in "abc"}
         assert len(set(scores.values())) == 3
@@ -166,11 +168,12 @@ class TestPersonalisedReturns:
             for part, mean, pulled in (("model", "mean model", "representation"),
                                        ("momentum", "momentum", "representation momentum")):  # fmt: skip
                 mean, pulled = (server.layout.named(kept[key])["head.bias"] for key in (mean, pulled))
-                expected = (1 - scores[name]) * mean + scores[name] * pulled
+                expected = (1 - pi * scores[name]) * mean + pi * scores[name] * pulled
                 torch.testing.assert_close(brief.tensors[f"{part}/head.bias"], expected)
 
-    def test_the_judged_model_is_the_mean_of_the_sites_models(self):
-        server = played("pfedmo", 3)
+    @pytest.mark.parametrize("pi", [0.3, 1.0])
+    def test_the_judged_model_is_the_mean_of_the_sites_models(self, pi):
+        server = played("pfedmo", 3, pi=pi)
         samples = {name: server.cards[name].samples for name in "abc"}
         total = sum(samples.values())
         own = {name: server.brief(name, server.tensors).tensors["model/head.weight"] for name in "abc"}
@@ -190,6 +193,32 @@ class TestPersonalisedReturns:
             worst.append(server.state.method.numbers["worst loss/a"])
         assert worst == sorted(worst)
         assert server.state.method.numbers["score/a"] <= 1 - 1e-9
+
+    def test_sites_are_scored_against_the_representation_after_its_steps_of_the_round(self):
+        """Its model is taken from a run without sites, and all held-out samples are in the batch."""
+        server, alone, worst = started("pfedmo"), started("representation", held_out=0.2), dict.fromkeys("abc", 0.0)
+        _, held = _representation(server)._rows(server)
+        x = server.labelled[0][held]
+        for _ in range(3):
+            play_round(server)
+            play_round(alone)
+            wanted = _logits(alone.layout.named(alone.state.model), x).softmax(-1)
+            for name in "abc":
+                reply = server.engine.replies["train", name].tensors
+                own = _logits({key.removeprefix("model/"): t for key, t in reply.items()}, x)
+                loss = -(wanted * own.log_softmax(-1)).sum(-1).mean().item()
+                worst[name] = max(worst[name], loss)
+                assert server.state.method.numbers[f"worst loss/{name}"] == pytest.approx(worst[name], rel=1e-5)
+                assert server.state.method.numbers[f"score/{name}"] == pytest.approx(1 - loss / worst[name], abs=1e-5)
+
+    @pytest.mark.parametrize(("share", "number"), [(0.5, 4), (0.75, 6)])
+    def test_so_many_public_samples_of_each_class_are_held_out(self, share, number):
+        server = started("pfedmo", held_out=share)
+        classes = torch.arange(len(SPACE)).repeat(8)
+        server.labelled = (torch.zeros(len(classes), 4), classes)
+        learned, held = _representation(server)._rows(server)
+        assert torch.bincount(classes[held]).tolist() == [number] * len(SPACE)
+        assert torch.bincount(classes[learned]).tolist() == [8 - number] * len(SPACE)
 
     def test_public_samples_that_are_scored_on_are_never_learned_from(self):
         """Labels of held-out samples change nothing, those of the others do."""
@@ -260,6 +289,53 @@ def _representation(server):
     return server.recipe.refine[-1].__self__.representation
 
 
+def _logits(tensors, x):
+    """The small network by hand."""
+    features = torch.tanh(x @ tensors["encoder.0.weight"].T + tensors["encoder.0.bias"])
+    return (features @ tensors["head.weight"].T + tensors["head.bias"]).double()
+
+
+class TestTheRoundsLearningRate:
+    """What the server does with a learning rate follows the sites' schedule."""
+
+    def test_slowmo_divides_and_multiplies_by_it(self):
+        """With beta the momentum was divided by the rate of one round and is multiplied by that of the next."""
+        server = started("slowmo", beta=0.5, schedule="cosine")
+        samples = torch.tensor([float(server.cards[name].samples) for name in "abc"])
+        sent, momentum = server.state.model.clone(), torch.zeros(server.layout.size)
+        for round_ in range(3):
+            play_round(server)
+            lr = 0.1 * 0.5 * (1 + math.cos(math.pi * round_ / 4))
+            momentum = 0.5 * momentum + (sent - _mean_reply(server, samples)) / lr
+            sent = sent - lr * momentum
+            torch.testing.assert_close(server.state.model, sent, rtol=1e-4, atol=1e-6)
+
+    def test_slowmo_without_momentum_is_fedavg(self):
+        ours = played("slowmo", beta=0.0, schedule="cosine")
+        theirs = played("fedavg", momentum=0.0, schedule="cosine")
+        torch.testing.assert_close(ours.state.model, theirs.state.model, rtol=1e-5, atol=1e-6)
+        constant = played("slowmo", beta=0.0)
+        assert not torch.allclose(constant.state.model, ours.state.model, atol=1e-3)
+
+    def test_the_representation_steps_as_a_site_with_its_samples_would(self):
+        """All samples are in every batch, so that nothing but the order of sums differs."""
+        alone = played("representation", batch=30, schedule="cosine")
+        x, classes = public_samples()
+        public = Samples(x, classes, classes)
+        theirs = played("fednag", sites=[SiteData("a", exact(), public, public)], batch=30, schedule="cosine")
+        torch.testing.assert_close(alone.state.model, theirs.state.model, rtol=1e-5, atol=1e-6)
+
+
+def _mean_reply(server, samples):
+    """The mean of what the sites sent, by their samples, as a flat vector."""
+    replies = [server.engine.replies["train", name].tensors for name in "abc"]
+    flat = torch.zeros(server.layout.size)
+    for name, part in server.layout.named(flat).items():
+        each = torch.stack([reply[f"model/{name}"] for reply in replies])
+        part.copy_(torch.tensordot(samples / samples.sum(), each, 1))
+    return flat
+
+
 class TestMimesGradients:
     """The gradient that all steps are corrected by is combined as the model is."""
 
@@ -270,6 +346,15 @@ class TestMimesGradients:
         found = server.layout.named(server.state.method.tensors["gradient"])[part]
         each = torch.stack([server.engine.replies["gradient", name].tensors[f"gradient/{part}"] for name in "abc"])
         return found, each, torch.tensor([float(server.cards[name].samples) for name in "abc"])
+
+    def test_statistics_are_its_slow_mean(self):
+        """`s <- (1 - beta) c + beta s`, with a beta that is not its own complement."""
+        server = started("mime", beta=0.9)
+        statistics = torch.zeros(server.layout.size)
+        for _ in range(3):
+            play_round(server)
+            statistics = 0.1 * server.state.method.tensors["gradient"] + 0.9 * statistics
+            torch.testing.assert_close(server.state.method.tensors["statistics"], statistics)
 
     def test_by_samples(self):
         found, each, samples = self.combined()

@@ -13,7 +13,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from fedaccord.cli import app
-from fedaccord.errors import ConfigError, DataError, RunFolderError, UserError
+from fedaccord.errors import DataError, RunFolderError, UserError
 from fedaccord.reproduce import registry
 from fedaccord.reproduce.cells import KeptCells
 from fedaccord.reproduce.command import reproduce_table
@@ -162,9 +162,17 @@ def test_mistakes_are_told_before_anything_runs(tmp_path, monkeypatch):
     assert "two sizes" in str(ask(app, ["reproduce", "small", "--quick", "--full"]).exception)
     monkeypatch.delenv("FEDACCORD_DATA", raising=False)
     missing = ask(app, ["reproduce", "private-labels", "--out", str(tmp_path / "new")]).exception
-    assert isinstance(missing, ConfigError | DataError)
-    assert "FEDACCORD_DATA" in str(missing)
+    assert isinstance(missing, DataError)
+    assert "the folder named by --data or FEDACCORD_DATA, which is not set" in str(missing)
     assert not (tmp_path / "new").exists()
+
+
+def test_a_data_folder_without_the_data_is_told_however_it_was_given(tmp_path, monkeypatch):
+    for option, place in (["--data", str(tmp_path / "nowhere")], "nowhere"), ([], "elsewhere"):
+        monkeypatch.setenv("FEDACCORD_DATA", str(tmp_path / "elsewhere"))
+        missing = CliRunner().invoke(app, ["reproduce", "pfedmo", "--out", str(tmp_path / "new"), *option]).exception
+        assert isinstance(missing, DataError)
+        assert f", by --data or FEDACCORD_DATA: the file '{tmp_path / place}/" in str(missing)
 
 
 def test_tables_are_listed():

@@ -9,7 +9,8 @@ from fedaccord.methods.registry import METHODS
 from fedaccord.reproduce import pfedmo as table
 from fedaccord.reproduce.cells import Results
 from fedaccord.reproduce.pages import Grid, to_html, to_markdown
-from fedaccord.reproduce.pfedmo_cells import CIFAR, HAR
+from fedaccord.reproduce.pfedmo_cells import CIFAR, HAR, LENET, LINEAR, LOGISTIC
+from fedaccord.reproduce.pfedmo_published import DIRICHLET, LOST, MAIN, MARGINS, MINUTES_TO_TARGET, QUANTITY_SKEW
 from fedaccord.reproduce.registry import find_table
 from fedaccord.reproduce.worker import run_cell
 
@@ -27,7 +28,13 @@ def _task(size, cell):
     scale, part = table.SCALES[size], cell.row[0]
     if part == "main":
         return cell.row[1]
-    return scale.skew if part in ("classes", "quantity", "dirichlet") else scale.study
+    return scale.skew if part == "classes" else scale.study
+
+
+@pytest.mark.parametrize(("size", "tau"), [("default", 20), ("full", 40)])
+def test_people_s_sites_take_the_published_steps_in_a_round_at_full_size(size, tau):
+    steps = {cell.experiment["method"]["steps"] for cell in table.cells(size) if cell.row[:2] == ("main", HAR)}
+    assert steps == {tau}
 
 
 def test_methods_of_one_comparison_differ_in_the_method_alone():
@@ -37,6 +44,19 @@ def test_methods_of_one_comparison_differ_in_the_method_alone():
         assert len({str(cell.experiment[part]) for cell in cells}) == 1
     common = ("rounds", "steps", "batch", "lr")
     assert len({tuple(cell.experiment["method"][key] for key in common) for cell in cells}) == 1
+
+
+def test_everyone_whose_sites_have_nesterov_momentum_is_in_its_study():
+    momentum = {name for name, method in table.METHODS_RUN.items() if "gamma" in method} - {table.ALONE}
+    cells = [cell for cell in table.cells("default") if cell.row[0] == "gamma"]
+    assert {(cell.row[-1], cell.experiment["method"]["gamma"]) for cell in cells} == {
+        (name, gamma) for name in momentum for gamma in table.GAMMAS
+    }
+    assert {cell.experiment["method"].get("beta", 0.5) for cell in cells} == {0.5}
+    page = to_markdown("t", table.chapters(filled(lambda row, seed: 0.5), "default"))
+    study = page.split("## Nesterov momentum")[1].split("##")[0]
+    assert all(f"| {name} | 50.0 ± 0.0 |" in study for name in momentum)
+    assert "that of FastSlowMo's server stays at 0.5" in study
 
 
 @pytest.mark.parametrize("size", ["quick", "default", "full"])
@@ -95,7 +115,7 @@ def test_bars_follow_the_figures():
 def test_the_page_says_what_was_shrunk_and_when_the_target_was_reached():
     results = filled(lambda row, seed: 0.9 if seed else 0.8)
     text = to_markdown("t", table.chapters(results, "default"))
-    assert "Shrunk against the paper" in text
+    assert "Shrunk against `--full`" in text
     assert "1.0 rounds, 2.0 min, 2 of 3" in text
     assert "1.0 rounds, no site works, 2 of 3" in text  # the public data alone has nobody to wait for
     assert "at every fifth of their rounds" in text
@@ -106,6 +126,98 @@ def test_the_page_says_what_was_shrunk_and_when_the_target_was_reached():
     assert "97.23" in text  # published, LeNet-5 on MNIST
     assert "<html" in to_html("t", table.chapters(results, "full"))
     assert "Shrunk" not in to_markdown("t", table.chapters(results, "full"))
+
+
+def test_published_digits():
+    """Corners and column sums of methods.md 4.9: sums alone would miss two figures that changed places."""
+    sums = {task: round(sum(of.values()), 2) for task, of in MAIN.items()}
+    assert sums == {LINEAR: 849.14, LOGISTIC: 881.05, LENET: 949.45, CIFAR: 540.97, HAR: 787.97}
+    corners = {LINEAR: (86.00, 83.57), LOGISTIC: (89.36, 86.89), LENET: (97.23, 93.31), CIFAR: (64.49, 37.79),
+               HAR: (89.21, 53.31)}  # fmt: skip
+    assert {task: (of["pFedMo"], of["FedAvg"]) for task, of in MAIN.items()} == corners
+    inner = [MAIN[LINEAR]["FedProx"], MAIN[LENET]["FastSlowMo"], MAIN[CIFAR]["DOMO"], MAIN[HAR]["Mime"]]
+    assert inner == [85.49, 95.90, 63.49, 76.75]
+    assert all([*of] == ["pFedMo", *table.BASELINES] for of in MAIN.values())
+    assert DIRICHLET == {1.0: 95.54, 0.1: 95.13, 0.05: 94.80}
+    assert (QUANTITY_SKEW, LOST, MARGINS) == (95.71, 0.17, {3: 34.26, 6: 5.94, 9: 1.28})
+    assert "180 and 137 min" in MINUTES_TO_TARGET
+    assert "267 to 655 and 149 to 361" in MINUTES_TO_TARGET
+
+
+def chapter(page, title):
+    return page.split(f"## {title}")[1].split("\n## ")[0]
+
+
+@pytest.mark.parametrize("size", ["quick", "default"])
+def test_published_figures_of_lenet_say_so_beside_another_network(size):
+    page = to_markdown("t", table.chapters(filled(lambda row, seed: 0.5, size), size))
+    assert "lost 0.0 (published, LeNet-5: 0.17)" in chapter(page, "Bars")
+    margins = "| published, LeNet-5, over all nine: at least | 34.26 | 5.94 | 1.28 |"
+    assert margins in chapter(page, "Classes at each site")
+    assert "| method | published, LeNet-5 |" in chapter(page, f"Main table: {HAR}")
+    assert "| method | published |" in chapter(page, f"Main table: {LOGISTIC}")  # the paper's own logistic model
+    if size == "default":
+        quantity = chapter(page, "Quantity skew: Logistic, MNIST")
+        assert "| method | published, LeNet-5 |" in quantity
+        assert "| pFedMo | 95.71 |" in quantity
+        dirichlet = chapter(page, "Dirichlet splits: Logistic, MNIST")
+        assert "| pFedMo, published, LeNet-5 | 94.80 | 95.13 | 95.54 |" in dirichlet
+
+
+def test_the_smallest_margin_is_told_with_who_ran():
+    def accuracy(row, seed):
+        return {table.OURS: 0.9, table.ALONE: 0.95, "FedNAG": 0.8 - 0.02 * seed, "FedADC": 0.85}.get(row[-1], 0.6)
+
+    page = chapter(to_markdown("t", table.chapters(filled(accuracy), "default")), "Classes at each site")
+    few = "FedNAG: +12.0, se 1.2, ahead on 3 of 3"
+    closest = f"FedADC: +5.0, se 0.0, ahead on 3 of 3 | {few} | {few}"
+    assert f"| here, over the closest baseline that ran | {closest} |" in page
+    some = "FastSlowMo, FedNAG, FedAvg"
+    assert f"| baselines that ran | all nine | {some} | {some} |" in page
+    nothing = to_markdown("t", table.chapters(Results(), "default"))
+    assert "| baselines that ran | – | – | – |" in nothing
+
+
+def about(size):
+    return chapter(to_markdown("t", table.chapters(Results(), size)), "What was run")
+
+
+def test_what_a_smaller_size_leaves_out_is_told_of_each():
+    quick, default, full = map(about, ("quick", "default", "full"))
+    for text, images in ((quick, 2000), (default, 5000)):
+        assert f"; 20 steps in a round of UCI-HAR; {images} test images of MNIST; " in text
+        assert "At every size UCI-HAR has a 1-D CNN and CIFAR-10 is a subset" in text
+    assert "other splits, steps, gamma, pi, numbers of sites and the edge network with `Logistic, MNIST`" in default
+    assert "classes at each site with `Logistic, MNIST`; the edge network with `Logistic, MNIST` and rounds of" in quick
+    assert "with LeNet-5 40" in default
+    assert "with LeNet-5 and UCI-HAR 40" in full
+
+
+@pytest.mark.parametrize(
+    ("size", "told"),
+    [("quick", ["all methods: 3 classes at each site, main table.",
+                "pFedMo; pFedMo, printed rule; FedNAG; public data alone: 6 classes at each site, 9 classes at each "
+                "site, edge network."]),
+     ("default", ["all methods: 3 classes at each site, main table, edge network.",
+                  "pFedMo; FastSlowMo; FedAvg; public data alone: quantity skew, Dirichlet splits, number of sites.",
+                  "pFedMo; pFedMo, printed rule; FastSlowMo; FedNAG: Nesterov momentum."]),
+     ("full", ["pFedMo; pFedMo, printed rule: temperature."])],
+)  # fmt: skip
+def test_who_ran_in_each_part_is_told(size, told):
+    text = about(size)
+    assert all(f"Run with {sentence}" in text for sentence in told)
+
+
+def test_targets_are_told_of_the_tasks_that_ran():
+    assert "N is 60 for `1-D CNN, UCI-HAR`, 85 elsewhere: round numbers" in about("quick")
+    own = "80 for `Linear, MNIST`, 25 for `LeNet-5, CIFAR-10 subset`, 60 for `1-D CNN, UCI-HAR`"
+    assert f"N is {own}, 85 elsewhere: round numbers, set so that methods differ" in about("default")
+
+
+def test_how_many_samples_there_are_is_told():
+    assert "40 are public and 3,960 at the sites, and 1,000 test images" in about("default")
+    assert "3,960" not in about("quick")  # which has no CIFAR-10
+    assert "about 54,000 with three classes at each site, 57,500 with six and 59,200 with nine" in about("quick")
 
 
 def test_accuracy_is_told_after_two_fifths_too_and_until_a_target_of_the_task():

@@ -98,6 +98,13 @@ class TestMime:
             mime.step(list(gradients))
         assert torch.allclose(work.parameters[0], before - 2 * 0.1 * 2.0)
 
+    def test_a_step_is_a_mean_of_gradient_and_statistics(self):
+        work = work_for(site("a"), small_network())
+        before = work.received[0].clone()
+        mime = MimeSteps(SGD(), work, 0.9, [torch.full_like(p, 2.0) for p in work.parameters], None)
+        mime.step([torch.ones_like(p) for p in work.parameters])
+        torch.testing.assert_close(work.parameters[0].detach(), before - 0.1 * (0.1 * 1.0 + 0.9 * 2.0))
+
     def test_the_look_back_leaves_no_trace_in_batch_norm(self):
         results = []
         for full in (False, True):

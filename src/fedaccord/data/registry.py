@@ -112,8 +112,11 @@ def check_dataset(name: str) -> None:
         raise DataError(f"there is no data set '{name}' (an .npz file would end in .npz); {hint}")
 
 
-def dataset_files(name: str, folder: Path) -> list[Path]:
-    """Return the files of a data set: a catalogue name, or the path of an .npz file; empty for a bundled one."""
+def dataset_files(name: str, folder: Path, by: str = "") -> list[Path]:
+    """Return the files of a data set: a catalogue name, or the path of an .npz file; empty for a bundled one.
+
+    `by` is what can name the data folder, for a command that has an option for it.
+    """
     check_dataset(name)
     if name.endswith(".npz"):
         return [existing(locate(name, folder), "data.dataset")]
@@ -123,10 +126,10 @@ def dataset_files(name: str, folder: Path) -> list[Path]:
     root = os.environ.get(DATA_VARIABLE)
     if not root:
         raise DataError(
-            f"data.dataset: '{name}' is read from the folder named by the environment variable {DATA_VARIABLE}, "
-            "which is not set"
+            f"data.dataset: '{name}' is read from the folder named by "
+            f"{by or f'the environment variable {DATA_VARIABLE}'}, which is not set"
         )
-    return [existing(Path(root) / file, f"data.dataset: '{name}', by {DATA_VARIABLE}") for file in entry.files]
+    return [existing(Path(root) / file, f"data.dataset: '{name}', by {by or DATA_VARIABLE}") for file in entry.files]
 
 
 def locate(name: str, folder: Path) -> Path:

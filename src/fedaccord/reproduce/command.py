@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from fedaccord import __version__
-from fedaccord.errors import ConfigError, UserError
+from fedaccord.errors import UserError
 from fedaccord.reproduce.cells import Cell, KeptCells, Results, Size
 from fedaccord.reproduce.pages import Chapter, to_html, to_markdown
 from fedaccord.reproduce.registry import Table, find_table
@@ -89,10 +89,7 @@ def _check_data(cells: list[Cell]) -> None:
     from fedaccord.data.registry import DATA_VARIABLE, dataset_files
 
     for dataset in {cell.experiment["data"]["dataset"] for cell in cells if "data" in cell.experiment}:
-        folder = Path(os.environ.get(DATA_VARIABLE, "."))
-        for file in dataset_files(dataset, folder):
-            if not file.exists():
-                raise ConfigError(f"'{file.name}' is not there; give the data folder by --data or {DATA_VARIABLE}")
+        dataset_files(dataset, Path(os.environ.get(DATA_VARIABLE, ".")), by=f"--data or {DATA_VARIABLE}")
 
 
 class _Shown:

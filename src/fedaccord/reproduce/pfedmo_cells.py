@@ -7,7 +7,7 @@ the sites here are i.i.d. there. Label skew, quantity skew and Dirichlet splits 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from fedaccord.methods.registry import METHODS
@@ -39,6 +39,7 @@ METHODS_RUN: dict[str, dict[str, Any]] = {
 }
 FEW = (OURS, PRINTED, "FastSlowMo", "FedNAG", "FedAvg", ALONE)
 FEWER = (OURS, "FastSlowMo", "FedAvg", ALONE)
+WITH_GAMMA, WITH_PI = (OURS, PRINTED, "FastSlowMo", "FedNAG"), (OURS, PRINTED)  # whose sites step by it, who has it
 
 CLASSES, ALPHAS = (3, 6, 9), (0.05, 0.1, 1.0)
 TAUS, GAMMAS, PIS = (10, 20, 40, 100), (0.1, 0.3, 0.5, 0.7, 0.9), (0.0, 0.25, 0.5, 0.75, 1.0)
@@ -96,6 +97,7 @@ class Scale:
     test_samples: int | None = None
     studies: bool = True
     gradient_samples: int | None = 2000  # that Mime's full gradient is taken on; None: all
+    tau: Mapping[str, int] = field(default_factory=dict)  # steps in a round by task, where they are not the task's own
 
 
 SCALES: dict[Size, Scale] = {
@@ -107,7 +109,7 @@ SCALES: dict[Size, Scale] = {
     ),
     "full": Scale(
         {LINEAR: 1000, LOGISTIC: 1000, LENET: 1000, CIFAR: 10000, HAR: 4000}, 5, tuple(METHODS_RUN),
-        tuple(METHODS_RUN), study=LENET, gradient_samples=None,
+        tuple(METHODS_RUN), study=LENET, gradient_samples=None, tau={HAR: 40},
     ),
 }
 
@@ -149,11 +151,11 @@ def _study_cells(scale: Scale, seed: int) -> Iterator[Cell]:
         for sites in scale.many:
             yield _cell(scale, scale.study, _classes(sites, 3), ("sites", str(sites), name), method, seed)
     for gamma in GAMMAS:
-        for name in (OURS, PRINTED, "FedNAG"):
+        for name in WITH_GAMMA:
             method = {**METHODS_RUN[name], "gamma": gamma}
             yield _cell(scale, scale.study, _classes(4, 3), ("gamma", str(gamma), name), method, seed)
     for pi in PIS:
-        for name in (OURS, PRINTED):
+        for name in WITH_PI:
             method = {**METHODS_RUN[name], "pi": pi}
             yield _cell(scale, scale.study, _classes(4, 3), ("pi", str(pi), name), method, seed)
 
@@ -173,7 +175,7 @@ def _cell(
     more: Mapping[str, Any] | None = None,
 ) -> Cell:  # fmt: skip
     task = TASKS[name]
-    tau = method.get("steps", task.tau)
+    tau = method.get("steps", scale.tau.get(name, task.tau))
     rounds = scale.iterations[name] // tau
     settings = {"rounds": rounds, "steps": tau, "batch": 64, "lr": 0.01, **method}
     if task.loss != "view":

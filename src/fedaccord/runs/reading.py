@@ -40,6 +40,7 @@ class Simulated(BaseModel):
     metric: str = ""
     target: float | None = None
     reached: dict[str, float] | None = None
+    sites_work: bool = True  # False: the method trains at the server alone, whose work is free
     sites: dict[str, dict[str, float]] = {}
 
 

@@ -215,10 +215,13 @@ def _network(run: Run) -> Html:
     told = run.summary.simulated
     if told is None:
         return Html("")
-    said = f"On the simulated network the run took {parts.duration(told.seconds)}; the server's own work is free."
+    took = f"the run took {parts.duration(told.seconds)}" if told.sites_work else "no site works"
+    said = f"On the simulated network {took}; the server's own work is free."
     if told.target is not None:
         at = told.reached
-        when = f"after {parts.duration(at['seconds'])}, in round {at['round']:g}" if at else "in no evaluated round"
+        when = f"in round {at['round']:g}" if at else "in no evaluated round"
+        if at and told.sites_work:
+            when = f"after {parts.duration(at['seconds'])}, {when}"
         said += f" It came to {told.metric} {told.target:g} {when}."
     head = ["Site", "Samples in a second", "Up-link, Mbit/s", "Down-link, Mbit/s", "Latency, s"]
     rows = [(name, *(f"{link.get(key, 0.0):.3g}" for key in ("speed", "up", "down", "latency")))
