@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from fedaccord.errors import refuse_idle
 from fedaccord.labels.declarations import ViewConfig, exact_view
 
 Count = Annotated[int, Field(ge=1)]
@@ -97,6 +98,14 @@ class Sensitive(Section):
     q: float = Field(0.0, ge=0, le=1, description="uniform: probability of each wrong group; 0: groups are certain")
     following: float = Field(0.5, ge=0, le=1, description="cyclic: probability of the next group")
     other: float = Field(0.1, ge=0, le=1, description="cyclic: probability of every other group")
+
+    @model_validator(mode="after")
+    def _every_key_does_something(self) -> Sensitive:
+        if self.flips == "cyclic":
+            refuse_idle(self, ("q",), 'unless flips = "uniform"')
+        else:
+            refuse_idle(self, ("following", "other"), 'unless flips = "cyclic"')
+        return self
 
 
 class Fairness(Section):
