@@ -84,6 +84,23 @@ def test_a_site_that_does_not_know_the_label_is_not_drawn_and_cannot_be_named(tm
     assert {played(told | {"seed": seed})[0].hostile for seed in range(3)} != {("site-2", "site-4", "site-5")}
 
 
+@pytest.mark.parametrize("kind", ["plfa", "mixup"])
+def test_a_site_that_knows_no_other_label_is_not_drawn_and_cannot_be_named(tmp_path, kind):
+    """plfa would empty its candidate sets, and a hostile site without labels trains nothing."""
+    told = table(tmp_path, name="fedavg", attack={"kind": kind, "sites": ["site-0"]}, rounds=1)
+    told["data"]["view"] = {"kind": "exact"}
+    told["data"]["views"] = {f"site-{n}": {"kind": "exact", "known": ["high"]} for n in (0, 1, 3)}
+    with pytest.raises(ConfigError, match=rf"site 'site-0' knows no label but that of \[fairness\], so that '{kind}'"):
+        played(told)
+    told["method"]["attack"]["sites"] = 3
+    server, records = played(told)
+    assert server.hostile == ("site-2", "site-4", "site-5")
+    assert records[-1].replied == 6
+    told["method"]["attack"]["sites"] = 4
+    with pytest.raises(ConfigError, match="4 hostile sites, and 3 of 6 know the label that the attack gives, and anoth"):
+        played(told)
+
+
 def test_alie_among_few_hostile_sites_asks_for_a_strength(tmp_path):
     told = table(tmp_path, sites=6, attack={"kind": "alie", "sites": 1}, rounds=1)
     with pytest.raises(ConfigError, match=r"method\.attack: 'alie' would do no harm: .*; set strength"):
