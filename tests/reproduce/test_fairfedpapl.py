@@ -6,7 +6,7 @@ from fedaccord.config import check_experiment
 from fedaccord.reproduce import fairfedpapl_published
 from fedaccord.reproduce.cells import Results
 from fedaccord.reproduce.fairfedpapl import _late, cells, chapters
-from fedaccord.reproduce.fairfedpapl_cells import ATTACKS, DEFENCES, NONE, SCORES, places, row_of
+from fedaccord.reproduce.fairfedpapl_cells import ATTACKS, DEFENCES, NONE, READINGS, SCENARIOS, SCORES, places, row_of
 from fedaccord.reproduce.pages import to_html, to_markdown
 from fedaccord.reproduce.registry import find_table
 
@@ -48,6 +48,19 @@ def test_every_kind_of_run_is_an_experiment(size):
         if cell.seed == 0:
             check_experiment(cell.table)
     assert find_table("fairfedpapl").TITLE
+
+
+def test_studies_run_on_ten_seeds_and_read_labels_under_both_partitions():
+    """The comparison comes first, and a cut run has complete seeds of it."""
+    runs = cells("default")
+    seeds = {}
+    for cell in runs:
+        seeds.setdefault(cell.row, set()).add(cell.seed)
+    assert all(found == set(range(10)) for found in seeds.values())
+    for name in READINGS:
+        assert {row[1] for row in seeds if row[0] == name} == {"iid", "skewed"}
+    main = [cell.row[0] in SCENARIOS and cell.row[4] in (NONE, *ATTACKS) for cell in runs[:3280]]
+    assert all(main)
 
 
 def test_runs_of_a_seed_are_paired(results):
@@ -162,9 +175,9 @@ def test_a_bar_says_which_rounds_it_is_about(results, size, rounds):
 def test_studies_compare_the_same_seeds(results):
     """A row of the comparison, which has more seeds, stands in a study with the study's own."""
     row = row_of(NAME, "iid", "plfa", "probe")
-    found = {seed: result(-0.2, hostile_excluded=float(seed < 3), false_exclusions=0.0) for seed in range(9)}
+    found = {seed: result(-0.2, hostile_excluded=float(seed < 10), false_exclusions=0.0) for seed in range(20)}
     results.cells[row] = found
-    page = to_markdown("t", chapters(results, "default")).split("## Settings of the defences")[1]
+    page = to_markdown("t", chapters(results, "full")).split("## Settings of the defences")[1]
     assert "| 100 / 0 |" in next(line for line in page.splitlines() if line.startswith("| probe |"))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Mapping, Sequence
+from itertools import product
 
 from fedaccord.reproduce.bars import verdict
 from fedaccord.reproduce.cells import Results, Row, Size
@@ -15,7 +16,9 @@ from fedaccord.reproduce.fairfedpapl_cells import (
     GENERAL,
     HOSTILE,
     NONE,
+    PARTITIONS,
     PUBLISHED,
+    READ_BY,
     READINGS,
     RULES,
     SCALES,
@@ -319,13 +322,10 @@ def _general(results: Results) -> list[Block]:
 
 def _readings(results: Results) -> Grid:
     lines = []
-    for name in READINGS:
-        for attack in (NONE, "plfa"):
-            for defence in (NONE, PUBLISHED, "group-update", "group-update+"):
-                row = row_of(name, "iid", attack, defence)
-                eod = _figure(name, "eod")
-                gaps = (_level(results, row, eod), _shift(results, row, eod))
-                line = [f"{name}: {defence}", attack, spread(results.values(row)), *gaps]
-                lines.append([*line, _shares(results, row)])
+    for name, partition, attack, defence in product(READINGS, PARTITIONS, (NONE, "plfa"), READ_BY):
+        row, eod = row_of(name, partition, attack, defence), _figure(name, "eod")
+        gaps = (_level(results, row, eod), _shift(results, row, eod))
+        line = [f"{name}, {partition}: {defence}", attack, spread(results.values(row)), *gaps]
+        lines.append([*line, _shares(results, row)])
     head = ("labels: defence", "attack", "accuracy, %", "EOD", "delta EOD", "hostile / honest excluded, %")
     return Grid(head, lines)

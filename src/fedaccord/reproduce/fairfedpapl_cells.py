@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 from fedaccord.adversary.choice import hostile_sites
@@ -52,6 +53,7 @@ READINGS = {
     "COMPAS, Low or Higher": Scenario("compas_binary", "race", "African-American", "Higher", 0.01),
     "Student, with GPA": Scenario("student_gpa", "Ethnicity", "Asian", "F", 0.02, rounds=20, skewed_rounds=60),
 }
+READ_BY = (NONE, PUBLISHED, "group-update", "group-update+")  # the defences of these readings
 STUDY = "COMPAS, African-American"  # where shares, numbers of sites and settings are varied
 
 
@@ -69,7 +71,7 @@ class Scale:
         return self.rounds or (scenario.rounds if partition == "iid" else scenario.skewed_rounds)
 
 
-SCALES: dict[Size, Scale] = {"quick": Scale(2, 1, 6), "default": Scale(10, 3, 24), "full": Scale(20, 10, None)}
+SCALES: dict[Size, Scale] = {"quick": Scale(2, 1, 6), "default": Scale(10, 10, 24), "full": Scale(20, 10, None)}
 
 
 def cells(size: Size) -> list[Cell]:
@@ -109,10 +111,10 @@ def _studies(scale: Scale) -> Iterator[Cell]:
         for attack in GENERAL:
             for defence, settings in DEFENCES.items():
                 yield _cell(scale, STUDY, "iid", attack, defence, settings, seed)
-        for name in READINGS:
+        for name, partition in product(READINGS, PARTITIONS):
             for attack in (NONE, "plfa"):
-                for defence in (NONE, PUBLISHED, "group-update", "group-update+"):
-                    yield _cell(scale, name, "iid", attack, defence, DEFENCES[defence], seed)
+                for defence in READ_BY:
+                    yield _cell(scale, name, partition, attack, defence, DEFENCES[defence], seed)
 
 
 def _inverting(kind: str, **settings: Any) -> dict[str, Any]:
