@@ -1,5 +1,7 @@
 """The table on fairness: its runs can be checked, and what its page says of figures is right."""
 
+import math
+
 import pytest
 
 from fedaccord.config import check_experiment
@@ -61,6 +63,24 @@ def test_studies_run_on_ten_seeds_and_read_labels_under_both_partitions():
         assert {row[1] for row in seeds if row[0] == name} == {"iid", "skewed"}
     main = [cell.row[0] in SCENARIOS and cell.row[4] in (NONE, *ATTACKS) for cell in runs[:3280]]
     assert all(main)
+
+
+def test_more_sites_take_as_many_steps_in_a_round():
+    """Of 4938 training rows, about; only these runs name the size of a batch."""
+    batches = {cell.row[2]: cell.experiment["method"].get("batch") for cell in cells("default")}
+    assert batches == {"10 sites": None, "50 sites": 6, "100 sites": 3}
+    steps = [math.ceil(4938 // sites / (batches[f"{sites} sites"] or 32)) for sites in (10, 50, 100)]
+    assert max(steps) - min(steps) <= 1
+
+
+def test_more_sites_are_shown_by_both_figures(results):
+    for sites, moved in ((50, 0.12), (100, 0.16)):
+        for attack, eod in ((NONE, -0.2), ("plfa", -0.2 - moved)):
+            results.cells[row_of(NAME, "iid", attack, NONE, sites=sites)] = {0: result(eod), 1: result(eod)}
+    page = to_markdown("t", chapters(results, "default")).split("## More sites")[1]
+    assert "6 with 50 sites, 3 with 100 sites instead of 32" in page
+    line = next(line for line in page.splitlines() if line.startswith("| none |"))
+    assert "0.120 ± 0.000 / 0.060 ± 0.000; –; – | 0.160 ± 0.000 / 0.080 ± 0.000; –; – |" in line
 
 
 def test_runs_of_a_seed_are_paired(results):

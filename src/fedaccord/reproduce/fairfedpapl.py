@@ -12,9 +12,11 @@ from fedaccord.reproduce.cells import Results, Row, Size
 from fedaccord.reproduce.fairfedpapl_cells import (
     ALONE,
     ATTACKS,
+    BATCH,
     DEFENCES,
     GENERAL,
     HOSTILE,
+    MORE_SITES,
     NONE,
     PARTITIONS,
     PUBLISHED,
@@ -28,6 +30,7 @@ from fedaccord.reproduce.fairfedpapl_cells import (
     STUDY,
     VARIANTS,
     Scale,
+    batch_of,
     places,
     row_of,
 )
@@ -55,7 +58,7 @@ def chapters(results: Results, size: Size) -> list[Chapter]:
         few = results.of_seeds(range(scale.first_seed, scale.first_seed + scale.study_seeds))
         parts += [
             Chapter("Shares of hostile sites", [_over_shares(few)]),
-            Chapter("More sites", [_over_sites(few)]),
+            Chapter("More sites", _over_sites(few)),
             Chapter("Settings of the defences", [_variants(few)]),
             Chapter("General attacks", _general(few)),
             Chapter("Other readings of the labels", [_readings(few)]),
@@ -285,17 +288,24 @@ def _over_shares(results: Results) -> Grid:
     return Grid(("delta EOD; hostile / honest excluded, %", "10 % hostile", "20 %", "30 %"), lines)
 
 
-def _over_sites(results: Results) -> Grid:
+def _over_sites(results: Results) -> list[Block]:
     lines = []
-    eod = _figure(STUDY, "eod")
     for defence in (NONE, *SCORES):
         line = [defence]
-        for sites in (SITES, 50, 100):
+        for sites in (SITES, *MORE_SITES):
             row = row_of(STUDY, "iid", "plfa", defence, sites=sites)
             calm = _late(results, row_of(STUDY, "iid", NONE, defence, sites=sites), "excluded")
-            line.append(f"{_shift(results, row, eod)}; {_shares(results, row)}; {spread(calm)}")
+            gaps = " / ".join(_shift(results, row, _figure(STUDY, figure)) for figure in ("eod", "spd"))
+            line.append(f"{gaps}; {_shares(results, row)}; {spread(calm)}")
         lines.append(line)
-    return Grid(("delta EOD; hostile / honest excluded; without attack, %", "10 sites", "50", "100"), lines)
+    batches = ", ".join(f"{batch_of(sites)} with {sites} sites" for sites in MORE_SITES)
+    said = (
+        f"The same rows at more sites: each has fewer, and batches of {BATCH} leave it few steps a "
+        f"round, in which the model hardly learns, so that an attack on it does not show. Batches are therefore smaller here, {batches} "
+        f"instead of {BATCH}: a site takes about as many steps in a round as one of {SITES} does. All else is the same."
+    )
+    head = "delta EOD / delta SPD; hostile / honest excluded; without attack, %"
+    return [said, Grid((head, f"{SITES} sites", *map(str, MORE_SITES)), lines)]
 
 
 def _variants(results: Results) -> Grid:

@@ -11,6 +11,8 @@ from fedaccord.adversary.choice import hostile_sites
 from fedaccord.reproduce.cells import Cell, Row, Size, in_order
 
 SITES, HOSTILE = 10, 3
+BATCH = 32
+MORE_SITES = (50, 100)
 NONE, ALONE, PUBLISHED = "none", "honest sites only", "inversion"
 ATTACKS = ("plfa", "pafa", "mixup")
 GENERAL = ("label-flip", "sign-flip", "scaling", "alie", "ipm")
@@ -101,7 +103,7 @@ def _studies(scale: Scale) -> Iterator[Cell]:
         for share in (0.1, 0.2):
             for defence in (NONE, *SCORES):
                 yield _cell(scale, STUDY, "iid", "plfa", defence, DEFENCES[defence], seed, share=share)
-        for sites in (50, 100):
+        for sites in MORE_SITES:
             for attack in (NONE, "plfa"):
                 for defence in (NONE, *SCORES):
                     yield _cell(scale, STUDY, "iid", attack, defence, DEFENCES[defence], seed, sites=sites)
@@ -147,6 +149,11 @@ def _honest(seed: int) -> dict[str, Any]:
     return {"sites": [name for name in names if name not in hostile_sites(HOSTILE, names, seed)]}
 
 
+def batch_of(sites: int) -> int:
+    """Return the size of a batch that lets a site take as many steps in a round as one of ten does."""
+    return max(1, BATCH * SITES // sites)
+
+
 def row_of(name: str, partition: str, attack: str, defence: str, share: float = 0.3, sites: int = SITES) -> Row:
     """Return the row of the table that a run counts for."""
     return (name, partition, f"{sites} sites", f"{share:.0%} hostile", attack, defence)
@@ -159,6 +166,8 @@ def _cell(
     of = (SCENARIOS | READINGS)[name]
     rounds = scale.rounds_of(of, partition)
     method = {"name": "fed-clpl", "rounds": rounds, "lr": of.lr, **settings}
+    if sites != SITES:
+        method["batch"] = batch_of(sites)
     if attack != NONE:
         method["attack"] = {"kind": attack, "sites": share}
     drawn = {} if of.samples is None else {"samples": of.samples, "test_samples": 4000}
