@@ -103,7 +103,7 @@ def test_the_page_tells_the_best_defence_and_the_bars(results):
         in lines["group-update: delta EOD under plfa is lower than without defence"]
     )
     assert (
-        "mean 95 %"
+        "mean 95.0 %, from 95.0 to 95.0"
         in lines["group-update: hostile sites are excluded in at least 90 % of the last third of the rounds"]
     )
     assert "4.0" in lines[f"{NAME}, iid: group-update"]

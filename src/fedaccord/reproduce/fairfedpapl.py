@@ -265,7 +265,7 @@ def _told_apart(results: Results, size: Size, defence: str) -> list[Finding]:
             found.append(Finding(statement, None, "–"))
             continue
         middle = statistics.fmean(means)
-        said = f"mean {100 * middle:.0f} %, from {100 * min(means):.0f} to {100 * max(means):.0f}"
+        said = f"mean {100 * middle:.1f} %, from {100 * min(means):.1f} to {100 * max(means):.1f}"
         found.append(Finding(statement, holds(middle) if whole else None, said))
     return found
 
