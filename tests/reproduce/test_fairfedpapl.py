@@ -241,3 +241,21 @@ def test_the_page_says_how_test_rows_were_drawn_and_which_flips_were_not_run(res
     assert "cyclic flips were not run" in said
     assert ("published test part" in said) == (size != "quick")
     assert "| multi-krum | plfa |" in said
+
+
+@pytest.mark.parametrize(
+    ("size", "rounds", "late"),
+    [
+        ("quick", "rounds: 6 (published: COMPAS 50, Student 20 iid and 60 skewed)", "after the 20th; of runs"),
+        (
+            "default",
+            "rounds: 24 (published: COMPAS 50, Student 20 iid and 60 skewed)",
+            "after the 20th, which here are 4 rounds, 21 to 24; of runs",
+        ),
+        ("full", "rounds: as published (COMPAS 50, Student 20 iid and 60 skewed)", "after the 20th; of runs"),
+    ],
+)
+def test_the_page_says_how_far_runs_were_cut_short(size, rounds, late):
+    said = to_markdown("t", chapters(Results(), size))
+    assert rounds in said
+    assert late in said

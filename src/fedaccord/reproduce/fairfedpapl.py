@@ -67,7 +67,8 @@ def chapters(results: Results, size: Size) -> list[Chapter]:
 
 
 def _what_was_run(scale: Scale, size: Size) -> list[Block]:
-    rounds = "as published (COMPAS 50, Student 20 and 60)" if scale.rounds is None else str(scale.rounds)
+    published = "COMPAS 50, Student 20 iid and 60 skewed"
+    rounds = f"as published ({published})" if scale.rounds is None else f"{scale.rounds} (published: {published})"
     adult = " Adult is judged on 4000 rows of its published test part." if "Adult, women" in dict(places(size)) else ""
     return [
         f"{SITES} sites, {HOSTILE} of them hostile, dealt alike (iid) or by Dirichlet 1.0 over labels (skewed); "
@@ -84,8 +85,16 @@ def _what_was_run(scale: Scale, size: Size) -> list[Block]:
         f"`{ALONE}` leaves out the sites that would be hostile and is what a perfect defence would come to. COMPAS, "
         "Asian is measured by candidate groups, with true ones beside: hardly any test row is truly Asian and High. A "
         "figure that some runs do not have, since a cell of people is empty, says of how many seeds it is. Shares of "
-        f"excluded sites are over the rounds after the {LATE}th; of runs of {LATE} rounds or fewer, the last third.",
+        f"excluded sites are over the rounds after the {LATE}th{_how_many_late(scale)}; of runs of {LATE} rounds or "
+        "fewer, the last third.",
     ]
+
+
+def _how_many_late(scale: Scale) -> str:
+    """Say which rounds come after the 20th where runs were cut short."""
+    if scale.rounds is None or scale.rounds <= LATE:
+        return ""
+    return f", which here are {scale.rounds - LATE} rounds, {LATE + 1} to {scale.rounds}"
 
 
 def _figure(name: str, figure: str) -> str:
