@@ -17,6 +17,7 @@ NAME = "COMPAS, African-American"
 
 def result(eod, accuracy=0.64, **steps):
     figures = {"accuracy": accuracy, "eod": eod, "spd": eod / 2, "members": 600, "members_with_label": 160}
+    figures |= {"others": 580, "others_with_label": 50}
     late = [{"round": number, **steps} for number in (1, 2, 3)] if steps else []
     return {"final": {"global": figures}, "best": {"global": {}}, "steps": late, "seconds": 1.0}
 
@@ -213,14 +214,27 @@ def test_a_scenario_by_candidate_groups_shows_true_ones_beside():
     name, found = "COMPAS, Asian", Results()
     for seed in (0, 1):
         figures = {"eod_candidate": -0.1, "members_candidate": 120, "members_with_label_candidate": 23, "members": 6}
+        figures |= {"others_candidate": 900, "others_with_label_candidate": 190, "others": 1014}
+        figures |= {"others_with_label": 212}
         figures |= {"members_with_label": 1, "accuracy": 0.6} | ({} if seed else {"eod": -0.75})
         for attack in (NONE, "plfa"):
             cell = {"final": {"global": figures}, "best": {}, "seconds": 1.0}
             found.cells.setdefault(row_of(name, "iid", attack, NONE), {})[seed] = cell
     page = to_markdown("t", chapters(found, "default"))
-    assert "120 ± 0 test rows in the group, 23 ± 0 of them with the label by candidate groups" in page
-    assert "6 ± 0 test rows in the group, 1 ± 0 of them with the label by true ones" in page
+    assert "120 ± 0 test rows in the group (23 ± 0 with the label) and 900 ± 0 others (190 ± 0 with it) by cand" in page
+    assert "6 ± 0 test rows in the group (1 ± 0 with the label) and 1014 ± 0 others (212 ± 0 with it) by true ones" in page
     assert "| none | plfa | 60.0 ± 0.0 | -0.100 ± 0.000 | 0.000 ± 0.000 | – | -0.750 (1 of 2 seeds) |" in page
+
+
+def test_precision_is_the_share_of_hostile_sites_among_the_excluded(results):
+    """Of 3 hostile sites 2 are excluded, of 7 honest ones 1: two of three. Who excludes nobody has no precision."""
+    row = row_of(NAME, "iid", "plfa", "probe")
+    steps = [result(-0.3, hostile_excluded=2 / 3, false_exclusions=1 / 7)]
+    steps.append(result(-0.3, hostile_excluded=0.0, false_exclusions=0.0))
+    results.cells[row] = dict(enumerate(steps))
+    lines = [line for line in to_markdown("t", chapters(results, "quick")).splitlines() if "| probe | plfa |" in line]
+    assert lines[0].endswith("| 33 / 7 | 66.7 (1 of 2 seeds) |")
+    assert "precision" in to_markdown("t", chapters(results, "quick")).split("## False exclusions")[0].lower()
 
 
 def test_every_published_delta_but_the_marked_is_that_of_its_figures():

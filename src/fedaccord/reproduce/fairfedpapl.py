@@ -86,7 +86,8 @@ def _what_was_run(scale: Scale, size: Size) -> list[Block]:
         "Asian is measured by candidate groups, with true ones beside: hardly any test row is truly Asian and High. A "
         "figure that some runs do not have, since a cell of people is empty, says of how many seeds it is. Shares of "
         f"excluded sites are over the rounds after the {LATE}th{_how_many_late(scale)}; of runs of {LATE} rounds or "
-        "fewer, the last third.",
+        "fewer, the last third. Precision is the share of hostile sites among those excluded in these rounds; the share "
+        "of the hostile ones that are excluded is the recall.",
     ]
 
 
@@ -126,6 +127,16 @@ def _shares(results: Results, row: Row) -> str:
     return f"{100 * mean(right):.0f} / {100 * mean(wrong):.0f}" if right else "–"
 
 
+def _precision(results: Results, row: Row) -> str:
+    """Write the share of hostile sites among the excluded ones; a seed on which nobody was excluded has none."""
+    hostile = float(row[3].removesuffix("% hostile")) / 100
+    right, wrong = (_late(results, row, figure) for figure in ("hostile_excluded", "false_exclusions"))
+    found = {seed: hostile * right[seed] for seed in right.keys() & wrong.keys()}
+    out = {seed: found[seed] + (1 - hostile) * wrong[seed] for seed in found}
+    precision = {seed: found[seed] / out[seed] for seed in sorted(out) if out[seed]}
+    return _plain(precision, len(results.cells.get(row, {})), 100.0, 1)
+
+
 def _false_exclusions(results: Results, at: Sequence[tuple[str, str]]) -> Grid:
     """Show the share of honest sites left out: nobody attacks, and under each attack."""
     lines = []
@@ -154,9 +165,11 @@ def _scenario(results: Results, name: str, partition: str) -> list[Block]:
                 lines.append([
                     defence, attack, spread(results.values(row)), _level(results, row, eod), _shift(results, row, eod),
                     _shift(results, row, spd), *_by_true_groups(results, row, ending), _shares(results, row),
+                    _precision(results, row),
                 ])  # fmt: skip
     true = ("EOD, true groups", "delta EOD, true groups") if ending else ()
-    head = ("defence", "attack", "accuracy, %", "EOD", "delta EOD", "delta SPD", *true, "hostile / honest excluded, %")
+    excluded = ("hostile / honest excluded, %", "precision, %")
+    head = ("defence", "attack", "accuracy, %", "EOD", "delta EOD", "delta SPD", *true, *excluded)
     return [about, Grid(head, lines)]
 
 
@@ -166,11 +179,11 @@ def _by_true_groups(results: Results, row: Row, ending: str) -> list[str]:
 
 
 def _people(results: Results, row: Row, ending: str) -> str:
-    members, labelled = (
+    members, labelled, others, others_labelled = (
         spread(results.values(row, f"global.{cell}{ending}"), 1.0, digits=0)
-        for cell in ("members", "members_with_label")
+        for cell in ("members", "members_with_label", "others", "others_with_label")
     )
-    return f"{members} test rows in the group, {labelled} of them with the label"
+    return f"{members} test rows in the group ({labelled} with the label) and {others} others ({others_labelled} with it)"
 
 
 def _level(results: Results, row: Row, figure: str) -> str:
@@ -181,9 +194,9 @@ def _shift(results: Results, row: Row, figure: str) -> str:
     return _plain(_delta(results, row, figure), len(results.cells.get(row, {})))
 
 
-def _plain(values: Mapping[int, float], ran: int) -> str:
-    """Write mean and deviation with three digits; and how many of the seeds that ran have the figure, if not all do."""
-    told = spread(values, 1.0, digits=3)
+def _plain(values: Mapping[int, float], ran: int, scale: float = 1.0, digits: int = 3) -> str:
+    """Write mean and deviation; and how many of the seeds that ran have the figure, if not all do."""
+    told = spread(values, scale, digits)
     return f"{told} ({len(values)} of {ran} seeds)" if 0 < len(values) < ran else told
 
 
