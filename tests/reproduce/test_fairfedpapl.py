@@ -222,8 +222,20 @@ def test_a_scenario_by_candidate_groups_shows_true_ones_beside():
             found.cells.setdefault(row_of(name, "iid", attack, NONE), {})[seed] = cell
     page = to_markdown("t", chapters(found, "default"))
     assert "120 ± 0 test rows in the group (23 ± 0 with the label) and 900 ± 0 others (190 ± 0 with it) by cand" in page
-    assert "6 ± 0 test rows in the group (1 ± 0 with the label) and 1014 ± 0 others (212 ± 0 with it) by true ones" in page
+    assert "6 ± 0 test rows in the group (1 ± 0 with the label) and 1014 ± 0 others (212 ± 0 with it) by true" in page
     assert "| none | plfa | 60.0 ± 0.0 | -0.100 ± 0.000 | 0.000 ± 0.000 | – | -0.750 (1 of 2 seeds) |" in page
+
+
+def test_general_attacks_stand_beside_no_attack_and_the_page_says_which_do_no_harm(results):
+    for attack, accuracy in (("label-flip", 0.62), ("sign-flip", 0.3), ("scaling", 0.636)):
+        row = row_of(NAME, "iid", attack, NONE)
+        results.cells[row] = dict.fromkeys((0, 1), result(-0.2, accuracy))
+    page = to_markdown("t", chapters(results, "default")).split("## General attacks")[1]
+    assert "against no attack: label-flip -2.0, sign-flip -34.0, scaling -0.4; no visible harm is done by scal" in page
+    assert "Strengths: sign-flip 4, scaling 100, alie 40, ipm 5;" in page
+    lines = table_lines(page)
+    assert lines["none"].startswith("| none | 64.0 ± 0.0 | 62.0 ± 0.0; – | 30.0 ± 0.0; – | 63.6 ± 0.0; – |")
+    assert lines["probe"].startswith("| probe | 64.0 ± 0.0; 4.0 ± 0.0 |")
 
 
 def test_precision_is_the_share_of_hostile_sites_among_the_excluded(results):

@@ -40,6 +40,7 @@ from fedaccord.reproduce.pages import Block, Chapter, Finding, Grid, findings_gr
 from fedaccord.reproduce.statistics import Paired, mean, paired, spread
 
 LATE = 20  # rounds after which exclusions count
+VISIBLE = 1.0  # points of accuracy that an attack must cost to be seen
 TITLE = "Fairness under partial labels and attributes: FairFedPAPL"
 
 
@@ -86,8 +87,8 @@ def _what_was_run(scale: Scale, size: Size) -> list[Block]:
         "Asian is measured by candidate groups, with true ones beside: hardly any test row is truly Asian and High. A "
         "figure that some runs do not have, since a cell of people is empty, says of how many seeds it is. Shares of "
         f"excluded sites are over the rounds after the {LATE}th{_how_many_late(scale)}; of runs of {LATE} rounds or "
-        "fewer, the last third. Precision is the share of hostile sites among those excluded in these rounds; the share "
-        "of the hostile ones that are excluded is the recall.",
+        "fewer, the last third. Precision is the share of hostile sites among those excluded in these rounds; the "
+        "share of the hostile ones that are excluded is the recall.",
     ]
 
 
@@ -179,11 +180,11 @@ def _by_true_groups(results: Results, row: Row, ending: str) -> list[str]:
 
 
 def _people(results: Results, row: Row, ending: str) -> str:
-    members, labelled, others, others_labelled = (
+    members, having, others, others_having = (
         spread(results.values(row, f"global.{cell}{ending}"), 1.0, digits=0)
         for cell in ("members", "members_with_label", "others", "others_with_label")
     )
-    return f"{members} test rows in the group ({labelled} with the label) and {others} others ({others_labelled} with it)"
+    return f"{members} test rows in the group ({having} with the label) and {others} others ({others_having} with it)"
 
 
 def _level(results: Results, row: Row, figure: str) -> str:
@@ -322,9 +323,10 @@ def _over_sites(results: Results) -> list[Block]:
         lines.append(line)
     batches = ", ".join(f"{batch_of(sites)} with {sites} sites" for sites in MORE_SITES)
     said = (
-        f"The same rows at more sites: each has fewer, and batches of {BATCH} leave it few steps a "
-        f"round, in which the model hardly learns, so that an attack on it does not show. Batches are therefore smaller here, {batches} "
-        f"instead of {BATCH}: a site takes about as many steps in a round as one of {SITES} does. All else is the same."
+        f"The same rows at more sites: each has fewer, and batches of {BATCH} leave it few steps a round, in which the "
+        "model hardly learns, so that an attack on it does not show. Batches are therefore smaller here, "
+        f"{batches} instead of {BATCH}: a site takes about as many steps in a round as one of {SITES} does. All else "
+        "is the same."
     )
     head = "delta EOD / delta SPD; hostile / honest excluded; without attack, %"
     return [said, Grid((head, f"{SITES} sites", *map(str, MORE_SITES)), lines)]
@@ -343,13 +345,32 @@ def _variants(results: Results) -> Grid:
 def _general(results: Results) -> list[Block]:
     lines = []
     for defence in DEFENCES:
+        calm = row_of(STUDY, "iid", NONE, defence)
         rows = [row_of(STUDY, "iid", attack, defence) for attack in GENERAL]
-        lines.append([defence, *(f"{spread(results.values(row))}; {_shares(results, row)}" for row in rows)])
+        left_out = f"; {spread(_late(results, calm, 'excluded'))}" if defence in SCORES else ""
+        under = [f"{spread(results.values(row))}; {_shares(results, row)}" for row in rows]
+        lines.append([defence, f"{spread(results.values(calm))}{left_out}", *under])
+    strengths = ", ".join(f"{attack} {strength:g}" for attack, strength in GENERAL.items() if strength is not None)
     said = (
         "Attacks on the model as a whole. These defences look at one group and one label, so that they can only see "
-        "such an attack by chance; robust rules are made for it."
+        f"such an attack by chance; robust rules are made for it. Strengths: {strengths}; the defaults are weaker. "
+        f"{_harm(results)}Without attack there are no hostile sites, and the second figure is the share of all sites "
+        "that are excluded."
     )
-    return [said, Grid(("accuracy; hostile / honest excluded, %", *GENERAL), lines)]
+    head = ("accuracy; hostile / honest excluded, %", "no attack", *GENERAL)
+    return [said, Grid(head, lines)]
+
+
+def _harm(results: Results) -> str:
+    """Say what each general attack costs where nobody defends, and which cost less than a point."""
+    found = {attack: _lost(results, row_of(STUDY, "iid", attack, NONE)) for attack in GENERAL}
+    gaps = {attack: gap.mean for attack, gap in found.items() if gap is not None}
+    if not gaps:
+        return ""
+    told = ", ".join(f"{attack} {gap:+.1f}" for attack, gap in gaps.items())
+    none = [attack for attack, gap in gaps.items() if gap > -VISIBLE]
+    seen = f"no visible harm is done by {', '.join(none)}" if none else "each does visible harm"
+    return f"Points of accuracy without defence, against no attack: {told}; {seen}. "
 
 
 def _readings(results: Results) -> Grid:

@@ -15,7 +15,8 @@ BATCH = 32
 MORE_SITES = (50, 100)
 NONE, ALONE, PUBLISHED = "none", "honest sites only", "inversion"
 ATTACKS = ("plfa", "pafa", "mixup")
-GENERAL = ("label-flip", "sign-flip", "scaling", "alie", "ipm")
+# With their strengths, where they have one: those that show in the mean, as the weakest do not.
+GENERAL = {"label-flip": None, "sign-flip": 4.0, "scaling": 100.0, "alie": 40.0, "ipm": 5.0}
 PARTITIONS: dict[str, dict[str, Any]] = {"iid": {"kind": "iid"}, "skewed": {"kind": "dirichlet", "alpha": 1.0}}
 RULES: dict[str, dict[str, Any]] = {
     rule: {"aggregation": rule, "hostile": HOSTILE} for rule in ("krum", "multi-krum", "trimmed-mean", "median")
@@ -169,7 +170,8 @@ def _cell(
     if sites != SITES:
         method["batch"] = batch_of(sites)
     if attack != NONE:
-        method["attack"] = {"kind": attack, "sites": share}
+        strength = GENERAL.get(attack)
+        method["attack"] = {"kind": attack, "sites": share, **({} if strength is None else {"strength": strength})}
     drawn = {} if of.samples is None else {"samples": of.samples, "test_samples": 4000}
     experiment = {
         "name": "fairfedpapl",
