@@ -248,7 +248,10 @@ class TestMistakes:
                 'following has no effect unless generate = "class"',
             ),
             ("data.view={kind='candidates',generate='class',q=0.4}", 'q has no effect unless generate = "uniform"'),
-            ("data.view={kind='candidates',generate='class',rho=0.2}", 'rho has no effect unless generate = "instance"'),
+            (
+                "data.view={kind='candidates',generate='class',rho=0.2}",
+                'rho has no effect unless generate = "instance"',
+            ),
             ("data.view={kind='candidates',q=0.4}", "q has no effect unless generate is set"),
             ("data.view={kind='candidates',drop_full=false}", "drop_full has no effect unless generate is set"),
             (

@@ -1,9 +1,9 @@
-"""What the report says of whom a defence left out is what the rounds' figures say, of honest and hostile sites apart."""
+"""What the report says of whom a defence left out is what the rounds' figures say, honest and hostile sites apart."""
 
 import pytest
+from test_report import Page, federation, make_run, summary
 
 from fedaccord.runs.report import write_report
-from test_report import Page, federation, make_run, summary
 
 VIEWS = {site: ({"kind": "exact"}, []) for site in ("a", "b", "c", "d")}
 OUT = {"a": (1, 3, 4), "b": (2,), "c": (), "d": (1, 2, 3, 4)}  # rounds of four in which a site was left out

@@ -6,8 +6,8 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from fedaccord.methods.settings import SharedModelSettings
 from fedaccord.errors import refuse_idle
+from fedaccord.methods.settings import SharedModelSettings
 from fedaccord.training.settings import Count, TrainingSettings
 
 
