@@ -96,7 +96,9 @@ def _network(experiment: Experiment, data: FederationData) -> Network:
 
 def _target(experiment: Experiment, data: FederationData) -> Target | None:
     asked = experiment.fairness
-    return None if asked is None else find_target(data.groups, data.space.names, asked.group, asked.label, data.block)
+    if asked is None:
+        return None
+    return find_target(data.groups, data.space.names, asked.group, asked.label, data.block, asked.normalise)
 
 
 def _hostile(experiment: Experiment, data: FederationData) -> tuple[str, ...]:
@@ -130,7 +132,7 @@ def _idle_attackers(experiment: Experiment, data: FederationData, kind: str) -> 
         if not known[target.label] and not seen:
             found[name] = f"does not know the label of [fairness], so that '{kind}' would change nothing that it trains"
         elif known[target.label] and int(known.sum()) == 1:
-            found[name] = f"knows no label but that of [fairness], so that '{kind}' has no other to move rows to or from"
+            found[name] = f"knows no label but that of [fairness], so that '{kind}' has no other to move rows to"
     return found
 
 

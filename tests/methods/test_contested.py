@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import torch
 
 import fedaccord
 from fedaccord.adversary.settings import AttackSettings
@@ -97,7 +98,7 @@ def test_a_site_that_knows_no_other_label_is_not_drawn_and_cannot_be_named(tmp_p
     assert server.hostile == ("site-2", "site-4", "site-5")
     assert records[-1].replied == 6
     told["method"]["attack"]["sites"] = 4
-    with pytest.raises(ConfigError, match="4 hostile sites, and 3 of 6 know the label that the attack gives, and anoth"):
+    with pytest.raises(ConfigError, match="4 hostile sites, and 3 of 6 know the label that the attack gives, and "):
         played(told)
 
 
@@ -224,6 +225,14 @@ class TestPython:
         assert len(result.summary["hostile"]) == 1
         page = (result.folder / "report.html").read_text()
         assert page.index("Honest sites were left out of") < page.index("How a group is treated")
+
+    def test_groups_in_memory_may_share_one(self, tmp_path):
+        federation = fedaccord.Federation(list(self.sites(tmp_path)))
+        rows = federation._data(0, as_input=True, normalise=True).sites["s0"].train
+        assert torch.allclose(rows.x[:, 4:], rows.group / rows.group.sum(1, keepdim=True))
+        asked = {"group": "north", "label": "high", "normalise": True}
+        result = federation.train("fedavg", rounds=1, fairness=asked, defence={"kind": "probe"})
+        assert result.summary["fairness"]["normalise"] is True
 
     def test_groups_are_needed_to_be_inputs(self, tmp_path):
         plain = fedaccord.Federation(list(self.sites(tmp_path, groups=False)))

@@ -116,6 +116,15 @@ class Fairness(Section):
     input: bool = Field(
         True, description="give the model a row's candidate groups as inputs, at the end of its features"
     )
+    normalise: bool = Field(
+        False, description="as inputs, a row's candidates share 1 between them; false: each of them is 1"
+    )
+
+    @model_validator(mode="after")
+    def _every_key_does_something(self) -> Fairness:
+        if not self.input:
+            refuse_idle(self, ("normalise",), "unless input = true")
+        return self
 
 
 class PerClass(Section):
