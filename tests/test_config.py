@@ -237,6 +237,43 @@ class TestMistakes:
     def test_the_place_is_named_as_the_file_writes_it(self, change, told):
         assert refusal(DIGITS, change) == told
 
+    @pytest.mark.parametrize(
+        ("change", "told"),
+        [
+            ("data.sensitive={column='c',flips='cyclic',q=0.3}", 'q has no effect unless flips = "uniform"'),
+            ("data.sensitive={column='c',following=0.9}", 'following has no effect unless flips = "cyclic"'),
+            ("data.sensitive={column='c',q=0.3,other=0.2}", 'other has no effect unless flips = "cyclic"'),
+            (
+                "data.view={kind='candidates',generate='uniform',following=0.9}",
+                'following has no effect unless generate = "class"',
+            ),
+            ("data.view={kind='candidates',generate='class',q=0.4}", 'q has no effect unless generate = "uniform"'),
+            (
+                "data.view={kind='candidates',generate='class',rho=0.2}",
+                'rho has no effect unless generate = "instance"',
+            ),
+            ("data.view={kind='candidates',q=0.4}", "q has no effect unless generate is set"),
+            ("data.view={kind='candidates',drop_full=false}", "drop_full has no effect unless generate is set"),
+            (
+                "data.view={kind='candidates',generate='superset',min_size=2}",
+                "min_size has no effect on sets of which all are equally likely",
+            ),
+        ],
+    )
+    def test_a_key_that_nothing_looks_at_is_refused(self, change, told):
+        assert told in refusal(DIGITS, change)
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            "data.sensitive={column='c',flips='cyclic',q=0.0,following=0.9,other=0.2}",
+            "data.sensitive={column='c',q=0.3,following=0.5}",
+            "data.view={kind='candidates',generate='class',q=0.3,following=0.9,min_size=2}",
+        ],
+    )
+    def test_a_key_with_its_default_may_stand_where_nothing_looks_at_it(self, change):
+        parse_experiment(DIGITS, [change])
+
     def test_a_long_value_is_cut(self):
         told = refusal(DIGITS, f"data.test='{'x' * 500}'")
         assert told == f"data.test is '{'x' * 56}..., but should be a number"

@@ -102,7 +102,8 @@ class Federation:
         }
         experiment = check_experiment(_plain(table), "Federation.train")
         asked = experiment.fairness
-        data = self._data(experiment.seed, as_input=asked is not None and asked.input)
+        as_input, normalise = (False, False) if asked is None else (asked.input, asked.normalise)
+        data = self._data(experiment.seed, as_input, normalise)
         folder = RunFolder(Path(tempfile.mkdtemp(prefix="fedaccord-")) if out is None else Path(out))
         try:
             summary = run_experiment(experiment, Path(), folder, data=data)
@@ -114,12 +115,12 @@ class Federation:
             folder.close()
         return Result(folder.path, summary, temporary=out is None)
 
-    def _data(self, seed: int, as_input: bool = False) -> FederationData:
+    def _data(self, seed: int, as_input: bool = False, normalise: bool = False) -> FederationData:
         data = FederationData(self.space, {}, (), groups=self._groups())
         for site in self.sites:
             if site.name in data.sites:
                 raise ConfigError(f"two sites are named '{site.name}'")
-            data.add(_site_data(site, seed, data.groups, as_input), site.test)
+            data.add(_site_data(site, seed, data.groups, as_input, normalise), site.test)
         shapes = {site.name: tuple(site.train.x.shape[1:]) for site in data.sites.values()}
         if len(set(shapes.values())) > 1:
             raise DataError("the sites' samples differ in shape: " + ", ".join(f"{n}: {s}" for n, s in shapes.items()))
@@ -229,7 +230,9 @@ def _plain(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
-def _site_data(site: Site, seed: int, groups: Sequence[str] = (), as_input: bool = False) -> SiteData:
+def _site_data(
+    site: Site, seed: int, groups: Sequence[str] = (), as_input: bool = False, normalise: bool = False
+) -> SiteData:
     x = _samples(site.x, f"site '{site.name}'")
     target = site.view.encode(site.labels, f"site '{site.name}'")
     if len(target) != len(x):
@@ -244,7 +247,8 @@ def _site_data(site: Site, seed: int, groups: Sequence[str] = (), as_input: bool
         if listed is None or x.ndim != 2:
             what = "has no groups" if listed is None else "has samples that are no rows of numbers"
             raise ConfigError(f"fairness: site '{site.name}' {what}; set input to False to keep groups out of it")
-        x = torch.cat([x, listed.to(x.dtype)], 1)
+        bits = listed.to(x.dtype)
+        x = torch.cat([x, bits / bits.sum(1, keepdim=True).clamp(min=1) if normalise else bits], 1)
     order = torch.from_numpy(np.random.default_rng(derive(seed, "test", site.name)).permutation(len(x)))
     held = int(site.test * len(x))
 

@@ -18,6 +18,10 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
 
 
 class FedAccordError(Exception):
@@ -113,3 +117,10 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
         return f"did you mean '{close[0]}'?"
     shown = ", ".join(names[:12]) + (f", … ({len(names)} in all)" if len(names) > 12 else "")
     return f"known: {shown}" if names else "none is known"
+
+
+def refuse_idle(settings: BaseModel, names: Iterable[str], when: str) -> None:
+    """Refuse settings that nothing looks at, unless they have their defaults, which stand in every complete file."""
+    for name in names:
+        if getattr(settings, name) != type(settings).model_fields[name].default:
+            raise ValueError(f"{name} has no effect {when}")

@@ -64,16 +64,18 @@ def _read(
     experiment: Experiment, base: Path, test_file: Path | None, labelled: PerClass | Path | None
 ) -> FederationData:
     as_input = experiment.fairness is not None and experiment.fairness.input
+    normalise = experiment.fairness is not None and experiment.fairness.normalise
     if experiment.sites is not None:
         return read_own_files(
             experiment.sites, experiment.features, base, experiment.labels.classes, test_file,
             experiment.server.label, experiment.seed, labelled if isinstance(labelled, Path) else None, as_input,
+            normalise,
         )  # fmt: skip
     data = experiment.data
     assert data is not None
     dataset = load_dataset(data.dataset, base)
     if data.sensitive is not None:
-        dataset = with_groups(dataset, data.sensitive, experiment.seed, as_input)
+        dataset = with_groups(dataset, data.sensitive, experiment.seed, as_input, normalise)
     return split_dataset(
         dataset,
         data.partition.model_dump(exclude_none=True),

@@ -101,7 +101,9 @@ def _network(experiment: Experiment, data: FederationData) -> Network:
 
 def _target(experiment: Experiment, data: FederationData) -> Target | None:
     asked = experiment.fairness
-    return None if asked is None else find_target(data.groups, data.space.names, asked.group, asked.label, data.block)
+    if asked is None:
+        return None
+    return find_target(data.groups, data.space.names, asked.group, asked.label, data.block, asked.normalise)
 
 
 def _hostile(experiment: Experiment, data: FederationData) -> tuple[str, ...]:
@@ -116,22 +118,27 @@ def _hostile(experiment: Experiment, data: FederationData) -> tuple[str, ...]:
     idle = _idle_attackers(experiment, data, attack.kind)
     for name in attack.sites if isinstance(attack.sites, list) else ():
         if name in idle:
-            raise ConfigError(
-                f"method.attack.sites: site '{name}' does not know the label of [fairness], so that '{attack.kind}' "
-                "would change nothing that it trains"
-            )
+            raise ConfigError(f"method.attack.sites: site '{name}' {idle[name]}")
     hostile = hostile_sites(attack.sites, able, experiment.seed, [name for name in able if name not in idle])
     for name in hostile:  # here and not where its data are attacked: that may be a worker, or many rounds later
         refuse_site(data.sites[name], attack.kind, _target(experiment, data))
     return hostile
 
 
-def _idle_attackers(experiment: Experiment, data: FederationData, kind: str) -> set[str]:
-    """Return the sites at which an attack on labels would change nothing: their softmax leaves the label out."""
+def _idle_attackers(experiment: Experiment, data: FederationData, kind: str) -> dict[str, str]:
+    """Return the sites at which an attack on labels would do nothing, each with the reason."""
     target = _target(experiment, data)
-    if target is None or kind not in TO_SETS or (kind == "plfa" and experiment.settings.softmax == "full"):
-        return set()
-    return {name for name, site in data.sites.items() if not known_labels(site.view)[target.label]}
+    if target is None or kind not in TO_SETS:
+        return {}
+    seen = kind == "plfa" and experiment.settings.softmax == "full"  # a softmax over all labels sees any label given
+    found = {}
+    for name, site in data.sites.items():
+        known = known_labels(site.view)
+        if not known[target.label] and not seen:
+            found[name] = f"does not know the label of [fairness], so that '{kind}' would change nothing that it trains"
+        elif known[target.label] and int(known.sum()) == 1:
+            found[name] = f"knows no label but that of [fairness], so that '{kind}' has no other to move rows to"
+    return found
 
 
 def _may_train(experiment: Experiment, data: FederationData) -> list[str]:

@@ -1,5 +1,7 @@
 """Attacks on a site's own data: the worked examples of methods.md 6.3, what becomes of empty sets, and properties."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from hypothesis import given
@@ -96,6 +98,13 @@ def test_a_poisoned_site_tests_on_what_is_true():
     assert torch.equal(hit.test.x, honest.test.x)
     assert torch.equal(hit.test.target, honest.test.target)
     assert torch.equal(honest.train.group, GROUPS)  # what was handed over is not written to
+
+
+def test_flipped_groups_share_one_where_honest_ones_do():
+    hit = poisoned(site(Candidates(SPACE), SETS), "pafa", replace(TARGET, normalised=True))
+    groups = flip_groups(GROUPS, SETS, 0, 2).float()
+    assert torch.equal(hit.train.x[:, 2:], groups / groups.sum(1, keepdim=True))
+    assert 0.5 in hit.train.x[:, 2:]
 
 
 def test_exact_labels_are_read_as_sets_of_one():

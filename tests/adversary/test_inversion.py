@@ -80,6 +80,18 @@ def test_all_at_once_is_one_after_the_other(network, block):
     assert not torch.allclose(together.x, start.x, atol=0.1)
 
 
+def test_all_at_once_is_one_after_the_other_as_a_defence_runs_it():
+    """In single precision over all steps rounding grows, but to nothing that a score would see."""
+    network = build("mlp", {"hidden": [8]}, (INPUTS,), LABELS, seed=3)
+    model, directions, start = made_up(network, 4, INPUTS, LABELS, dummies=100)
+    together = Inversion()(network, model, directions, start, BLOCK)
+    apart = invert_each(network, model, directions, start, block=BLOCK)
+    assert together.x.dtype == torch.float32
+    assert float((together.x - apart.x).abs().max()) < 1e-3
+    assert float((together.logits - apart.logits).abs().max()) < 1e-3
+    assert float((together.logits - start.logits).abs().max()) > 0.5
+
+
 def test_each_site_may_have_its_own_model(network):
     model, directions, start = setting(network)
     models = torch.stack([model, 1.1 * model, 0.9 * model])

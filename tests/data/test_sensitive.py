@@ -46,6 +46,26 @@ def test_cyclic_flips_confuse_a_group_with_the_next(people):
     assert np.array_equal(made.train.groups, expected)
 
 
+def test_candidates_may_share_one_between_them(people, tmp_path):
+    made = with_groups(people, Sensitive(column="region", q=0.4), seed=3, as_input=True, normalise=True)
+    sets = made.train.groups
+    assert np.allclose(made.train.x[:, 4:], sets / sets.sum(1, keepdims=True))
+    assert {1, 2, 3} == set(sets.sum(1))
+    told = table(tmp_path)
+    told["fairness"]["normalise"] = True
+    data = load_federation(check_experiment(told), tmp_path)
+    for x in (data.test[0], *(site.train.x for site in data.sites.values())):
+        assert torch.allclose(x[:, 4:].sum(1), torch.ones(len(x)))
+        assert 0.5 in x[:, 4:]
+
+
+def test_to_share_one_groups_must_be_inputs(tmp_path):
+    told = table(tmp_path)
+    told["fairness"] |= {"normalise": True, "input": False}
+    with pytest.raises(ConfigError, match="normalise has no effect unless input = true"):
+        check_experiment(told)
+
+
 def test_certain_groups_are_sets_of_one(people):
     made = with_groups(people, Sensitive(column="region"), seed=0, as_input=True)
     assert (made.train.groups.sum(1) == 1).all()
@@ -86,6 +106,8 @@ def test_targets_are_found_by_name():
     assert target == Target(GROUPS, 1, 1, 4)
     assert target.inputs == slice(4, 7)
     assert Target.read(target.describe()) == target
+    shared = find_target(GROUPS, ("low", "high"), "south", "high", 4, normalised=True)
+    assert Target.read(shared.describe()) == shared != target
     assert Target.read(None) is None
     with pytest.raises(ConfigError, match="needs a sensitive attribute"):
         find_target((), ("low",), "a", "low", None)
@@ -103,7 +125,7 @@ def test_figures_of_groups_are_measured_everywhere(tmp_path):
 
 
 class TestTables:
-    def experiment(self, tmp_path, second="region", inside=True, third_region="south|west"):
+    def experiment(self, tmp_path, second="region", inside=True, third_region="south|west", **fairness):
         rng = np.random.default_rng(0)
         for name, column in (("a", "region"), ("b", second)):
             lines = [f"age,{column},risk"]
@@ -115,7 +137,7 @@ class TestTables:
             {"name": "a", "data": "a.csv", "label": "risk", "sensitive": "region"},
             {"name": "b", "data": "b.csv", "label": "risk", "sensitive": second},
         ]
-        fairness = {"group": "north", "label": "high", "input": inside}
+        fairness = {"group": "north", "label": "high", "input": inside, **fairness}
         method = {"name": "fedavg", "rounds": 1}
         return check_experiment({"sites": sites, "fairness": fairness, "method": method, "run": {"workers": 0}})
 
@@ -128,6 +150,14 @@ class TestTables:
             groups = torch.cat([site.train.group, site.test.group])
             assert torch.equal(every[:, 1:], groups.float())
             assert sorted(groups.sum(1).tolist())[-2:] == [2, 3]  # `south|west`, and a cell without a value
+
+    def test_candidates_of_a_cell_may_share_one_between_them(self, tmp_path):
+        data = load_federation(self.experiment(tmp_path, normalise=True), tmp_path)
+        for site in data.sites.values():
+            every = torch.cat([site.train.x, site.test.x])[:, 1:]
+            groups = torch.cat([site.train.group, site.test.group]).float()
+            assert torch.allclose(every, groups / groups.sum(1, keepdim=True))
+            assert 0.5 in every
 
     def test_groups_stay_out_of_the_model_if_asked(self, tmp_path):
         data = load_federation(self.experiment(tmp_path, inside=False), tmp_path)

@@ -424,8 +424,9 @@ def test_general_attacks_hurt_the_mean_and_a_robust_rule_much_less(folder, attac
         assert nll(attack=attack, aggregation=rule, hostile=2) - calm < 0.6 * harm, rule
 
 
-def test_a_cut_run_goes_on_with_the_same_confidences(folder):
-    told = check_experiment(table(folder, attack=PLFA, defence=defence("inversion"), rounds=6))
+@pytest.mark.parametrize(("kind", "remembered"), [("inversion", CONFIDENCE), ("group-update+", SIZE)])
+def test_a_cut_run_goes_on_with_what_it_knew_of_sites(folder, kind, remembered):
+    told = check_experiment(table(folder, attack=PLFA, defence=defence(kind), rounds=6))
     data = load_federation(told, Path())
     with open_server(told, data) as whole:
         for record in play(told, whole):
@@ -440,7 +441,7 @@ def test_a_cut_run_goes_on_with_the_same_confidences(folder):
     assert model_digest(again.state.model) == model_digest(whole.state.model)
     assert again.state.method.numbers == whole.state.method.numbers
     forgetful = from_bytes(to_bytes(kept))
-    for name in [name for name in forgetful.numbers if name.startswith(f"method/{CONFIDENCE}/")]:
+    for name in [name for name in forgetful.numbers if name.startswith(f"method/{remembered}/")]:
         del forgetful.numbers[name]
     with open_server(told, data, state=forgetful) as other:
         other.engine.restore(memories)

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import torch
 
 import fedaccord
 from fedaccord.adversary.settings import AttackSettings
@@ -82,6 +83,23 @@ def test_a_site_that_does_not_know_the_label_is_not_drawn_and_cannot_be_named(tm
     assert played(told)[0].hostile == ("site-2", "site-4", "site-5")
     told["method"]["attack"]["kind"] = "pafa"  # changes groups, which every site has
     assert {played(told | {"seed": seed})[0].hostile for seed in range(3)} != {("site-2", "site-4", "site-5")}
+
+
+@pytest.mark.parametrize("kind", ["plfa", "mixup"])
+def test_a_site_that_knows_no_other_label_is_not_drawn_and_cannot_be_named(tmp_path, kind):
+    """plfa would empty its candidate sets, and a hostile site without labels trains nothing."""
+    told = table(tmp_path, name="fedavg", attack={"kind": kind, "sites": ["site-0"]}, rounds=1)
+    told["data"]["view"] = {"kind": "exact"}
+    told["data"]["views"] = {f"site-{n}": {"kind": "exact", "known": ["high"]} for n in (0, 1, 3)}
+    with pytest.raises(ConfigError, match=rf"site 'site-0' knows no label but that of \[fairness\], so that '{kind}'"):
+        played(told)
+    told["method"]["attack"]["sites"] = 3
+    server, records = played(told)
+    assert server.hostile == ("site-2", "site-4", "site-5")
+    assert records[-1].replied == 6
+    told["method"]["attack"]["sites"] = 4
+    with pytest.raises(ConfigError, match="4 hostile sites, and 3 of 6 know the label that the attack gives, and "):
+        played(told)
 
 
 def test_alie_among_few_hostile_sites_asks_for_a_strength(tmp_path):
@@ -207,6 +225,14 @@ class TestPython:
         assert len(result.summary["hostile"]) == 1
         page = (result.folder / "report.html").read_text()
         assert page.index("Honest sites were left out of") < page.index("How a group is treated")
+
+    def test_groups_in_memory_may_share_one(self, tmp_path):
+        federation = fedaccord.Federation(list(self.sites(tmp_path)))
+        rows = federation._data(0, as_input=True, normalise=True).sites["s0"].train
+        assert torch.allclose(rows.x[:, 4:], rows.group / rows.group.sum(1, keepdim=True))
+        asked = {"group": "north", "label": "high", "normalise": True}
+        result = federation.train("fedavg", rounds=1, fairness=asked, defence={"kind": "probe"})
+        assert result.summary["fairness"]["normalise"] is True
 
     def test_groups_are_needed_to_be_inputs(self, tmp_path):
         plain = fedaccord.Federation(list(self.sites(tmp_path, groups=False)))

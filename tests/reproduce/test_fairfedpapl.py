@@ -1,12 +1,14 @@
 """The table on fairness: its runs can be checked, and what its page says of figures is right."""
 
+import math
+
 import pytest
 
 from fedaccord.config import check_experiment
 from fedaccord.reproduce import fairfedpapl_published
 from fedaccord.reproduce.cells import Results
 from fedaccord.reproduce.fairfedpapl import _late, cells, chapters
-from fedaccord.reproduce.fairfedpapl_cells import ATTACKS, DEFENCES, NONE, SCORES, places, row_of
+from fedaccord.reproduce.fairfedpapl_cells import ATTACKS, DEFENCES, NONE, READINGS, SCENARIOS, SCORES, places, row_of
 from fedaccord.reproduce.pages import to_html, to_markdown
 from fedaccord.reproduce.registry import find_table
 
@@ -15,6 +17,7 @@ NAME = "COMPAS, African-American"
 
 def result(eod, accuracy=0.64, **steps):
     figures = {"accuracy": accuracy, "eod": eod, "spd": eod / 2, "members": 600, "members_with_label": 160}
+    figures |= {"others": 580, "others_with_label": 50}
     late = [{"round": number, **steps} for number in (1, 2, 3)] if steps else []
     return {"final": {"global": figures}, "best": {"global": {}}, "steps": late, "seconds": 1.0}
 
@@ -50,6 +53,37 @@ def test_every_kind_of_run_is_an_experiment(size):
     assert find_table("fairfedpapl").TITLE
 
 
+def test_studies_run_on_ten_seeds_and_read_labels_under_both_partitions():
+    """The comparison comes first, and a cut run has complete seeds of it."""
+    runs = cells("default")
+    seeds = {}
+    for cell in runs:
+        seeds.setdefault(cell.row, set()).add(cell.seed)
+    assert all(found == set(range(10)) for found in seeds.values())
+    for name in READINGS:
+        assert {row[1] for row in seeds if row[0] == name} == {"iid", "skewed"}
+    main = [cell.row[0] in SCENARIOS and cell.row[4] in (NONE, *ATTACKS) for cell in runs[:3280]]
+    assert all(main)
+
+
+def test_more_sites_take_as_many_steps_in_a_round():
+    """Of 4938 training rows, about; only these runs name the size of a batch."""
+    batches = {cell.row[2]: cell.experiment["method"].get("batch") for cell in cells("default")}
+    assert batches == {"10 sites": None, "50 sites": 6, "100 sites": 3}
+    steps = [math.ceil(4938 // sites / (batches[f"{sites} sites"] or 32)) for sites in (10, 50, 100)]
+    assert max(steps) - min(steps) <= 1
+
+
+def test_more_sites_are_shown_by_both_figures(results):
+    for sites, moved in ((50, 0.12), (100, 0.16)):
+        for attack, eod in ((NONE, -0.2), ("plfa", -0.2 - moved)):
+            results.cells[row_of(NAME, "iid", attack, NONE, sites=sites)] = {0: result(eod), 1: result(eod)}
+    page = to_markdown("t", chapters(results, "default")).split("## More sites")[1]
+    assert "6 with 50 sites, 3 with 100 sites instead of 32" in page
+    line = next(line for line in page.splitlines() if line.startswith("| none |"))
+    assert "0.120 ± 0.000 / 0.060 ± 0.000; –; – | 0.160 ± 0.000 / 0.080 ± 0.000; –; – |" in line
+
+
 def test_runs_of_a_seed_are_paired(results):
     runs = [cell for cell in cells("default") if cell.seed == 3 and cell.row[0] == NAME and cell.row[1] == "iid"]
     data = {str(cell.experiment["data"]) for cell in runs if cell.row[2] == "10 sites"}
@@ -70,7 +104,7 @@ def test_the_page_tells_the_best_defence_and_the_bars(results):
         in lines["group-update: delta EOD under plfa is lower than without defence"]
     )
     assert (
-        "mean 95 %"
+        "mean 95.0 %, from 95.0 to 95.0"
         in lines["group-update: hostile sites are excluded in at least 90 % of the last third of the rounds"]
     )
     assert "4.0" in lines[f"{NAME}, iid: group-update"]
@@ -162,9 +196,9 @@ def test_a_bar_says_which_rounds_it_is_about(results, size, rounds):
 def test_studies_compare_the_same_seeds(results):
     """A row of the comparison, which has more seeds, stands in a study with the study's own."""
     row = row_of(NAME, "iid", "plfa", "probe")
-    found = {seed: result(-0.2, hostile_excluded=float(seed < 3), false_exclusions=0.0) for seed in range(9)}
+    found = {seed: result(-0.2, hostile_excluded=float(seed < 10), false_exclusions=0.0) for seed in range(20)}
     results.cells[row] = found
-    page = to_markdown("t", chapters(results, "default")).split("## Settings of the defences")[1]
+    page = to_markdown("t", chapters(results, "full")).split("## Settings of the defences")[1]
     assert "| 100 / 0 |" in next(line for line in page.splitlines() if line.startswith("| probe |"))
 
 
@@ -180,14 +214,39 @@ def test_a_scenario_by_candidate_groups_shows_true_ones_beside():
     name, found = "COMPAS, Asian", Results()
     for seed in (0, 1):
         figures = {"eod_candidate": -0.1, "members_candidate": 120, "members_with_label_candidate": 23, "members": 6}
+        figures |= {"others_candidate": 900, "others_with_label_candidate": 190, "others": 1014}
+        figures |= {"others_with_label": 212}
         figures |= {"members_with_label": 1, "accuracy": 0.6} | ({} if seed else {"eod": -0.75})
         for attack in (NONE, "plfa"):
             cell = {"final": {"global": figures}, "best": {}, "seconds": 1.0}
             found.cells.setdefault(row_of(name, "iid", attack, NONE), {})[seed] = cell
     page = to_markdown("t", chapters(found, "default"))
-    assert "120 ± 0 test rows in the group, 23 ± 0 of them with the label by candidate groups" in page
-    assert "6 ± 0 test rows in the group, 1 ± 0 of them with the label by true ones" in page
+    assert "120 ± 0 test rows in the group (23 ± 0 with the label) and 900 ± 0 others (190 ± 0 with it) by cand" in page
+    assert "6 ± 0 test rows in the group (1 ± 0 with the label) and 1014 ± 0 others (212 ± 0 with it) by true" in page
     assert "| none | plfa | 60.0 ± 0.0 | -0.100 ± 0.000 | 0.000 ± 0.000 | – | -0.750 (1 of 2 seeds) |" in page
+
+
+def test_general_attacks_stand_beside_no_attack_and_the_page_says_which_do_no_harm(results):
+    for attack, accuracy in (("label-flip", 0.62), ("sign-flip", 0.3), ("scaling", 0.636)):
+        row = row_of(NAME, "iid", attack, NONE)
+        results.cells[row] = dict.fromkeys((0, 1), result(-0.2, accuracy))
+    page = to_markdown("t", chapters(results, "default")).split("## General attacks")[1]
+    assert "against no attack: label-flip -2.0, sign-flip -34.0, scaling -0.4; no visible harm is done by scal" in page
+    assert "Strengths: sign-flip 4, scaling 100, alie 40, ipm 5;" in page
+    lines = table_lines(page)
+    assert lines["none"].startswith("| none | 64.0 ± 0.0 | 62.0 ± 0.0; – | 30.0 ± 0.0; – | 63.6 ± 0.0; – |")
+    assert lines["probe"].startswith("| probe | 64.0 ± 0.0; 4.0 ± 0.0 |")
+
+
+def test_precision_is_the_share_of_hostile_sites_among_the_excluded(results):
+    """Of 3 hostile sites 2 are excluded, of 7 honest ones 1: two of three. Who excludes nobody has no precision."""
+    row = row_of(NAME, "iid", "plfa", "probe")
+    steps = [result(-0.3, hostile_excluded=2 / 3, false_exclusions=1 / 7)]
+    steps.append(result(-0.3, hostile_excluded=0.0, false_exclusions=0.0))
+    results.cells[row] = dict(enumerate(steps))
+    lines = [line for line in to_markdown("t", chapters(results, "quick")).splitlines() if "| probe | plfa |" in line]
+    assert lines[0].endswith("| 33 / 7 | 66.7 (1 of 2 seeds) |")
+    assert "precision" in to_markdown("t", chapters(results, "quick")).split("## False exclusions")[0].lower()
 
 
 def test_every_published_delta_but_the_marked_is_that_of_its_figures():
@@ -208,3 +267,21 @@ def test_the_page_says_how_test_rows_were_drawn_and_which_flips_were_not_run(res
     assert "cyclic flips were not run" in said
     assert ("published test part" in said) == (size != "quick")
     assert "| multi-krum | plfa |" in said
+
+
+@pytest.mark.parametrize(
+    ("size", "rounds", "late"),
+    [
+        ("quick", "rounds: 6 (published: COMPAS 50, Student 20 iid and 60 skewed)", "after the 20th; of runs"),
+        (
+            "default",
+            "rounds: 24 (published: COMPAS 50, Student 20 iid and 60 skewed)",
+            "after the 20th, which here are 4 rounds, 21 to 24; of runs",
+        ),
+        ("full", "rounds: as published (COMPAS 50, Student 20 iid and 60 skewed)", "after the 20th; of runs"),
+    ],
+)
+def test_the_page_says_how_far_runs_were_cut_short(size, rounds, late):
+    said = to_markdown("t", chapters(Results(), size))
+    assert rounds in said
+    assert late in said

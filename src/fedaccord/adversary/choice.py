@@ -31,7 +31,7 @@ def hostile_sites(
     if number > len(able):
         raise ConfigError(
             f"method.attack.sites asks for {number} hostile sites, and {len(able)} of {len(sites)} know the label that "
-            "the attack gives"
+            "the attack gives, and another"
         )
     rng = np.random.default_rng(derive(seed, "hostile"))
     return tuple(sorted(sorted(able)[i] for i in rng.choice(len(able), number, replace=False)))

@@ -133,7 +133,8 @@ def poisoned(site: SiteData, kind: str, target: Target | None, ratio: float = 0.
     assert sets is not None
     if kind == "pafa":
         groups, x = flip_groups(data.group, sets, target.group, target.label), data.x.clone()
-        x[:, target.inputs] = groups.to(x.dtype)
+        bits = groups.to(x.dtype)
+        x[:, target.inputs] = bits / bits.sum(1, keepdim=True) if target.normalised else bits
         return replace(site, train=replace(data, x=x, group=groups))
     view = Candidates(site.view.space, site.view.known)
     if kind == "plfa":

@@ -6,7 +6,8 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from fedaccord.training.settings import Count, Device, refuse_idle
+from fedaccord.errors import refuse_idle
+from fedaccord.training.settings import Count, Device
 
 SENDING = ("sign-flip", "scaling", "alie", "ipm")  # attacks on what is sent
 

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from fedaccord.errors import refuse_idle
 from fedaccord.labels.declarations import ViewConfig, exact_view
 
 Count = Annotated[int, Field(ge=1)]
@@ -98,6 +99,14 @@ class Sensitive(Section):
     following: float = Field(0.5, ge=0, le=1, description="cyclic: probability of the next group")
     other: float = Field(0.1, ge=0, le=1, description="cyclic: probability of every other group")
 
+    @model_validator(mode="after")
+    def _every_key_does_something(self) -> Sensitive:
+        if self.flips == "cyclic":
+            refuse_idle(self, ("q",), 'unless flips = "uniform"')
+        else:
+            refuse_idle(self, ("following", "other"), 'unless flips = "cyclic"')
+        return self
+
 
 class Fairness(Section):
     """`[fairness]`: whose treatment is measured, attacked and defended; it needs a sensitive attribute."""
@@ -107,6 +116,15 @@ class Fairness(Section):
     input: bool = Field(
         True, description="give the model a row's candidate groups as inputs, at the end of its features"
     )
+    normalise: bool = Field(
+        False, description="as inputs, a row's candidates share 1 between them; false: each of them is 1"
+    )
+
+    @model_validator(mode="after")
+    def _every_key_does_something(self) -> Fairness:
+        if not self.input:
+            refuse_idle(self, ("normalise",), "unless input = true")
+        return self
 
 
 class PerClass(Section):

@@ -50,6 +50,7 @@ class ColumnPlan(BaseModel):
     values: tuple[str, ...] = ()
     closed: bool = False  # the experiment file gives the values, so that any other is wrong
     width: int = 1  # text: number of hashed features
+    normalise: bool = False  # groups: a row's candidates share 1 between them
 
     @property
     def features(self) -> list[str]:
@@ -281,7 +282,8 @@ def _encode_groups(column: ColumnPlan, cells: Cells, missing: Sequence[str], par
     absent = are_missing(np.array(words, dtype=object), missing)
     for code, (word, gone) in enumerate(zip(words, absent.tolist(), strict=True)):
         named = [place[name] for name in (plain(p.strip()) for p in word.split("|")) if name in place]
-        part[np.ix_(codes == code, list(place.values()) if gone else named)] = 1.0
+        chosen = list(place.values()) if gone else sorted(set(named))
+        part[np.ix_(codes == code, chosen)] = 1.0 / len(chosen) if column.normalise and chosen else 1.0
     return int(absent[codes].sum())
 
 

@@ -24,6 +24,7 @@ class Target:
     group: int  # column of the group
     label: int  # column of the label that nobody wants to be given
     block: int | None = None  # the input that is the first group's; None: groups are no inputs
+    normalised: bool = False  # as inputs, a row's candidates share 1 between them
 
     @property
     def inputs(self) -> slice | None:
@@ -32,30 +33,36 @@ class Target:
 
     def describe(self) -> dict[str, Any]:
         """Return the target as JSON can hold it."""
-        return {"groups": list(self.groups), "group": self.group, "label": self.label, "block": self.block}
+        return {
+            "groups": list(self.groups), "group": self.group, "label": self.label, "block": self.block,
+            "normalised": self.normalised,
+        }  # fmt: skip
 
     @classmethod
     def read(cls, told: dict[str, Any] | None) -> Target | None:
         """Read back what `describe` made."""
         if told is None:
             return None
-        return cls(tuple(told["groups"]), told["group"], told["label"], told["block"])
+        return cls(tuple(told["groups"]), told["group"], told["label"], told["block"], told["normalised"])
 
 
-def find_target(groups: Sequence[str], labels: Sequence[str], group: str, label: str, block: int | None) -> Target:
+def find_target(
+    groups: Sequence[str], labels: Sequence[str], group: str, label: str, block: int | None, normalised: bool = False
+) -> Target:
     """Return the target by names; a name that is not there is an error that says the closest."""
     if not groups:
         raise ConfigError("[fairness] needs a sensitive attribute: data.sensitive, or `sensitive` in [[sites]]")
     for key, name, names in (("group", group, groups), ("label", label, labels)):
         if name not in names:
             raise ConfigError(f"fairness.{key}: there is no {key} '{name}'; {did_you_mean(name, names)}")
-    return Target(tuple(groups), list(groups).index(group), list(labels).index(label), block)
+    return Target(tuple(groups), list(groups).index(group), list(labels).index(label), block, normalised)
 
 
-def with_groups(dataset: Dataset, asked: Sensitive, seed: int, as_input: bool) -> Dataset:
+def with_groups(dataset: Dataset, asked: Sensitive, seed: int, as_input: bool, normalise: bool = False) -> Dataset:
     """Return the data set with the groups of a column, as a study's sites would know them.
 
-    As inputs, a row's candidates stand at the end of its features; features made of the column itself are left out.
+    As inputs, a row's candidates stand at the end of its features, each as 1 or, to `normalise`, as its share of 1;
+    features made of the column itself are left out.
     """
     columns = dataset.train.columns
     if asked.column not in columns:
@@ -76,7 +83,7 @@ def with_groups(dataset: Dataset, asked: Sensitive, seed: int, as_input: bool) -
         rng = np.random.default_rng(derive(seed, "groups", which))
         sets = _candidates(truth, len(names), asked, rng)
         x = rows.x if kept is None or rows.x.shape[1:] != dataset.shape else rows.x[:, kept]
-        x = np.concatenate([x, sets.astype(np.float32)], axis=1) if as_input and x.ndim == 2 else x
+        x = np.concatenate([x, _as_inputs(sets, normalise)], axis=1) if as_input and x.ndim == 2 else x
         return replace(rows, x=x, groups=sets, group=truth)
 
     def elsewhere(rows: Rows, where: str) -> Rows:
@@ -87,6 +94,11 @@ def with_groups(dataset: Dataset, asked: Sensitive, seed: int, as_input: bool) -
     test = None if dataset.test is None else part(dataset.test, "test")
     block = train.x.shape[1] - len(names) if as_input else None
     return replace(dataset, train=train, test=test, groups=tuple(names), block=block, sources=(), grouped=elsewhere)
+
+
+def _as_inputs(sets: Any, normalise: bool) -> Any:
+    bits = sets.astype(np.float32)
+    return bits / bits.sum(1, keepdims=True) if normalise else bits
 
 
 def _candidates(truth: Any, groups: int, asked: Sensitive, rng: np.random.Generator) -> Any:

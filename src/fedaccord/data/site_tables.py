@@ -29,17 +29,19 @@ from fedaccord.errors import ConfigError, DataError
 def read_table_sites(
     sections: Sequence[SiteSection], features: Features, base: Path, classes: Sequence[str] | None,
     test_file: Path | None, test_label: str | None, seed: int, labelled: Path | None = None,
-    groups_as_input: bool = False,
+    groups_as_input: bool = False, normalise_groups: bool = False,
 ) -> FederationData:  # fmt: skip
     """Read sites from .csv and .parquet files; relative paths start from `base`.
 
-    With `groups_as_input` the candidate groups of the sensitive column are the last of the features.
+    With `groups_as_input` the candidate groups of the sensitive column are the last of the features, each as 1 or, with
+    `normalise_groups`, as its share of 1.
     """
     sites = {section.name: _open(section, features, base, seed) for section in sorted(sections, key=lambda s: s.name)}
     plan, mixed = _plan(sites, features)
     block = len(plan.names) if groups_as_input else None
     if groups_as_input:
-        plan = plan.model_copy(update={"columns": (*plan.columns, _group_column(sites, features.missing))})
+        groups = _group_column(sites, features.missing, normalise_groups)
+        plan = plan.model_copy(update={"columns": (*plan.columns, groups)})
     result = assemble(sites, classes, features.missing, (len(plan.names),), encode=lambda site: plan.read(site.table))
     result.flaws = [*map(Flaw, mixed), *result.flaws]
     result.sites = {section.name: result.sites[section.name] for section in sections}
@@ -69,7 +71,7 @@ def _open(section: SiteSection, features: Features, base: Path, seed: int) -> Si
     return set_test_aside(section, table, seed)
 
 
-def _group_column(sites: Mapping[str, SiteTable], missing: Sequence[str]) -> ColumnPlan:
+def _group_column(sites: Mapping[str, SiteTable], missing: Sequence[str], normalise: bool) -> ColumnPlan:
     """Return how the sensitive column becomes features; every site needs it, by the same name."""
     names = {name: site.section.sensitive for name, site in sites.items()}
     for name, column in names.items():
@@ -81,7 +83,7 @@ def _group_column(sites: Mapping[str, SiteTable], missing: Sequence[str]) -> Col
             )
     first = next(iter(names.values()))
     assert first is not None
-    return ColumnPlan(name=first, kind="groups", values=tuple(group_names(sites, missing)))
+    return ColumnPlan(name=first, kind="groups", values=tuple(group_names(sites, missing)), normalise=normalise)
 
 
 def feature_columns(site: SiteTable, features: Features, taken: Sequence[str] = ()) -> list[str]:

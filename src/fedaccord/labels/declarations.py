@@ -6,6 +6,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
+from fedaccord.errors import refuse_idle
+
 Names = Annotated[list[str], Field(min_length=1)]
 
 
@@ -20,6 +22,10 @@ class ExactView(_View):
     known: Names | Literal["own"] | None = Field(
         None, description='the labels this site knows; "own": those that occur there; left out: all'
     )
+
+
+DRAWN_BY = {"uniform": ("q",), "class": ("following", "other"), "instance": ("rho", "normalise", "temperature")}
+BOUNDS = ("min_size", "drop_full")  # of drawn sets
 
 
 class CandidatesView(_View):
@@ -42,6 +48,17 @@ class CandidatesView(_View):
     )
     min_size: int = Field(1, ge=1, description="smallest set")
     drop_full: bool = Field(True, description="draw again when a set holds every label")
+
+    @model_validator(mode="after")
+    def _every_key_does_something(self) -> CandidatesView:
+        if self.generate is None:
+            refuse_idle(self, (*(key for keys in DRAWN_BY.values() for key in keys), *BOUNDS), "unless generate is set")
+        for kind, keys in DRAWN_BY.items():
+            if kind != self.generate:
+                refuse_idle(self, keys, f'unless generate = "{kind}"')
+        if self.generate == "superset":
+            refuse_idle(self, BOUNDS, "on sets of which all are equally likely")
+        return self
 
 
 class CoarseView(_View):

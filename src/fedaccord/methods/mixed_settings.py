@@ -6,8 +6,9 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
+from fedaccord.errors import refuse_idle
 from fedaccord.methods.settings import SharedModelSettings
-from fedaccord.training.settings import Count, TrainingSettings, refuse_idle
+from fedaccord.training.settings import Count, TrainingSettings
 
 
 class SupercentreSettings(TrainingSettings):

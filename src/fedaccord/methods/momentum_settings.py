@@ -6,8 +6,9 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
+from fedaccord.errors import refuse_idle
 from fedaccord.methods.settings import OF_SITES, ClassicSettings
-from fedaccord.training.settings import Count, refuse_idle
+from fedaccord.training.settings import Count
 
 _PLAIN = "momentum of the sites' own SGD, fresh in every round; what the method adds is set elsewhere"
 _BETA = "momentum of the server, kept over the rounds"

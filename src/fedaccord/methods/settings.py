@@ -7,8 +7,9 @@ from typing import Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from fedaccord.adversary.settings import AttackSettings, DefenceSettings
+from fedaccord.errors import refuse_idle
 from fedaccord.methods.loss_settings import AnyLossSettings
-from fedaccord.training.settings import Count, TrainingSettings, refuse_idle
+from fedaccord.training.settings import Count, TrainingSettings
 
 OF_SITES = ("sites", "participation", "softmax", "prior", "prior_count", "bn")
 """Settings that say who trains and how sites differ, which a method without sites cannot follow."""

@@ -5,17 +5,22 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Mapping, Sequence
+from itertools import product
 
 from fedaccord.reproduce.bars import verdict
 from fedaccord.reproduce.cells import Results, Row, Size
 from fedaccord.reproduce.fairfedpapl_cells import (
     ALONE,
     ATTACKS,
+    BATCH,
     DEFENCES,
     GENERAL,
     HOSTILE,
+    MORE_SITES,
     NONE,
+    PARTITIONS,
     PUBLISHED,
+    READ_BY,
     READINGS,
     RULES,
     SCALES,
@@ -25,6 +30,7 @@ from fedaccord.reproduce.fairfedpapl_cells import (
     STUDY,
     VARIANTS,
     Scale,
+    batch_of,
     places,
     row_of,
 )
@@ -34,6 +40,7 @@ from fedaccord.reproduce.pages import Block, Chapter, Finding, Grid, findings_gr
 from fedaccord.reproduce.statistics import Paired, mean, paired, spread
 
 LATE = 20  # rounds after which exclusions count
+VISIBLE = 1.0  # points of accuracy that an attack must cost to be seen
 TITLE = "Fairness under partial labels and attributes: FairFedPAPL"
 
 
@@ -52,7 +59,7 @@ def chapters(results: Results, size: Size) -> list[Chapter]:
         few = results.of_seeds(range(scale.first_seed, scale.first_seed + scale.study_seeds))
         parts += [
             Chapter("Shares of hostile sites", [_over_shares(few)]),
-            Chapter("More sites", [_over_sites(few)]),
+            Chapter("More sites", _over_sites(few)),
             Chapter("Settings of the defences", [_variants(few)]),
             Chapter("General attacks", _general(few)),
             Chapter("Other readings of the labels", [_readings(few)]),
@@ -61,7 +68,8 @@ def chapters(results: Results, size: Size) -> list[Chapter]:
 
 
 def _what_was_run(scale: Scale, size: Size) -> list[Block]:
-    rounds = "as published (COMPAS 50, Student 20 and 60)" if scale.rounds is None else str(scale.rounds)
+    published = "COMPAS 50, Student 20 iid and 60 skewed"
+    rounds = f"as published ({published})" if scale.rounds is None else f"{scale.rounds} (published: {published})"
     adult = " Adult is judged on 4000 rows of its published test part." if "Adult, women" in dict(places(size)) else ""
     return [
         f"{SITES} sites, {HOSTILE} of them hostile, dealt alike (iid) or by Dirichlet 1.0 over labels (skewed); "
@@ -78,8 +86,17 @@ def _what_was_run(scale: Scale, size: Size) -> list[Block]:
         f"`{ALONE}` leaves out the sites that would be hostile and is what a perfect defence would come to. COMPAS, "
         "Asian is measured by candidate groups, with true ones beside: hardly any test row is truly Asian and High. A "
         "figure that some runs do not have, since a cell of people is empty, says of how many seeds it is. Shares of "
-        f"excluded sites are over the rounds after the {LATE}th; of runs of {LATE} rounds or fewer, the last third.",
+        f"excluded sites are over the rounds after the {LATE}th{_how_many_late(scale)}; of runs of {LATE} rounds or "
+        "fewer, the last third. Precision is the share of hostile sites among those excluded in these rounds; the "
+        "share of the hostile ones that are excluded is the recall.",
     ]
+
+
+def _how_many_late(scale: Scale) -> str:
+    """Say which rounds come after the 20th where runs were cut short."""
+    if scale.rounds is None or scale.rounds <= LATE:
+        return ""
+    return f", which here are {scale.rounds - LATE} rounds, {LATE + 1} to {scale.rounds}"
 
 
 def _figure(name: str, figure: str) -> str:
@@ -111,6 +128,16 @@ def _shares(results: Results, row: Row) -> str:
     return f"{100 * mean(right):.0f} / {100 * mean(wrong):.0f}" if right else "–"
 
 
+def _precision(results: Results, row: Row) -> str:
+    """Write the share of hostile sites among the excluded ones; a seed on which nobody was excluded has none."""
+    hostile = float(row[3].removesuffix("% hostile")) / 100
+    right, wrong = (_late(results, row, figure) for figure in ("hostile_excluded", "false_exclusions"))
+    found = {seed: hostile * right[seed] for seed in right.keys() & wrong.keys()}
+    out = {seed: found[seed] + (1 - hostile) * wrong[seed] for seed in found}
+    precision = {seed: found[seed] / out[seed] for seed in sorted(out) if out[seed]}
+    return _plain(precision, len(results.cells.get(row, {})), 100.0, 1)
+
+
 def _false_exclusions(results: Results, at: Sequence[tuple[str, str]]) -> Grid:
     """Show the share of honest sites left out: nobody attacks, and under each attack."""
     lines = []
@@ -139,9 +166,11 @@ def _scenario(results: Results, name: str, partition: str) -> list[Block]:
                 lines.append([
                     defence, attack, spread(results.values(row)), _level(results, row, eod), _shift(results, row, eod),
                     _shift(results, row, spd), *_by_true_groups(results, row, ending), _shares(results, row),
+                    _precision(results, row),
                 ])  # fmt: skip
     true = ("EOD, true groups", "delta EOD, true groups") if ending else ()
-    head = ("defence", "attack", "accuracy, %", "EOD", "delta EOD", "delta SPD", *true, "hostile / honest excluded, %")
+    excluded = ("hostile / honest excluded, %", "precision, %")
+    head = ("defence", "attack", "accuracy, %", "EOD", "delta EOD", "delta SPD", *true, *excluded)
     return [about, Grid(head, lines)]
 
 
@@ -151,11 +180,11 @@ def _by_true_groups(results: Results, row: Row, ending: str) -> list[str]:
 
 
 def _people(results: Results, row: Row, ending: str) -> str:
-    members, labelled = (
+    members, having, others, others_having = (
         spread(results.values(row, f"global.{cell}{ending}"), 1.0, digits=0)
-        for cell in ("members", "members_with_label")
+        for cell in ("members", "members_with_label", "others", "others_with_label")
     )
-    return f"{members} test rows in the group, {labelled} of them with the label"
+    return f"{members} test rows in the group ({having} with the label) and {others} others ({others_having} with it)"
 
 
 def _level(results: Results, row: Row, figure: str) -> str:
@@ -166,9 +195,9 @@ def _shift(results: Results, row: Row, figure: str) -> str:
     return _plain(_delta(results, row, figure), len(results.cells.get(row, {})))
 
 
-def _plain(values: Mapping[int, float], ran: int) -> str:
-    """Write mean and deviation with three digits; and how many of the seeds that ran have the figure, if not all do."""
-    told = spread(values, 1.0, digits=3)
+def _plain(values: Mapping[int, float], ran: int, scale: float = 1.0, digits: int = 3) -> str:
+    """Write mean and deviation; and how many of the seeds that ran have the figure, if not all do."""
+    told = spread(values, scale, digits)
     return f"{told} ({len(values)} of {ran} seeds)" if 0 < len(values) < ran else told
 
 
@@ -259,7 +288,7 @@ def _told_apart(results: Results, size: Size, defence: str) -> list[Finding]:
             found.append(Finding(statement, None, "–"))
             continue
         middle = statistics.fmean(means)
-        said = f"mean {100 * middle:.0f} %, from {100 * min(means):.0f} to {100 * max(means):.0f}"
+        said = f"mean {100 * middle:.1f} %, from {100 * min(means):.1f} to {100 * max(means):.1f}"
         found.append(Finding(statement, holds(middle) if whole else None, said))
     return found
 
@@ -282,17 +311,25 @@ def _over_shares(results: Results) -> Grid:
     return Grid(("delta EOD; hostile / honest excluded, %", "10 % hostile", "20 %", "30 %"), lines)
 
 
-def _over_sites(results: Results) -> Grid:
+def _over_sites(results: Results) -> list[Block]:
     lines = []
-    eod = _figure(STUDY, "eod")
     for defence in (NONE, *SCORES):
         line = [defence]
-        for sites in (SITES, 50, 100):
+        for sites in (SITES, *MORE_SITES):
             row = row_of(STUDY, "iid", "plfa", defence, sites=sites)
             calm = _late(results, row_of(STUDY, "iid", NONE, defence, sites=sites), "excluded")
-            line.append(f"{_shift(results, row, eod)}; {_shares(results, row)}; {spread(calm)}")
+            gaps = " / ".join(_shift(results, row, _figure(STUDY, figure)) for figure in ("eod", "spd"))
+            line.append(f"{gaps}; {_shares(results, row)}; {spread(calm)}")
         lines.append(line)
-    return Grid(("delta EOD; hostile / honest excluded; without attack, %", "10 sites", "50", "100"), lines)
+    batches = ", ".join(f"{batch_of(sites)} with {sites} sites" for sites in MORE_SITES)
+    said = (
+        f"The same rows at more sites: each has fewer, and batches of {BATCH} leave it few steps a round, in which the "
+        "model hardly learns, so that an attack on it does not show. Batches are therefore smaller here, "
+        f"{batches} instead of {BATCH}: a site takes about as many steps in a round as one of {SITES} does. All else "
+        "is the same."
+    )
+    head = "delta EOD / delta SPD; hostile / honest excluded; without attack, %"
+    return [said, Grid((head, f"{SITES} sites", *map(str, MORE_SITES)), lines)]
 
 
 def _variants(results: Results) -> Grid:
@@ -308,24 +345,40 @@ def _variants(results: Results) -> Grid:
 def _general(results: Results) -> list[Block]:
     lines = []
     for defence in DEFENCES:
+        calm = row_of(STUDY, "iid", NONE, defence)
         rows = [row_of(STUDY, "iid", attack, defence) for attack in GENERAL]
-        lines.append([defence, *(f"{spread(results.values(row))}; {_shares(results, row)}" for row in rows)])
+        left_out = f"; {spread(_late(results, calm, 'excluded'))}" if defence in SCORES else ""
+        under = [f"{spread(results.values(row))}; {_shares(results, row)}" for row in rows]
+        lines.append([defence, f"{spread(results.values(calm))}{left_out}", *under])
+    strengths = ", ".join(f"{attack} {strength:g}" for attack, strength in GENERAL.items() if strength is not None)
     said = (
         "Attacks on the model as a whole. These defences look at one group and one label, so that they can only see "
-        "such an attack by chance; robust rules are made for it."
+        f"such an attack by chance; robust rules are made for it. Strengths: {strengths}; the defaults are weaker. "
+        f"{_harm(results)}Without attack there are no hostile sites, and the second figure is the share of all sites "
+        "that are excluded."
     )
-    return [said, Grid(("accuracy; hostile / honest excluded, %", *GENERAL), lines)]
+    head = ("accuracy; hostile / honest excluded, %", "no attack", *GENERAL)
+    return [said, Grid(head, lines)]
+
+
+def _harm(results: Results) -> str:
+    """Say what each general attack costs where nobody defends, and which cost less than a point."""
+    found = {attack: _lost(results, row_of(STUDY, "iid", attack, NONE)) for attack in GENERAL}
+    gaps = {attack: gap.mean for attack, gap in found.items() if gap is not None}
+    if not gaps:
+        return ""
+    told = ", ".join(f"{attack} {gap:+.1f}" for attack, gap in gaps.items())
+    none = [attack for attack, gap in gaps.items() if gap > -VISIBLE]
+    seen = f"no visible harm is done by {', '.join(none)}" if none else "each does visible harm"
+    return f"Points of accuracy without defence, against no attack: {told}; {seen}. "
 
 
 def _readings(results: Results) -> Grid:
     lines = []
-    for name in READINGS:
-        for attack in (NONE, "plfa"):
-            for defence in (NONE, PUBLISHED, "group-update", "group-update+"):
-                row = row_of(name, "iid", attack, defence)
-                eod = _figure(name, "eod")
-                gaps = (_level(results, row, eod), _shift(results, row, eod))
-                line = [f"{name}: {defence}", attack, spread(results.values(row)), *gaps]
-                lines.append([*line, _shares(results, row)])
+    for name, partition, attack, defence in product(READINGS, PARTITIONS, (NONE, "plfa"), READ_BY):
+        row, eod = row_of(name, partition, attack, defence), _figure(name, "eod")
+        gaps = (_level(results, row, eod), _shift(results, row, eod))
+        line = [f"{name}, {partition}: {defence}", attack, spread(results.values(row)), *gaps]
+        lines.append([*line, _shares(results, row)])
     head = ("labels: defence", "attack", "accuracy, %", "EOD", "delta EOD", "hostile / honest excluded, %")
     return Grid(head, lines)

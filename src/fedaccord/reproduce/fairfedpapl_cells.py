@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 from fedaccord.adversary.choice import hostile_sites
 from fedaccord.reproduce.cells import Cell, Row, Size, in_order
 
 SITES, HOSTILE = 10, 3
+BATCH = 32
+MORE_SITES = (50, 100)
 NONE, ALONE, PUBLISHED = "none", "honest sites only", "inversion"
 ATTACKS = ("plfa", "pafa", "mixup")
-GENERAL = ("label-flip", "sign-flip", "scaling", "alie", "ipm")
+# With their strengths, where they have one: those that show in the mean, as the weakest do not.
+GENERAL = {"label-flip": None, "sign-flip": 4.0, "scaling": 100.0, "alie": 40.0, "ipm": 5.0}
 PARTITIONS: dict[str, dict[str, Any]] = {"iid": {"kind": "iid"}, "skewed": {"kind": "dirichlet", "alpha": 1.0}}
 RULES: dict[str, dict[str, Any]] = {
     rule: {"aggregation": rule, "hostile": HOSTILE} for rule in ("krum", "multi-krum", "trimmed-mean", "median")
@@ -52,6 +56,7 @@ READINGS = {
     "COMPAS, Low or Higher": Scenario("compas_binary", "race", "African-American", "Higher", 0.01),
     "Student, with GPA": Scenario("student_gpa", "Ethnicity", "Asian", "F", 0.02, rounds=20, skewed_rounds=60),
 }
+READ_BY = (NONE, PUBLISHED, "group-update", "group-update+")  # the defences of these readings
 STUDY = "COMPAS, African-American"  # where shares, numbers of sites and settings are varied
 
 
@@ -69,7 +74,7 @@ class Scale:
         return self.rounds or (scenario.rounds if partition == "iid" else scenario.skewed_rounds)
 
 
-SCALES: dict[Size, Scale] = {"quick": Scale(2, 1, 6), "default": Scale(10, 3, 24), "full": Scale(20, 10, None)}
+SCALES: dict[Size, Scale] = {"quick": Scale(2, 1, 6), "default": Scale(10, 10, 24), "full": Scale(20, 10, None)}
 
 
 def cells(size: Size) -> list[Cell]:
@@ -99,7 +104,7 @@ def _studies(scale: Scale) -> Iterator[Cell]:
         for share in (0.1, 0.2):
             for defence in (NONE, *SCORES):
                 yield _cell(scale, STUDY, "iid", "plfa", defence, DEFENCES[defence], seed, share=share)
-        for sites in (50, 100):
+        for sites in MORE_SITES:
             for attack in (NONE, "plfa"):
                 for defence in (NONE, *SCORES):
                     yield _cell(scale, STUDY, "iid", attack, defence, DEFENCES[defence], seed, sites=sites)
@@ -109,10 +114,10 @@ def _studies(scale: Scale) -> Iterator[Cell]:
         for attack in GENERAL:
             for defence, settings in DEFENCES.items():
                 yield _cell(scale, STUDY, "iid", attack, defence, settings, seed)
-        for name in READINGS:
+        for name, partition in product(READINGS, PARTITIONS):
             for attack in (NONE, "plfa"):
-                for defence in (NONE, PUBLISHED, "group-update", "group-update+"):
-                    yield _cell(scale, name, "iid", attack, defence, DEFENCES[defence], seed)
+                for defence in READ_BY:
+                    yield _cell(scale, name, partition, attack, defence, DEFENCES[defence], seed)
 
 
 def _inverting(kind: str, **settings: Any) -> dict[str, Any]:
@@ -145,6 +150,11 @@ def _honest(seed: int) -> dict[str, Any]:
     return {"sites": [name for name in names if name not in hostile_sites(HOSTILE, names, seed)]}
 
 
+def batch_of(sites: int) -> int:
+    """Return the size of a batch that lets a site take as many steps in a round as one of ten does."""
+    return max(1, BATCH * SITES // sites)
+
+
 def row_of(name: str, partition: str, attack: str, defence: str, share: float = 0.3, sites: int = SITES) -> Row:
     """Return the row of the table that a run counts for."""
     return (name, partition, f"{sites} sites", f"{share:.0%} hostile", attack, defence)
@@ -157,8 +167,11 @@ def _cell(
     of = (SCENARIOS | READINGS)[name]
     rounds = scale.rounds_of(of, partition)
     method = {"name": "fed-clpl", "rounds": rounds, "lr": of.lr, **settings}
+    if sites != SITES:
+        method["batch"] = batch_of(sites)
     if attack != NONE:
-        method["attack"] = {"kind": attack, "sites": share}
+        strength = GENERAL.get(attack)
+        method["attack"] = {"kind": attack, "sites": share, **({} if strength is None else {"strength": strength})}
     drawn = {} if of.samples is None else {"samples": of.samples, "test_samples": 4000}
     experiment = {
         "name": "fairfedpapl",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
@@ -19,13 +18,6 @@ def _cpu_or_cuda(device: str) -> str:
 
 
 Device = Annotated[str, AfterValidator(_cpu_or_cuda)]
-
-
-def refuse_idle(settings: BaseModel, names: Iterable[str], when: str) -> None:
-    """Refuse settings that nothing looks at, unless they have their defaults, which stand in every complete file."""
-    for name in names:
-        if getattr(settings, name) != type(settings).model_fields[name].default:
-            raise ValueError(f"{name} has no effect {when}")
 
 
 class TrainingSettings(BaseModel):
