@@ -125,10 +125,8 @@ def dataset_files(name: str, folder: Path, by: str = "") -> list[Path]:
         return []
     root = os.environ.get(DATA_VARIABLE)
     if not root:
-        raise DataError(
-            f"data.dataset: '{name}' is read from the folder named by "
-            f"{by or f'the environment variable {DATA_VARIABLE}'}, which is not set"
-        )
+        named = by or f"the environment variable {DATA_VARIABLE}"
+        raise DataError(f"data.dataset: '{name}' is read from the folder named by {named}, which is not set")
     return [existing(Path(root) / file, f"data.dataset: '{name}', by {by or DATA_VARIABLE}") for file in entry.files]
 
 
