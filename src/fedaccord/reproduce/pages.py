@@ -95,7 +95,7 @@ def _block(block: Block, figures: dict[str, html.Figure]) -> str:
         return html.table(block.head, block.rows, numbers)
     key = f"chart-{len(figures)}"
     figures[key] = _chart_figure(block)
-    return html.figure_box(key, block.title)
+    return html.figure_box(key, block.title, "tailored")  # as high as its layout says
 
 
 def _chart_figure(chart: Chart) -> dict[str, Any]:
@@ -110,8 +110,9 @@ def _chart_figure(chart: Chart) -> dict[str, Any]:
         "title": {"text": chart.title},
         "xaxis": {"title": {"text": chart.x_title}},
         "yaxis": {"title": {"text": chart.y_title}},
-        "legend": {"orientation": "h", "y": -0.35},
+        "legend": {"orientation": "h", "y": -0.25, "yanchor": "top"},  # below the axis' title
         "margin": {"b": 110},
+        "height": 460,
     }
     return {"data": [trace(curve) for curve in chart.curves], "layout": dict(layout)}
 
