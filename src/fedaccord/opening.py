@@ -23,7 +23,7 @@ from fedaccord.engines.embedded import EmbeddedEngine
 from fedaccord.engines.engine import Engine, HostSpec
 from fedaccord.engines.network import SimulatedNetwork
 from fedaccord.errors import ConfigError, did_you_mean
-from fedaccord.federation.cohorts import FEWEST_SITES, MANY_SITES, Cohorts, cohort_size
+from fedaccord.federation.cohorts import FEWEST_SITES, MANY_SITES, PIECES, Cohorts, cohort_size
 from fedaccord.federation.host import owned_labels, usable_samples, with_tensors
 from fedaccord.federation.membership import Stay
 from fedaccord.federation.network import draw_links
@@ -201,12 +201,14 @@ def _folds(experiment: Experiment) -> bool:
 
 
 def _cohorts(experiment: Experiment, data: FederationData, sites: Mapping[str, SiteData]) -> Cohorts | None:
-    if experiment.run.batched == "never":
+    batched = experiment.run.batched
+    if batched == "never":
         return None
     recipe = make_recipe(experiment.method_name, experiment.settings)
     network = _network(experiment, data)
-    fewest = MANY_SITES if experiment.run.batched == "auto" else FEWEST_SITES
-    return Cohorts(sites, cohort_size(recipe, network, torch.device(experiment.run.device)), fewest)
+    fewest = MANY_SITES if batched == "auto" else FEWEST_SITES
+    pieces = 1 if batched == "whole" else PIECES
+    return Cohorts(sites, cohort_size(recipe, network, torch.device(experiment.run.device)), fewest, pieces)
 
 
 def describe_host(

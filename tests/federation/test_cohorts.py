@@ -346,3 +346,11 @@ def test_few_sites_train_one_by_one_unless_told_otherwise():
     assert careful("train", sorted(sites)[: MANY_SITES - 1]) == [[name] for name in sorted(sites)[: MANY_SITES - 1]]
     assert max(map(len, careful("train", sorted(sites)[:MANY_SITES]))) > 1
     assert max(map(len, Cohorts(sites, 16)("train", sorted(sites)[:3]))) == 3
+
+
+def test_without_workers_to_share_them_cohorts_are_as_large_as_may_be():
+    sites = {name: site(name) for name in map(str, range(30))}
+    whole = Cohorts(sites, 16, pieces=1)
+    assert list(map(len, whole("train", sorted(sites)[:10]))) == [10]
+    assert list(map(len, whole("train", sorted(sites)))) == [15, 15]
+    assert list(map(len, Cohorts(sites, 16)("train", sorted(sites)[:10]))) == [3, 3, 4]

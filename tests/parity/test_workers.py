@@ -188,6 +188,13 @@ class TestCohorts:
         assert together.digest != apart.digest  # so it was not site by site
         torch.testing.assert_close(together.state.tensors["model"], apart.state.tensors["model"], rtol=1e-4, atol=1e-5)
 
+    def test_one_program_is_not_three(self, tmp_path):
+        digests = {
+            way: carry_out(tmp_path / way, MANY, *self.ASKED["accord"], f"run.batched={way}", base=tmp_path).digest
+            for way in ("always", "whole", "never")
+        }
+        assert len(set(digests.values())) == 3
+
 
 class TestOrderOfSites:
     NAMES = {"b": ["ant", "bee", "cat"], "a": ["cat", "dog", "ant"], "c": ["small", "large"]}

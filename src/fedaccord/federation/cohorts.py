@@ -24,14 +24,16 @@ FEWEST_SITES = 3  # below, a stack gains too little for what it costs
 # From here on sites train as one program without being told to. Fewer sites take little time anyway, and one by one
 # their model has the same bits as on Flower, where each site trains by itself.
 MANY_SITES = 20
-PIECES = 8  # sites are dealt to at least so many jobs where that leaves cohorts worth their name
+PIECES = 8  # so many jobs, where that leaves cohorts worth their name: several workers share them
 
 
 class Cohorts:
     """Deals the sites that are asked to train into cohorts; every other task is each site's own."""
 
-    def __init__(self, sites: Mapping[SiteId, SiteData], size: int, fewest: int = FEWEST_SITES) -> None:
-        self.size, self.fewest = size, fewest
+    def __init__(
+        self, sites: Mapping[SiteId, SiteData], size: int, fewest: int = FEWEST_SITES, pieces: int = PIECES
+    ) -> None:
+        self.size, self.fewest, self.pieces = size, fewest, pieces
         self._rank = {name: (alike(site.view), -len(site.train), name) for name, site in sites.items()}
 
     def __call__(self, task: str, sites: list[SiteId]) -> list[list[SiteId]]:
@@ -42,12 +44,12 @@ class Cohorts:
         kinds: dict[str, list[SiteId]] = {}
         for site in ranked:
             kinds.setdefault(self._rank[site][0], []).append(site)
-        return [cohort for kind in kinds.values() for cohort in dealt(kind, self.size)]
+        return [cohort for kind in kinds.values() for cohort in dealt(kind, self.size, self.pieces)]
 
 
-def dealt(sites: list[SiteId], most: int) -> list[list[SiteId]]:
-    """Cut a list into parts of even length, none longer than `most`, and not needlessly few."""
-    parts = max(math.ceil(len(sites) / most), min(PIECES, len(sites) // FEWEST_SITES), 1)
+def dealt(sites: list[SiteId], most: int, pieces: int = PIECES) -> list[list[SiteId]]:
+    """Cut a list into parts of even length, none longer than `most`: `pieces` where that leaves enough in each."""
+    parts = max(math.ceil(len(sites) / most), min(pieces, len(sites) // FEWEST_SITES), 1)
     bounds = [len(sites) * part // parts for part in range(parts + 1)]
     return [sites[start:stop] for start, stop in pairwise(bounds)]
 

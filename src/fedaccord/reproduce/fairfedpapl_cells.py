@@ -181,6 +181,6 @@ def _cell(
         "fairness": {"group": of.group, "label": of.label},
         "model": {"name": "mlp", "hidden": [64]},
         "method": method,
-        "run": {"evaluate_every": rounds},
+        "run": {"evaluate_every": rounds, "batched": "whole"},
     }  # fmt: skip
     return Cell(row_of(name, partition, attack, defence, share, sites), seed, experiment)
