@@ -141,8 +141,8 @@ class Run(Section):
     device: Device = Field("cpu", description='where sites and server compute: "cpu", or "cuda" (then workers = 0)')
     batched: Literal["auto", "always", "whole", "never"] = Field(
         "auto",
-        description="train sites with small models many at a time: from 20 sites on, from 3 on, from 3 on and in as few "
-        "programs as can be (faster where one process does all), or never",
+        description="train sites with small models many at a time: from 20 sites on, from 3 on, from 3 on and in as "
+        "few programs as can be (faster where one process does all), or never",
     )
     deadline: float | None = Field(None, gt=0, description="seconds a round waits for its sites")
     evaluate_every: int = Field(1, ge=0, description="rounds between evaluations; 0: never")

@@ -146,7 +146,9 @@ def test_any_cohort_does(method, members, batch, how_long, momentum, clip, bias)
     torch.manual_seed(1)
     network = Network(nn.Sequential(nn.Linear(INPUTS, 6, bias=bias), nn.Tanh()), nn.Linear(6, len(SPACE)))
     sites = federation(*zip(*members, strict=True))
-    changes = {"batch": batch, "momentum": momentum, "clip": clip, "epochs": None, "steps": None, **how_long}
+    # Larger steps of single rows with momentum may diverge, and then rounding is blown up with the rest.
+    changes = {"lr": 0.01, "batch": batch, "momentum": momentum, "clip": clip, "epochs": None, "steps": None}
+    changes |= how_long
     changes = {key: value for key, value in changes.items() if value is not None and (key, method) not in REFUSED}
     extra = {"epochs": None} if "steps" in how_long else {}
     apart, together = (

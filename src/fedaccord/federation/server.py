@@ -93,6 +93,8 @@ class Server:
     traffic: Traffic = field(default_factory=Traffic)
 
     def __post_init__(self) -> None:
+        # Convolutions on a CPU are faster this way, and names and values are the same.
+        self.network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.layout = Layout.of(self.network)
         self._specs: dict[SiteId, dict[str, TensorSpec]] = {}
         self._disbelieved: set[SiteId] = set()  # who said what cannot be when asked last

@@ -111,7 +111,7 @@ def _what_was_run(scale: Scale, size: Size) -> list[Block]:
         f"server has n texts of each intent, 10 sites have 750 texts each, labelled by domain, unless said; "
         f"{scale.rounds} rounds, {scale.seeds} seeds ({scale.few} where sites, sizes, thresholds or weights vary).",
         f"{IMAGES}: our 12,500 training and 5,000 test images, 100 classes in 20 groups; 10 sites share "
-        f"{scale.image_samples} images, {scale.image_rounds} rounds, `{model}`; seeds: {seeds}.",
+        f"{scale.image_samples} images{_asked(scale)}, {scale.image_rounds} rounds, `{model}`; seeds: {seeds}.",
         "Figures are the accuracy in the fine classes on the published test texts, or our test images, of the model of "
         "the last round, in percent: mean ± standard deviation over seeds. Differences are paired by seed. `E` stands "
         "for a matrix that every site counts for itself, `T` for the true one; `fedmt+` is ours: EM on counts of all "
@@ -121,9 +121,27 @@ def _what_was_run(scale: Scale, size: Size) -> list[Block]:
         "As published they would learn from confident samples only, with 0.95, 1/16 and no warm-up: a line of the "
         "last study has that.",
         "Settings of the texts were chosen on CLINC150's validation part, on a seed that is not in the table; "
-        "docs/mixed-types.md lists what was tried for which method. Those of the images were chosen on "
-        "training images that were held out, by few runs, and not as many for each method.",
+        "docs/mixed-types.md lists what was tried for which method.",
+        *_choice_of_images(scale, size),
         shrunk,
+    ]
+
+
+def _asked(scale: Scale) -> str:
+    asked = scale.on_images.common.get("participation")
+    return "" if asked is None else f", {asked} of which are asked in each round"
+
+
+def _choice_of_images(scale: Scale, size: Size) -> list[Block]:
+    if size == "full":
+        return []
+    given = scale.on_images.of(FOUND, scale.image_rounds, 25)
+    return [
+        "Settings of the images were chosen on training images that were held out, n = 25, on a seed that is not in "
+        f"the table: {FOUND} by five runs, each baseline by three, {KNOWN} and {PLUS} are given what {FOUND} has "
+        f"({given['project_on']} coarse labels, threshold {given['threshold']:g}, `lambda2 = {given['lambda2']:g}`, "
+        f"{given['epochs']} passes at each site). All take {given['server_epochs'] * given['rounds']} passes over the "
+        "server's images in total, and three times as many at n = 5.",
     ]
 
 
