@@ -130,7 +130,7 @@ def test_a_cohort_trains_as_its_sites_would(method):
     assert any(reply.tensors or together[1][name].tensors for name, reply in together[0].items())
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(
     method=st.sampled_from(sorted(TOGETHER)),
     members=st.lists(st.tuples(st.integers(1, 23), st.sampled_from(NOT_TAGS)), min_size=2, max_size=7),

@@ -131,7 +131,7 @@ class TestRunningMean:
 
 
 class TestMemory:
-    @pytest.mark.parametrize("number", [10, 200])
+    @pytest.mark.parametrize("number", [10, 60])
     def test_no_more_replies_live_at_a_time_than_a_part(self, number):
         """Counted in living tensors, not in bytes of the process, which depend on the machine."""
         server = federation(recipe(mean), sites(number))
