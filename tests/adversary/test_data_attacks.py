@@ -120,7 +120,16 @@ def test_mixed_sets_are_shares_that_the_view_weighs():
     logits = torch.randn(4, 3, generator=torch.Generator().manual_seed(0))
     expected = -(hit.train.target * torch.softmax(logits, -1)).sum(-1).log()
     assert torch.allclose(hit.view.nll(logits, hit.train.target), expected, atol=1e-6)
-    assert hit.view.annotated(hit.train.target).tolist() == [not bool(row.all()) for row in hit.train.target > 0]
+
+
+def test_mixed_sets_are_trained_on_though_no_label_is_left_out():
+    """Worked example 6.C: the set comes to (1, 1/2, 1/2), which tells the first label from the others."""
+    mixed = torch.tensor([[1.0, 0.5, 0.5], [0.5, 0.5, 1.0], [1.0, 1.0, 1.0], [0.0, 0.0, 0.0], [0.0, 1.0, 1.0]])
+    assert Candidates(SPACE).annotated(mixed).tolist() == [True, True, False, False, True]
+    two = site(Candidates(LabelSpace(["no", "yes"])), torch.tensor([[1, 0], [0, 1], [1, 0], [0, 1]], dtype=torch.bool))
+    hit = poisoned(two, "mixup", replace(TARGET, label=1))
+    assert (hit.train.target > 0).all(-1).any()  # with two labels every mixed set holds both
+    assert hit.view.annotated(hit.train.target).all()
 
 
 def test_what_has_no_group_or_no_sets_cannot_be_attacked():

@@ -161,9 +161,11 @@ class Candidates(View):
         return target.log() if target.is_floating_point() else _log_mask(target)
 
     def annotated(self, target: Tensor) -> Tensor:
-        """Say for each sample whether its set excludes any label that the site knows; an empty set says nothing."""
-        held = target > 0
-        return (~held & self.informs().to(target.device)).any(-1) & held.any(-1)
+        """Say for each sample whether its set excludes any label that the site knows; an empty set says nothing.
+
+        In a mixed set a share below one is less than a candidate, so it excludes in part.
+        """
+        return ((target < 1) & self.informs().to(target.device)).any(-1) & (target > 0).any(-1)
 
 
 class Coarse(View):
