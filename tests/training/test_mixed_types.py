@@ -24,6 +24,7 @@ from fedaccord.training.mixed_types import (
     SCORES,
     Counting,
     MixedTypes,
+    Partners,
     client_loss,
     logits_of_parts,
     mix_loss,
@@ -38,6 +39,17 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 PLAIN = Augmentation("none")
 SETTINGS = TrainingSettings(batch=8, epochs=2, lr=0.1)
+
+
+class Given:
+    """Partners that are told and not drawn."""
+
+    def __init__(self, rows):
+        self.rows = rows
+
+    def take(self, count):
+        assert count == len(self.rows)
+        return self.rows
 
 
 def taught_network(batch_norm=False):
@@ -140,12 +152,42 @@ class TestPseudoLabels:
         assert torch.equal(groups[posterior.scratch["pseudo"]], target)
 
     def test_they_are_made_once_by_the_model_as_it_was_received(self):
-        work = started(MixedTypes(threshold=0.5))
-        before = work.scratch["pseudo"].clone()
+        objective = MixedTypes(threshold=0.0, augmentation=PLAIN)
+        work = started(objective)
+        data, rows = work.site.train, work.rows[:20]
+        received = work.model(data.x[rows]).argmax(-1)
         with torch.no_grad():
-            for parameter in work.parameters:
-                parameter.add_(1.0)
-        assert torch.equal(work.scratch["pseudo"], before)
+            for parameter in work.model.head.parameters():
+                parameter.neg_()
+        changed = objective._changed(work, Batch(rows, data.x[rows], data.target[rows]))
+        assert not torch.equal(work.model(data.x[rows]).argmax(-1), received)
+        assert torch.equal(changed.pseudo, received)
+
+
+class TestMixing:
+    def test_partners_are_handed_out_without_end_each_once_before_any_comes_again(self):
+        partners = Partners(torch.arange(10, 17), torch.Generator().manual_seed(0))
+        taken = [partners.take(count).tolist() for count in (3, 5, 4, 9)]
+        assert [len(rows) for rows in taken] == [3, 5, 4, 9]
+        flat = sum(taken, [])
+        assert [sorted(flat[at : at + 7]) for at in (0, 7, 14)] == [[*range(10, 17)]] * 3
+        assert flat[:7] != flat[7:14]
+
+    def test_every_confident_sample_of_a_batch_is_mixed_also_where_others_train_too(self):
+        objective = MixedTypes(threshold=0.9, project_on="all", augmentation=PLAIN)
+        work = started(objective, site("a", samples=100, view=pets_or_cattle()))
+        data = work.site.train
+        assert 0 < work.scratch["confident"] < len(work.rows)
+        for rows in work.rows.split(24):
+            changed = objective._changed(work, Batch(rows, data.x[rows], data.target[rows]))
+            assert len(changed.blend) == len(changed.partners) == len(changed.strong) > 0
+
+    def test_partners_are_drawn_from_all_samples_and_as_many_as_are_confident(self):
+        work = started(MixedTypes(threshold=0.9), site("a", samples=100, view=pets_or_cattle()))
+        pool = work.scratch["mix"].pool
+        assert len(pool) == work.scratch["confident"]
+        assert not work.scratch["sure"][pool].all()
+        assert work.scratch["sure"][work.rows].all()
 
 
 class TestLoss:
@@ -170,7 +212,7 @@ class TestLoss:
         objective = MixedTypes(threshold=0.2, augmentation=PLAIN)
         work = started(objective)
         rows = work.rows[:8]
-        work.scratch["mix"] = iter([work.rows[8:16]] * 2)
+        work.scratch["mix"] = Given(work.rows[8:16])
         with seeded(4):
             changed = objective._changed(work, Batch(rows, data.x[rows], data.target[rows]))
         share, pseudo = changed.share, work.scratch["pseudo"]

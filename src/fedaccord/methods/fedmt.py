@@ -143,7 +143,7 @@ def _source(how: str, pooled: bool) -> str:
 def _pseudo_labels(settings: SemiFLSettings) -> MixedTypes:
     return MixedTypes(
         projected=False, threshold=settings.threshold, lambda1=settings.lambda1, mixup=settings.mixup,
-        batch=settings.batch, augmentation=_augmentation(settings),
+        augmentation=_augmentation(settings),
     )  # fmt: skip
 
 

@@ -33,7 +33,6 @@ from fedaccord.messages.message import Message
 from fedaccord.models.predicting import predict_logits
 from fedaccord.seeds import derive
 from fedaccord.training.augment import Augmentation
-from fedaccord.training.batches import batches
 from fedaccord.training.local import has_batch_norm
 from fedaccord.training.objectives import RowObjective
 from fedaccord.training.work import FIGURES, Batch, LocalWork
@@ -73,7 +72,6 @@ class MixedTypes(RowObjective):
     lambda2: float = 1.0
     mixup: float = 0.75
     smoothing: float = 0.0
-    batch: int = 64
     sends_matrix: bool = False
     augmentation: Augmentation = field(default_factory=Augmentation)
 
@@ -94,7 +92,8 @@ class MixedTypes(RowObjective):
         scratch["pseudo"], scratch["sure"], scratch["confident"] = pseudo, sure, len(chosen)
         if len(chosen) and self.lambda2:
             drawn = torch.randint(len(every), (len(chosen),), generator=work.random)
-            scratch["mix"] = self._mix_batches(work, every[drawn.to(every.device)])
+            seed = derive(work.seed, "mix", work.site.name, work.round)
+            scratch["mix"] = Partners(every[drawn.to(every.device)], torch.Generator().manual_seed(seed))
         work.rows = every if self.project_on == "all" else chosen
 
     def loss(self, work: LocalWork, batch: Batch) -> Tensor:
@@ -110,8 +109,7 @@ class MixedTypes(RowObjective):
         fixed = F.cross_entropy(work.view.adjusted(next(logits)), changed.pseudo)
         if not self.lambda1:
             return client_loss(projected, fixed, zero, self.lambda1, self.lambda2 * changed.weight)
-        first, second = changed.pseudo[: len(changed.blend)], changed.partners
-        mixed = mix_loss(work.view.adjusted(next(logits)), first, second, changed.share)
+        mixed = mix_loss(work.view.adjusted(next(logits)), changed.pseudo, changed.partners, changed.share)
         return client_loss(projected, fixed, mixed, self.lambda1, self.lambda2 * changed.weight)
 
     def _changed(self, work: LocalWork, batch: Batch) -> _Changed | None:
@@ -127,10 +125,10 @@ class MixedTypes(RowObjective):
         strong = self.augmentation.strong(x, work.random)
         if not self.lambda1:
             return _Changed(strong, pseudo, x[:0], pseudo[:0], 1.0, weight)
-        partners = next(scratch["mix"])[: len(x)]
+        partners = scratch["mix"].take(len(x))
         share = float(_beta(self.mixup, work.random))
         others = self.augmentation.weak(work.site.train.x.index_select(0, partners), work.random)
-        blend = others.lerp_(self.augmentation.weak(x[: len(partners)], work.random), share)
+        blend = others.lerp_(self.augmentation.weak(x, work.random), share)
         return _Changed(strong, pseudo, blend, scratch["pseudo"].index_select(0, partners), share, weight)
 
     # The form in which many sites train as one program
@@ -226,13 +224,24 @@ class MixedTypes(RowObjective):
             figures[f"{FIGURES}/matrix_error"] = frobenius(matrix, declared.matrix)
         work.memory.tensors[CORRESPONDENCE] = matrix
 
-    def _mix_batches(self, work: LocalWork, partners: Tensor) -> Iterator[Tensor]:
-        """Yield batches of mixing partners without end: as many as a batch of confident samples has, or more."""
-        generator = torch.Generator().manual_seed(derive(work.seed, "mix", work.site.name, work.round))
-        single = has_batch_norm(work.model)
-        while True:
-            for order in batches(len(partners), self.batch, generator, epochs=1, drop_single=single):
-                yield partners[order.to(partners.device)]
+
+@dataclass
+class Partners:
+    """The samples that others are mixed with, handed out without end: all of them in an order, then in a new one."""
+
+    pool: Tensor
+    generator: torch.Generator
+
+    def __post_init__(self) -> None:
+        self._left = self.pool[:0]
+
+    def take(self, count: int) -> Tensor:
+        """Return the next so many."""
+        while len(self._left) < count:
+            order = torch.randperm(len(self.pool), generator=self.generator)
+            self._left = torch.cat([self._left, self.pool[order.to(self.pool.device)]])
+        taken, self._left = self._left[:count], self._left[count:]
+        return taken
 
 
 class _Changed(NamedTuple):
@@ -240,8 +249,8 @@ class _Changed(NamedTuple):
 
     strong: Tensor
     pseudo: Tensor
-    blend: Tensor  # of the first of them with partners, whose pseudo-labels these are
-    partners: Tensor
+    blend: Tensor  # with partners; none where nothing is mixed
+    partners: Tensor  # their pseudo-labels
     share: float
     weight: float  # the confident share of the batch
 
