@@ -22,6 +22,7 @@ from fedaccord.deployment.certificates import make_authority, make_certificate, 
 from fedaccord.deployment.checking import check_folder
 from fedaccord.deployment.known import read_known
 from fedaccord.engines.flower.site_folder import SiteFolder
+from people import write_people
 
 SMALL = """
 [data]
@@ -97,6 +98,24 @@ class TestFolders:
             assert "0.25" in held
         assert "the south" in (whole / "config.toml").read_text()
         assert SiteFolder.open(part).build_host().recipe.settings.momentum == 0.25
+
+    @pytest.mark.parametrize("kind", ["inversion", "probe"])
+    def test_a_site_is_told_that_the_server_reconstructs_its_rows_and_nothing_else_of_a_defence(self, tmp_path, kind):
+        write_people(tmp_path, rows=400)
+        more = "reconstruct = true, dummies = 37" if kind == "inversion" else "probes = 37"
+        text = (
+            'name = "d"\n[data]\ndataset = "people.npz"\npartition = { kind = "iid", sites = 4 }\n'
+            'view = { kind = "candidates", generate = "uniform", q = 0.3 }\nsensitive = { column = "region", q = 0.1 }\n'
+            '[fairness]\ngroup = "north"\nlabel = "high"\n[model]\nhidden = [4]\n'
+            f'[method]\nname = "fed-clpl"\nrounds = 1\ndefence = {{ kind = "{kind}", {more} }}\n'
+        )
+        done = command("deploy", write(tmp_path, text), "d", cwd=tmp_path)
+        assert done.code == 0, done.err
+        own = (tmp_path / "d/sites/site-0/site.toml").read_text()
+        assert ('kind = "inversion", reconstruct = true }' in own) == (kind == "inversion")
+        assert "37" not in own
+        assert "north" not in own
+        assert ("defence" in own) == (kind == "inversion")
 
     def test_the_server_has_no_sample(self, written):
         known = read_known(written / "server")

@@ -18,7 +18,7 @@ from fedaccord.federation.defence import CONFIDENCE, EXCLUDED, RUNNING, SHARED, 
 from fedaccord.federation.state import RunState, model_digest
 from fedaccord.messages.message import from_bytes, to_bytes
 from fedaccord.runs.folder import RunFolder
-from people import played, table
+from people import played, table, write_people
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 PLFA = {"kind": "plfa", "sites": 2}
@@ -321,6 +321,7 @@ def test_settings_of_the_chosen_kind_are_taken_and_read_back(told):
         ({"label": "highest"}, r"fairness\.label: there is no label 'highest'"),
         ({"column": "county"}, r"data\.sensitive\.column: 'people.npz' has no column 'county'|has no column 'county'"),
         ({"attack": {"kind": "plfa", "sites": ["nobody"]}}, "there is no site 'nobody'"),
+        ({"hidden": [1], "defence": {"kind": "group-update+"}}, "must have one, of two units or more and with a bias"),
     ],
 )
 def test_what_cannot_work_is_refused_before_the_first_round(folder, change, told):
@@ -332,6 +333,8 @@ def test_what_cannot_work_is_refused_before_the_first_round(folder, change, told
         experiment["fairness"] |= {key: change[key] for key in ("group", "label", "input") if key in change}
     if "column" in change:
         experiment["data"]["sensitive"]["column"] = change["column"]
+    if "hidden" in change:
+        experiment["model"]["hidden"] = change["hidden"]
     with pytest.raises(ConfigError, match=told):
         played(experiment, rounds=1)
 
@@ -448,3 +451,28 @@ def test_a_cut_run_goes_on_with_what_it_knew_of_sites(folder, kind, remembered):
         for _ in play(told, other):
             pass
     assert other.state.method.numbers != whole.state.method.numbers
+
+
+def test_one_group_cannot_be_compared(folder):
+    with np.load(write_people(folder)) as arrays:
+        held = dict(arrays)
+    np.savez(folder / "people.npz", **(held | {"region": np.full(900, "north")}))
+    with pytest.raises(ConfigError, match="'probe' compares a group with others, and the data name only one"):
+        played(table(folder, defence=defence("probe")), rounds=1)
+
+
+def test_a_round_in_which_nobody_could_be_judged_is_told(folder):
+    told = table(folder, defence=defence("probe"))
+    told["method"]["lr"] = 1e-30  # no update survives rounding
+    server, _ = played(told, rounds=1)
+    assert [warning for warning in server.warnings if "'probe' could judge nobody in some rounds" in warning]
+
+
+def test_forged_values_that_no_server_would_admit_are_left_out(folder):
+    told = table(folder, attack={"kind": "scaling", "sites": 1, "strength": 1e39})
+    server, records = played(told, rounds=2)
+    assert {(drop.site, drop.task) for drop in server.dropped} == {(server.hostile[0], "train")}
+    assert "NaN or infinite" in str(server.dropped[0])
+    assert all(torch.isfinite(server.state.model))
+    _, first = played(table(folder), rounds=1)
+    assert records[0].loss == pytest.approx(first[0].loss, rel=0.2)  # the others trained on

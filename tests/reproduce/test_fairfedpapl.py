@@ -125,7 +125,7 @@ def test_bars_are_silent_if_a_seed_lacks_a_figure_that_they_compare(results, att
     """A run without a rate is as missing as one that was not run: whoever is best without it may not be so with it."""
     del results.cells[row_of(NAME, "iid", attack, defence)][1]["final"]["global"]["eod"]
     page = to_markdown("t", chapters(results, "quick"))
-    assert "lowest of the four" not in page
+    assert "for the lowest of the defences" not in page
     assert "nan" not in page
     assert {line.split(" | ")[1] for name, line in table_lines(page).items() if name.startswith("The best")} == {
         "not measured"
@@ -258,6 +258,26 @@ def test_every_published_delta_but_the_marked_is_that_of_its_figures():
                 right = abs(abs(float(value) - without[number // 3]) - float(delta)) < 0.0011
                 assert right != cell.endswith("*"), (table, method, cell)
     assert "0.751/-0.094/0.003" in to_markdown("t", chapters(Results(), "quick"))
+
+
+def test_published_figures_stand_beside_ours():
+    found = Results()
+    for name, attack, defence in (
+        ("COMPAS, Asian", "mixup", NONE), ("COMPAS, Asian", "plfa", "probe"), ("COMPAS, Asian", NONE, NONE),
+        ("Student, Asian", "pafa", "inversion"), (NAME, "plfa", NONE),
+    ):  # fmt: skip
+        found.cells[row_of(name, "skewed", attack, defence)] = {0: result(-0.2)}
+    page = to_markdown("t", chapters(found, "default"))
+    assert page.count("published delta EOD |") == 4  # two data sets, dealt alike and skewed
+
+    def line(name, begin):
+        part = page.split(f"## {name}, skewed")[1].split("##")[0]
+        return next(line for line in part.splitlines() if line.startswith(begin))
+
+    assert line("COMPAS, Asian", "| none | mixup").endswith("| 75.4 | 0.124 * |")
+    assert line("COMPAS, Asian", "| none | none").endswith("| 75.9 | 0.000 |")
+    assert line("COMPAS, Asian", "| probe | plfa").endswith("| – | – |")
+    assert line("Student, Asian", "| inversion | pafa").endswith("| 58.5 | 0.003 |")
 
 
 @pytest.mark.parametrize("size", ["quick", "default"])

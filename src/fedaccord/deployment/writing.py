@@ -197,6 +197,9 @@ class _Writer:
         """Return a site's part of the experiment file: its own section, and what all agree on without naming labels."""
         own = [section for section in self.experiment.sites or [] if section.name == site]
         method = told_to_sites(self.experiment.method)
+        defence = self.experiment.method.get("defence") or {}
+        if defence.get("reconstruct"):  # whoever takes part should see that the server looks into its data
+            method["defence"] = {key: defence[key] for key in ("kind", "reconstruct")}
         # What is measured of a group names a label too, which need not be this site's.
         update = {"sites": own or None, "data": None, "labels": Labels(), "server": ServerSection(), "method": method,
                   "fairness": None}  # fmt: skip

@@ -36,6 +36,7 @@ CONFIDENCE = "confidence"  # in the method's state and among a round's figures, 
 SCORE, EXCLUDED = "score", "excluded"  # among a round's figures, with a site's name behind it; alone: the share
 FALSE_EXCLUSIONS, FOUND = "false_exclusions", "hostile_excluded"  # of a study: shares of honest and hostile sites
 ROWS = 8  # made-up ones, which every model should be able to answer
+NOBODY_JUDGED = "the defence '{}' could judge nobody in some rounds: no site's update says anything of the group"
 ALL_LEFT_OUT = "the defence '{}' left out every site of a round, and the model stayed as it was"
 
 
@@ -52,6 +53,8 @@ class Defence:
             raise ConfigError(f"method.defence: '{kind}' looks at how a group is treated; name it in [fairness]")
         if server.target.inputs is None:
             raise ConfigError(f"method.defence: '{kind}' needs groups among the model's inputs; set fairness.input")
+        if len(server.target.groups) < 2:
+            raise ConfigError(f"method.defence: '{kind}' compares a group with others, and the data name only one")
         if kind.startswith("group-update"):
             self._refuse_network(server.network)
         if self.settings.device != "cpu" and not torch.cuda.is_available():
@@ -80,16 +83,19 @@ class Defence:
                 f"method.defence: '{kind}' looks at the weights of the inputs, so the network must be linear layers "
                 "with ReLU between; use 'probe'"
             )
-        if kind == "group-update+" and (len(chain) < 2 or chain[0][1] is None):
+        bias = chain[0][1]
+        if kind == "group-update+" and (len(chain) < 2 or bias is None or len(network.get_parameter(bias)) < 2):
             raise ConfigError(
                 "method.defence: 'group-update+' compares what a group and what all rows do to a hidden layer, so the "
-                "network must have one, with a bias; use 'group-update' or 'probe'"
+                "network must have one, of two units or more and with a bias; use 'group-update' or 'probe'"
             )
 
     def __call__(self, server: Server, replies: Replies) -> Replies:
         """Return the replies of the sites that are trusted; what was found of each joins the round's figures."""
         assert server.target is not None
         found = self.score(server, replies, server.target)
+        if bool(torch.isnan(found).all()):
+            server.warn(NOBODY_JUDGED.format(self.settings.kind))
         hostile = self._verdicts(server, replies.sites, found)
         # Trust earned before is no reason to take a model that nothing can be computed with.
         excluded = self._excluded(server, replies.sites, hostile) | torch.isinf(found)

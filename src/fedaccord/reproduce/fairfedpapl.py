@@ -35,7 +35,7 @@ from fedaccord.reproduce.fairfedpapl_cells import (
     row_of,
 )
 from fedaccord.reproduce.fairfedpapl_cells import cells as cells
-from fedaccord.reproduce.fairfedpapl_published import published_grids
+from fedaccord.reproduce.fairfedpapl_published import TABLES, published_grids, published_of
 from fedaccord.reproduce.pages import Block, Chapter, Finding, Grid, findings_grid
 from fedaccord.reproduce.statistics import Paired, mean, paired, spread
 
@@ -76,7 +76,8 @@ def _what_was_run(scale: Scale, size: Size) -> list[Block]:
         f"{scale.seeds} paired seeds, {scale.study_seeds} in the studies; rounds: {rounds}. Candidate labels by "
         "uniform flips of 0.3, candidate groups by uniform flips of 0.1, fed to the model as they are (cyclic flips "
         "were not run); an MLP with one layer of 64 hidden units (the published sizes are not known; two layers, of 64 "
-        "and 32, were not run), CLPL, one pass of batches of 32 a round, SGD with momentum 0.9. Test labels are clean; "
+        "and 32, were not run), CLPL, one pass of batches of 32 a round, SGD with momentum 0.9; rows whose set "
+        "holds all labels say nothing and are not trained on. Test labels are clean; "
         "test rows have candidate groups as inputs, as a site would have them, and are measured by true ones.",
         "Rows are dealt to the sites first, and each site keeps a fifth of its own, drawn without regard to labels and "
         "groups, as test rows; all of these together are the test. This is not one split of 80 to 20 before rows are "
@@ -167,10 +168,12 @@ def _scenario(results: Results, name: str, partition: str) -> list[Block]:
                     defence, attack, spread(results.values(row)), _level(results, row, eod), _shift(results, row, eod),
                     _shift(results, row, spd), *_by_true_groups(results, row, ending), _shares(results, row),
                     _precision(results, row),
+                    *(published_of(name, partition, attack, defence) if name in TABLES else ()),
                 ])  # fmt: skip
     true = ("EOD, true groups", "delta EOD, true groups") if ending else ()
     excluded = ("hostile / honest excluded, %", "precision, %")
-    head = ("defence", "attack", "accuracy, %", "EOD", "delta EOD", "delta SPD", *true, *excluded)
+    published = ("published accuracy, %", "published delta EOD") if name in TABLES else ()
+    head = ("defence", "attack", "accuracy, %", "EOD", "delta EOD", "delta SPD", *true, *excluded, *published)
     return [about, Grid(head, lines)]
 
 
