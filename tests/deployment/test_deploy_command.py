@@ -105,7 +105,8 @@ class TestFolders:
         more = "reconstruct = true, dummies = 37" if kind == "inversion" else "probes = 37"
         text = (
             'name = "d"\n[data]\ndataset = "people.npz"\npartition = { kind = "iid", sites = 4 }\n'
-            'view = { kind = "candidates", generate = "uniform", q = 0.3 }\nsensitive = { column = "region", q = 0.1 }\n'
+            'view = { kind = "candidates", generate = "uniform", q = 0.3 }\n'
+            'sensitive = { column = "region", q = 0.1 }\n'
             '[fairness]\ngroup = "north"\nlabel = "high"\n[model]\nhidden = [4]\n'
             f'[method]\nname = "fed-clpl"\nrounds = 1\ndefence = {{ kind = "{kind}", {more} }}\n'
         )

@@ -169,7 +169,7 @@ class TestMixing:
         partners = Partners(torch.arange(10, 17), torch.Generator().manual_seed(0))
         taken = [partners.take(count).tolist() for count in (3, 5, 4, 9)]
         assert [len(rows) for rows in taken] == [3, 5, 4, 9]
-        flat = sum(taken, [])
+        flat = [row for rows in taken for row in rows]
         assert [sorted(flat[at : at + 7]) for at in (0, 7, 14)] == [[*range(10, 17)]] * 3
         assert flat[:7] != flat[7:14]
 

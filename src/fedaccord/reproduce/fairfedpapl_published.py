@@ -47,7 +47,7 @@ METHODS = {
 
 
 def published_of(scenario: str, partition: str, attack: str, defence: str) -> tuple[str, str]:
-    """Return accuracy in percent and delta EOD as published, marked where wrong in print; a dash where there is none."""
+    """Return accuracy in percent and delta EOD as published, * where wrong in print; a dash where there is none."""
     if attack == defence == "none":
         return CALM[scenario][partition], "0.000"
     lines = {method: dict(zip(HEAD[1:], told, strict=True)) for method, *told in TABLES[scenario]}

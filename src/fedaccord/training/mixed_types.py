@@ -9,7 +9,7 @@ samples to their pseudo-labels; `L_mix` mixes them with any others (Mixup). Wher
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, NamedTuple
 
