@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
 from fedaccord.checks.federation import check_experiment_data
-from fedaccord.checks.mixed_types import missing_classes, mixed_type_notes, told_apart, unused_findings
+from fedaccord.checks.mixed_types import (
+    augmentation_findings,
+    missing_classes,
+    mixed_type_notes,
+    told_apart,
+    unused_findings,
+)
 from fedaccord.config import check_experiment
 from fedaccord.data.sites import FederationData
 from fedaccord.evaluation.metrics import recall
@@ -134,3 +142,34 @@ def test_sites_without_labels_are_sound_for_methods_that_need_none(tmp_path, met
     report = check_experiment_data(check_experiment(table), tmp_path)
     errors = [finding.text for finding in report.findings if finding.level == "error"]
     assert errors == ["no site that may train has labelled samples"] * refused
+
+
+def test_names_in_another_order_are_told():
+    """They are no group: counts and matrices are exchanged by place."""
+    other = Coarse(SPACE, dict(reversed(list(pets_or_cattle().groups.items()))))
+    mixed = [site("a", view=pets_or_cattle()), site("b", view=pets_or_cattle()), site("x", view=other)]
+    told = [note for note in mixed_type_notes(data_of(mixed, "cow")) if "different orders" in note]
+    assert len(told) == 1
+    assert told[0].startswith("sites 'a', 'x' list the same coarse names")
+    assert not [note for note in mixed_type_notes(data_of(coarse_sites(), "cow")) if "different orders" in note]
+
+
+@pytest.mark.parametrize(
+    ("x", "told"),
+    [
+        (torch.nn.functional.normalize(torch.rand(60, INPUTS), dim=1), 'set method.augment = "words"'),
+        (torch.randn(60, INPUTS), None),
+        (torch.rand(60, 3, 4, 4) * 2 - 1, None),
+        (torch.rand(60, 3, 4, 4) * 255, "images are changed strongly within -1 and 1"),
+    ],
+)
+def test_samples_that_would_be_changed_beyond_recognition_are_told(x, told):
+    data = data_of(coarse_sites(), "cow")
+    first = next(iter(data.sites))
+    kept = data.sites[first]
+    data.sites[first] = replace(kept, train=replace(kept.train, x=x))
+    for method in ("fedmt", "fedmt+", "semifl"):
+        found = augmentation_findings(data, METHODS[method].settings())
+        assert [told in finding.text for finding in found] == ([True] if told else [])
+    assert not augmentation_findings(data, METHODS["fedmt"].settings(augment="words"))
+    assert not augmentation_findings(data, METHODS["single"].settings())

@@ -71,6 +71,14 @@ class TestWorkedExample:
         assert server.state.model[0].item() == pytest.approx(0.75 * 0.19 + 0.25 * -0.64)
         assert control(server)[0].item() == pytest.approx(0.75 * -0.95 + 0.25 * 3.2, abs=1e-6)
 
+    @pytest.mark.parametrize("asked", [1, 2])
+    def test_equal_sites_count_alike_however_many_reply(self, asked):
+        recipe = dataclasses.replace(classic(weights="equal", participation=asked), objective=Parabolas())
+        server = federation(recipe, [site("a", samples=24), site("b", samples=8)], zero_network())
+        (first,) = {play_round(server).asked[0]}
+        alone = {"a": -0.95, "b": 3.2}[first]
+        assert control(server)[0].item() == pytest.approx(alone / 2 if asked == 1 else (-0.95 + 3.2) / 2, abs=1e-6)
+
 
 class TestPrivateRows:
     """Site a knows cats and dogs, b dogs and cows: cats and cows have one owner, the rest has two."""

@@ -102,6 +102,10 @@ class TestSilence:
         _, records = played("fedmt", lr=0.001, project_on="all", lambda2=0.0)
         assert [r.warnings for r in records] == [[], [], []]
 
+    def test_pseudo_labels_alone_miss_the_samples(self):
+        _, records = played("semifl", lr=0.001)
+        assert "so the sites' samples were never used" in records[-1].warnings[0]
+
     def test_with_a_warm_up_there_is_none(self):
         server, records = played("fedmt", **READY)
         assert server.warnings == []

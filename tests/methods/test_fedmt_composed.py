@@ -179,6 +179,13 @@ class TestBaselines:
         brief = next(b for t, _, b in server.engine.asked if t == "train")
         assert not torch.equal(brief.tensors["model/encoder.0.bias"], server.layout.named(first)["encoder.0.bias"])
 
+    @pytest.mark.parametrize("local", ["fedavg", "fedprox"])
+    def test_a_site_that_was_never_drawn_has_no_head_to_be_judged_by(self, local):
+        server = started("fedrep", participation=1, local=local)
+        record = play_round(server)
+        judged = {name for name, told in record.evaluation.sites.items() if "accuracy" in told}
+        assert judged == set(record.asked)
+
     @pytest.mark.parametrize("name", ["fedrep", "fedtrans"])
     def test_sites_shift_their_images(self, name):
         objective = make_recipe(name, {}).objective

@@ -19,6 +19,7 @@ from fedaccord.checks.features import feature_findings, word_findings
 from fedaccord.checks.findings import Finding, listed, warning
 from fedaccord.checks.membership import membership_findings
 from fedaccord.checks.mixed_types import (
+    augmentation_findings,
     held_by_server,
     missing_classes,
     mixed_type_notes,
@@ -89,6 +90,7 @@ def check_experiment_data(experiment: Experiment, base: Path) -> Report:
     stays, rounds = experiment.stays, experiment.settings.rounds
     found = [*_taken_for_words(experiment, data), *membership_findings(report.coverage, stays, rounds)]
     found += unused_findings(data, experiment.method_name, str(experiment.method.get("tuning", "none")))
+    found += augmentation_findings(data, experiment.settings)
     missing, taught = missing_classes(data, experiment.settings)
     found += [*missing, *fairness_findings(experiment, data), *_not_private(experiment, data)]
     notes = [*report.notes, *planned(stays, rounds), *mixed_type_notes(data), *taught]

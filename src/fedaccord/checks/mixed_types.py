@@ -10,7 +10,7 @@ from fedaccord.checks.findings import Finding, listed, warning
 from fedaccord.data.sites import FederationData
 from fedaccord.labels.coverage import labels_without_site
 from fedaccord.labels.views import Candidates, Coarse, Exact, Tags
-from fedaccord.methods.mixed_settings import FedMTSettings, SupercentreSettings
+from fedaccord.methods.mixed_settings import FedMTSettings, SemiFLSettings, SupercentreSettings
 from fedaccord.methods.momentum_settings import PfedmoSettings, PublicDataSettings
 from fedaccord.methods.registry import make_recipe
 from fedaccord.training.settings import TrainingSettings
@@ -102,6 +102,28 @@ def unused_findings(data: FederationData, method: str, tuning: str = "none") -> 
     return found
 
 
+def augmentation_findings(data: FederationData, settings: TrainingSettings) -> list[Finding]:
+    """Warn where samples with pseudo-labels would be changed in a way that is not theirs."""
+    if not isinstance(settings, SemiFLSettings) or settings.augment != "auto":
+        return []
+    x = next(iter(data.sites.values())).train.x
+    if x.ndim == 2 and _looks_hashed(x):
+        return [warning(
+            "the inputs look like hashed texts (nothing below zero, every row of length one), and noise, which "
+            'method.augment = "auto" adds to features, drowns them; set method.augment = "words"'
+        )]  # fmt: skip
+    if x.ndim == 4 and len(x) and float(x.abs().max()) > 1:
+        return [warning(
+            "images are changed strongly within -1 and 1, and these go beyond; scale them, or set "
+            'method.augment = "none"'
+        )]  # fmt: skip
+    return []
+
+
+def _looks_hashed(x: torch.Tensor) -> bool:
+    return bool(len(x) and (x >= 0).all() and ((x.norm(dim=1) - 1).abs() < 1e-3).all())
+
+
 def mixed_type_notes(data: FederationData) -> list[str]:
     """Say whether FedMT applies, and which classes only the server's samples separate."""
     coarse = [name for name, site in data.sites.items() if isinstance(site.view, Coarse)]
@@ -116,4 +138,17 @@ def mixed_type_notes(data: FederationData) -> list[str]:
         has = f"none of {listed(without)}" if without else f"at least {min(numbers.values())} of each"
         told = f"no coarse label separates {listed(names)}"
         notes.append(f"{told}; only the server's samples tell them apart, {has}")
-    return notes
+    return notes + _names_in_another_order(data, coarse)
+
+
+def _names_in_another_order(data: FederationData, coarse: list[str]) -> list[str]:
+    orders: dict[frozenset[str], dict[tuple[str, ...], str]] = {}
+    for name in coarse:
+        used = tuple(data.sites[name].view.answers)
+        orders.setdefault(frozenset(used), {}).setdefault(used, name)
+    return [
+        f"sites {listed([*first.values()])} list the same coarse names in different orders, so they count as different "
+        "names where sites find out together what theirs stand for; list them in one order"
+        for first in orders.values()
+        if len(first) > 1
+    ]

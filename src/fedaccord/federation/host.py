@@ -32,7 +32,7 @@ from fedaccord.models.stacked import stacked_forward
 from fedaccord.seeds import derive
 from fedaccord.training.cohort import MOST_VALUES, Trained, compatible, parts_of, steps_apart, terms_of, train_together
 from fedaccord.training.local import seeded, start, train_locally
-from fedaccord.training.own_head import OWN_ENCODER, OWN_HEAD, with_own_head
+from fedaccord.training.own_head import OWN_ENCODER, OWN_HEAD, has_own_heads, with_own_head
 from fedaccord.training.partial_labels import CONFIDENCES
 from fedaccord.training.settings import TrainingSettings
 from fedaccord.training.work import FIGURES, LocalWork
@@ -210,6 +210,8 @@ class SiteHost:
         view, train, model = judging_view(own, trained), work.site.train, work.model
         truth = None if test.truth is None else test.truth.cpu()
         head = work.brief.select(OWN_HEAD) or work.memory.select(OWN_HEAD)
+        if not head and has_own_heads(self.recipe.objective):  # nothing of it has learned the site's own names yet
+            return Message(numbers={"samples": 0})
         if head:  # its own task is what the site's own head decides
             model = with_own_head(work.model, head, work.brief.select(OWN_ENCODER))
             view, truth = Exact(LabelSpace(view.answers)), None

@@ -98,12 +98,13 @@ class ControlVariates:
                 kept[_name(site)] = kept.get(_name(site), torch.zeros_like(change)) + change
 
     def _samples(self, server: Server, sites: Iterable[SiteId]) -> Tensor:
-        """Return the number of samples behind each parameter at these sites, (parameters,)."""
-        cards = [server.cards[site] for site in sites]
-        samples = torch.full((server.layout.size,), float(sum(card.samples for card in cards)))
+        """Return the samples behind each parameter at these sites, (parameters,); where all are equal, the sites."""
+        equal = getattr(server.recipe.settings, "weights", "samples") == "equal"
+        counts = [(1.0 if equal else float(card.samples), card) for card in (server.cards[site] for site in sites)]
+        samples = torch.full((server.layout.size,), sum(count for count, _ in counts))
         if self.per_label:
             rows = server.layout.head_rows()
-            owned = sum((card.samples * card.informs.float() for card in cards), torch.zeros(len(rows)))
+            owned = sum((count * card.informs.float() for count, card in counts), torch.zeros(len(rows)))
             samples[rows] = owned[:, None].expand_as(rows).contiguous()
         return samples
 

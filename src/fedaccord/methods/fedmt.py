@@ -161,7 +161,7 @@ def _augmentation(settings: SupercentreSettings) -> Augmentation:
 
 
 def _watch(settings: SemiFLSettings) -> names.ConfidenceWatch:
-    unused = "the sites' labels"
+    unused = "the sites' labels" if isinstance(settings, FedMTSettings) else "the sites' samples"
     if isinstance(settings, FedMTSettings) and settings.project_on == "all":  # these are learned from all the same
         unused = "pseudo-labels" if settings.lambda2 else ""
     return names.ConfidenceWatch(settings.threshold, settings.rounds, unused)

@@ -143,7 +143,7 @@ class Scale:
 
     rounds: int
     seeds: int
-    few: int  # seeds of the studies of sites, samples, thresholds and weights
+    few: int  # seeds of the studies of sites, thresholds and weights
     labels: tuple[int, ...]
     studies: bool
     image_rounds: int
@@ -208,13 +208,14 @@ def _skewed(scale: Scale) -> Iterator[Cell]:
 
 
 def _studies(scale: Scale) -> Iterator[Cell]:
+    for seed in range(scale.seeds):
+        for size in SIZES:
+            for name in (FOUND, PLUS):
+                yield text_cell(scale, name, seed, size=size)
     for seed in range(scale.few):
         for sites in SITES:
             for name in STUDIED:
                 yield text_cell(scale, name, seed, sites=sites, size=7500 // sites)
-        for size in SIZES:
-            for name in (FOUND, PLUS):
-                yield text_cell(scale, name, seed, size=size)
         for threshold in THRESHOLDS:
             for name in ("SemiFL", FOUND):
                 yield text_cell(scale, name, seed, threshold=threshold)

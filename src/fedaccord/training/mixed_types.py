@@ -2,7 +2,7 @@
 
     loss = R_p + lambda2 * (L_fix + lambda1 * L_mix)
 
-`R_p` is the likelihood of the coarse label through the correspondence `M`; `L_fix` holds strongly changed confident
+`R_p` is minus the log-likelihood of the coarse label through `M`; `L_fix` holds strongly changed confident
 samples to their pseudo-labels; `L_mix` mixes them with any others (Mixup). Where `R_p` is taken over all samples,
 `lambda2` is multiplied by the confident share of a batch: few pseudo-labels must not outweigh all coarse labels.
 """

@@ -17,7 +17,7 @@ from fedaccord.messages.message import Message
 from fedaccord.models.network import Network
 from fedaccord.seeds import derive
 from fedaccord.training.augment import Augmentation
-from fedaccord.training.objectives import Objective
+from fedaccord.training.objectives import Objective, Sum
 from fedaccord.training.work import Batch, LocalWork
 
 OWN_HEAD = "own head"  # prefix in messages and in a site's memory
@@ -52,6 +52,11 @@ class OwnHead(Objective):
         work.memory.put(OWN_HEAD, head)
         if self.shared:
             reply.put(OWN_HEAD, head)
+
+
+def has_own_heads(objective: Objective) -> bool:
+    """Say whether sites that train so have heads of their own, which decide what they are judged in."""
+    return isinstance(objective, OwnHead) or (isinstance(objective, Sum) and any(map(has_own_heads, objective.terms)))
 
 
 def first_head(names: int, width: int, seed: int) -> dict[str, Tensor]:
