@@ -5,7 +5,15 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fedaccord.training.augment import OPERATIONS, Augmentation, _affine_step, _colour_step, shifted, without_words
+from fedaccord.training.augment import (
+    OPERATIONS,
+    Augmentation,
+    _affine_step,
+    _colour_step,
+    rand_augment,
+    shifted,
+    without_words,
+)
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -46,6 +54,23 @@ def test_strong_pictures_are_mirrored_as_often_as_weak_ones():
     assert 0.3 < mirrored < 0.7
 
 
+def test_strong_pictures_have_a_blank_patch_of_up_to_half_of_their_sides():
+    x = torch.full((60, 3, 7, 7), 0.25)  # too small to be moved, so what is blank is the patch
+    blank = rand_augment(x, stream(), operations=0) == 0
+    down, across = blank.any(-1).sum(-1)[:, 0], blank.any(-2).sum(-1)[:, 0]
+    assert torch.equal(blank[:, 0].sum((1, 2)), down * across)  # one rectangle, in all colours
+    assert torch.equal(blank[:, 0], blank[:, 2])
+    assert 0 < down.max() <= 4
+    assert len({tuple(row[0].flatten().tolist()) for row in blank}) > 20
+
+
+def test_strong_pictures_go_through_operations():
+    x = torch.full((60, 3, 7, 7), 0.25)
+    changed = rand_augment(x, stream())
+    other = ((changed - 0.25).abs() > 1e-3) & (changed != 0)
+    assert 0.3 < other.flatten(1).any(1).float().mean() < 1.0  # others were only moved, or left as they are
+
+
 def test_weak_pictures_are_moved_by_whole_pixels_and_only_colour_ones_mirrored():
     x = pictures(1, 1, 16).repeat(40, 1, 1, 1)
     moved = shifted(x, stream())
@@ -65,11 +90,12 @@ def test_weak_pictures_are_moved_by_whole_pixels_and_only_colour_ones_mirrored()
     ("identity", 1.0, [[1, 0, 0], [0, 1, 0]]),
     ("shear x", 1.0, [[1, 0.3, 0], [0, 1, 0]]),
     ("shift y", -0.5, [[1, 0, 0], [0, 1, -0.3]]),
+    ("rotate", 0.5, [[0.966390, -0.257081, 0], [0.257081, 0.966390, 0]]),
     ("brightness", 1.0, [[1, 0, 0], [0, 1, 0]]),
 ])  # fmt: skip
 def test_affine_operations(name, strength, expected):
     step = _affine_step(torch.tensor([OPERATIONS.index(name)]), torch.tensor([strength]))
-    assert step[0, :2].tolist() == [pytest.approx(row) for row in expected]
+    assert step[0, :2].tolist() == [pytest.approx(row, abs=1e-6) for row in expected]
 
 
 @pytest.mark.parametrize(("name", "value", "expected"), [
@@ -80,6 +106,27 @@ def test_colour_operations(name, value, expected):
     x = torch.full((1, 1, 2, 2), value)
     changed = _colour_step(x, torch.tensor([OPERATIONS.index(name)]), torch.tensor([0.5]))
     assert changed.flatten().tolist() == pytest.approx([expected] * 4)
+
+
+@pytest.mark.parametrize(("name", "expected"), [
+    ("contrast", [[0.01, 0.01], [0.3, 0.3], [0.59, 0.59]]), ("saturation", [[0.01, 0.01], [0.3, 0.3], [0.59, 0.59]]),
+])  # fmt: skip
+def test_operations_away_from_a_mean(name, expected):
+    """All pixels have the colours 0.1, 0.3 and 0.5, so the picture's mean and every pixel's are 0.3."""
+    x = torch.tensor([0.1, 0.3, 0.5])[None, :, None, None].expand(1, 3, 1, 2)
+    changed = _colour_step(x, torch.tensor([OPERATIONS.index(name)]), torch.tensor([0.5]))
+    assert changed[0, :, 0].tolist() == [pytest.approx(row) for row in expected]
+
+
+def test_contrast_goes_by_the_picture_and_saturation_by_the_pixel():
+    x = torch.tensor([[0.2, 0.6]]).expand(1, 3, 1, 2)  # grey: nothing to saturate
+    by = torch.tensor([0.5])
+    contrast, saturation = (
+        _colour_step(x, torch.tensor([OPERATIONS.index(name)]), by)[0, 0, 0].tolist()
+        for name in ("contrast", "saturation")
+    )
+    assert contrast == pytest.approx([0.11, 0.69])
+    assert saturation == pytest.approx([0.2, 0.6])
 
 
 def test_features_get_noise_and_gaps():
