@@ -154,22 +154,42 @@ def test_names_in_another_order_are_told():
     assert not [note for note in mixed_type_notes(data_of(coarse_sites(), "cow")) if "different orders" in note]
 
 
+TEXTS = torch.nn.functional.normalize(torch.rand(60, INPUTS, generator=torch.Generator().manual_seed(0)), dim=1)
+TEXTS[3] = 0.0  # an empty one
+
+
+def with_inputs(x):
+    data = data_of(coarse_sites(), "cow")
+    for name, kept in data.sites.items():
+        data.sites[name] = replace(kept, train=replace(kept.train, x=x))
+    return data
+
+
 @pytest.mark.parametrize(
     ("x", "told"),
     [
-        (torch.nn.functional.normalize(torch.rand(60, INPUTS), dim=1), 'set method.augment = "words"'),
+        (TEXTS, 'set method.augment = "words"'),
+        (torch.eye(INPUTS).repeat(15, 1), None),  # a column of categories
         (torch.randn(60, INPUTS), None),
         (torch.rand(60, 3, 4, 4) * 2 - 1, None),
         (torch.rand(60, 3, 4, 4) * 255, "images are changed strongly within -1 and 1"),
     ],
 )
 def test_samples_that_would_be_changed_beyond_recognition_are_told(x, told):
-    data = data_of(coarse_sites(), "cow")
-    first = next(iter(data.sites))
-    kept = data.sites[first]
-    data.sites[first] = replace(kept, train=replace(kept.train, x=x))
     for method in ("fedmt", "fedmt+", "semifl"):
-        found = augmentation_findings(data, METHODS[method].settings())
+        found = augmentation_findings(with_inputs(x), METHODS[method].settings())
         assert [told in finding.text for finding in found] == ([True] if told else [])
-    assert not augmentation_findings(data, METHODS["fedmt"].settings(augment="words"))
-    assert not augmentation_findings(data, METHODS["single"].settings())
+
+
+@pytest.mark.parametrize(
+    ("method", "settings", "warned"),
+    [
+        ("fedmt", {"augment": "words"}, False),
+        ("fedmt", {"lambda2": 0.0, "project_on": "all"}, False),
+        ("single", {}, False),
+        ("single", {"server_augment": "strong"}, True),
+        ("fedavg", {}, False),
+    ],
+)
+def test_only_samples_that_are_changed_strongly(method, settings, warned):
+    assert bool(augmentation_findings(with_inputs(TEXTS), METHODS[method].settings(**settings))) == warned

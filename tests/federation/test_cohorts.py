@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from pathlib import Path
 
 import pytest
 import torch
@@ -10,8 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
+from fedaccord.config import check_experiment
 from fedaccord.data.site_data import Samples, SiteData
 from fedaccord.engines.engine import handle_jobs
+from fedaccord.experiment import load_federation
 from fedaccord.federation import host as host_module
 from fedaccord.federation.cohorts import FEWEST_SITES, MANY_SITES, MOST_SITES, PIECES, Cohorts, cohort_size, dealt
 from fedaccord.federation.host import SiteHost
@@ -21,6 +24,7 @@ from fedaccord.messages.message import Message
 from fedaccord.methods.registry import METHODS, make_recipe
 from fedaccord.models.catalogue import build
 from fedaccord.models.network import Network, insert_personal_layer
+from fedaccord.opening import _cohorts
 from fedaccord.training.harmony import ALIGNMENT_SHARE
 from small_federation import INPUTS, SPACE, TogetherEngine, copied, exact, pets_or_cattle, site, small_network
 from small_federation import federation as server_of
@@ -356,3 +360,13 @@ def test_without_workers_to_share_them_cohorts_are_as_large_as_may_be():
     assert list(map(len, whole("train", sorted(sites)[:10]))) == [10]
     assert list(map(len, whole("train", sorted(sites)))) == [15, 15]
     assert list(map(len, Cohorts(sites, 16)("train", sorted(sites)[:10]))) == [3, 3, 4]
+
+
+@pytest.mark.parametrize(("batched", "lengths"), [("auto", [1] * 10), ("always", [3, 3, 4]), ("whole", [10])])
+def test_an_experiment_says_how_sites_are_dealt(batched, lengths):
+    told = {"name": "d", "data": {"dataset": "digits", "partition": {"kind": "iid", "sites": 10}},
+            "model": {"hidden": [8]}, "method": {"rounds": 1}, "run": {"batched": batched}}  # fmt: skip
+    experiment = check_experiment(told)
+    data = load_federation(experiment, Path())
+    dealer = _cohorts(experiment, data, data.sites)
+    assert sorted(map(len, dealer("train", list(data.sites)))) == lengths

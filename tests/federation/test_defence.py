@@ -476,3 +476,21 @@ def test_forged_values_that_no_server_would_admit_are_left_out(folder):
     assert all(torch.isfinite(server.state.model))
     _, first = played(table(folder), rounds=1)
     assert records[0].loss == pytest.approx(first[0].loss, rel=0.2)  # the others trained on
+
+
+def test_a_robust_rule_counts_those_whose_values_were_left_out(folder):
+    attack = {"kind": "scaling", "sites": 3, "strength": 1e39}
+    told = table(folder, sites=10, attack=attack, aggregation="krum", hostile=3)
+    server, records = played(told, rounds=1)
+    assert {drop.task for drop in server.dropped} == {"train"}
+    assert records[0].loss is not None
+
+
+def test_a_round_of_hostile_sites_alone_leaves_the_model(folder):
+    told = table(
+        folder, attack={"kind": "scaling", "sites": 5, "strength": 1e39}, defence=defence("probe"), participation=4
+    )
+    server, records = played(told, rounds=6)
+    assert len(records) == 6
+    assert bool(torch.isfinite(server.state.model).all())
+    assert not [warning for warning in server.warnings if "could judge nobody" in warning]

@@ -75,7 +75,7 @@ class TestWorkedExample:
     def test_equal_sites_count_alike_however_many_reply(self, asked):
         recipe = dataclasses.replace(classic(weights="equal", participation=asked), objective=Parabolas())
         server = federation(recipe, [site("a", samples=24), site("b", samples=8)], zero_network())
-        (first,) = {play_round(server).asked[0]}
+        first, *_ = play_round(server).asked
         alone = {"a": -0.95, "b": 3.2}[first]
         assert control(server)[0].item() == pytest.approx(alone / 2 if asked == 1 else (-0.95 + 3.2) / 2, abs=1e-6)
 
@@ -220,6 +220,16 @@ class TestComingAndGoing:
             mean = sum(server.cards[name].samples * kept[name] for name in there) / total
             torch.testing.assert_close(server.layout.named(control(server))["head.weight"], mean, rtol=1e-3, atol=1e-5)
         assert "control of a" not in server.state.method.tensors  # its part was taken out
+
+    @pytest.mark.parametrize("per_label", [True, False])
+    def test_a_round_in_which_nobody_is_there(self, per_label):
+        recipe = private(rounds=6) if per_label else classic(rounds=6)
+        server = federation(recipe, real_sites()[:2])
+        server.stays = {"a": Stay(1, 3), "b": Stay(5)}
+        del server.cards["b"]
+        replied = [play_round(server).replied for _ in range(6)]
+        assert replied[0] == replied[-1] == 1
+        assert 0 in replied
 
 
 class TestTrouble:

@@ -26,7 +26,7 @@ class Replies:
     row_weights: Tensor | None = None  # float64, sites x labels: how much a site counts for each label's head row
     started: Tensor | None = None  # sites x parameters: what each site was sent, where not all were sent `previous`
     judged: tuple[Tensor, ...] = ()  # matrices that rules that choose sites look at together; none: `matrix` alone
-    left_out: int = 0  # sites of the round that a defence took for hostile
+    left_out: int = 0  # sites of the round that a defence took for hostile, or that sent what no server would admit
 
     def __len__(self) -> int:
         return len(self.sites)

@@ -103,16 +103,16 @@ def unused_findings(data: FederationData, method: str, tuning: str = "none") -> 
 
 
 def augmentation_findings(data: FederationData, settings: TrainingSettings) -> list[Finding]:
-    """Warn where samples with pseudo-labels would be changed in a way that is not theirs."""
-    if not isinstance(settings, SemiFLSettings) or settings.augment != "auto":
+    """Warn where samples would be changed strongly in a way that is not theirs."""
+    if not isinstance(settings, SupercentreSettings) or settings.augment != "auto" or not _changes_strongly(settings):
         return []
-    x = next(iter(data.sites.values())).train.x
-    if x.ndim == 2 and _looks_hashed(x):
+    inputs = [site.train.x for site in data.sites.values() if len(site.train)]
+    if inputs and all(x.ndim == 2 for x in inputs) and all(map(_looks_hashed, inputs)):
         return [warning(
             "the inputs look like hashed texts (nothing below zero, every row of length one), and noise, which "
             'method.augment = "auto" adds to features, drowns them; set method.augment = "words"'
         )]  # fmt: skip
-    if x.ndim == 4 and len(x) and float(x.abs().max()) > 1:
+    if any(x.ndim == 4 and float(x.abs().max()) > 1 for x in inputs):
         return [warning(
             "images are changed strongly within -1 and 1, and these go beyond; scale them, or set "
             'method.augment = "none"'
@@ -120,8 +120,16 @@ def augmentation_findings(data: FederationData, settings: TrainingSettings) -> l
     return []
 
 
+def _changes_strongly(settings: SupercentreSettings) -> bool:
+    weight = getattr(settings, "lambda2", 1.0)  # SemiFL's pseudo-labels always count
+    return settings.server_augment == "strong" or (isinstance(settings, SemiFLSettings) and weight > 0)
+
+
 def _looks_hashed(x: torch.Tensor) -> bool:
-    return bool(len(x) and (x >= 0).all() and ((x.norm(dim=1) - 1).abs() < 1e-3).all())
+    """Say whether rows are texts, but for empty ones; a single word in each may as well be a column of categories."""
+    length = x.norm(dim=1)
+    unit = bool(((length[length > 0] - 1).abs() < 1e-3).all())
+    return unit and bool((x >= 0).all()) and bool(((x > 0).sum(1) > 1).any())
 
 
 def mixed_type_notes(data: FederationData) -> list[str]:

@@ -105,7 +105,7 @@ class Defence:
                 server.drop(site, "train", "", "its model is too large to compute with, so the defence left it out")
         if bool(excluded.all()):
             server.warn(ALL_LEFT_OUT.format(self.settings.kind))
-        return replace(replies.keep(~excluded), left_out=int(excluded.sum()))
+        return replace(replies.keep(~excluded), left_out=replies.left_out + int(excluded.sum()))
 
     def score(self, server: Server, replies: Replies, target: Target) -> Tensor:
         """Return each site's score, float64 (sites,): NaN where a model has not moved, infinite where it overflows."""

@@ -1,8 +1,8 @@
 """SCAFFOLD (Karimireddy et al. 2020) between server and sites, also where each site knows some labels only.
 
-The server keeps a control `c`, every site its own `c_i`; `c` is the mean of the `c_i` by sample count, over all sites
-that may train, and where head rows belong to their owners, row by row over these. With private label sets a site is
-sent, and sends, controls of the encoder and of its own head rows only, as it is with the model.
+The server keeps a control `c`, every site its own `c_i`; `c` is the mean of the `c_i`, weighed as the models are, over
+all sites that may train, and where head rows belong to their owners, row by row over these. With private label sets a
+site is sent, and sends, controls of the encoder and of its own head rows only, as it is with the model.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class ControlVariates:
         """Return the samples behind each parameter at these sites, (parameters,); where all are equal, the sites."""
         equal = getattr(server.recipe.settings, "weights", "samples") == "equal"
         counts = [(1.0 if equal else float(card.samples), card) for card in (server.cards[site] for site in sites)]
-        samples = torch.full((server.layout.size,), sum(count for count, _ in counts))
+        samples = torch.full((server.layout.size,), float(sum(count for count, _ in counts)))
         if self.per_label:
             rows = server.layout.head_rows()
             owned = sum((count * card.informs.float() for count, card in counts), torch.zeros(len(rows)))

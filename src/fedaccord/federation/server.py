@@ -34,7 +34,7 @@ from fedaccord.messages.checks import (
 from fedaccord.messages.message import Failure, Message, SiteId, one_line
 from fedaccord.messages.names import POOL
 from fedaccord.models.layout import Layout
-from fedaccord.models.network import Network
+from fedaccord.models.network import Network, lay_out
 from fedaccord.seeds import derive
 
 
@@ -93,8 +93,7 @@ class Server:
     traffic: Traffic = field(default_factory=Traffic)
 
     def __post_init__(self) -> None:
-        # Convolutions on a CPU are faster this way, and names and values are the same.
-        self.network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        lay_out(self.network)
         self.layout = Layout.of(self.network)
         self._specs: dict[SiteId, dict[str, TensorSpec]] = {}
         self._disbelieved: set[SiteId] = set()  # who said what cannot be when asked last
@@ -307,7 +306,7 @@ class Server:
         self.replies = self._gather(good) if good else None
         if self.replies is not None and recipe.attack:
             self.replies = self._finite(recipe.attack.forge(self, self.replies))
-        if self.replies is not None and recipe.defence:
+        if self.replies is not None and len(self.replies) and recipe.defence:
             self.replies = recipe.defence(self, self.replies)
         if self.replies is not None and len(self.replies) and recipe.weigh:
             self.replies = recipe.weigh(self, self.replies)
@@ -319,7 +318,8 @@ class Server:
         for site, good in zip(replies.sites, finite.tolist(), strict=True):
             if not good:
                 self.drop(site, "train", "", "it holds NaN or infinite values")
-        return replies if bool(finite.all()) else replies.keep(finite)
+        left_out = replies.left_out + int((~finite).sum())
+        return replies if bool(finite.all()) else replace(replies.keep(finite), left_out=left_out)
 
     def admit_figures(self, answers: dict[SiteId, Message]) -> dict[SiteId, Message]:
         """Return the sites' answers to `evaluate` that can be written down as they are."""

@@ -37,7 +37,7 @@ COMPAS_SPD = (
     ("median", "0.739/-0.079/0.012", "0.745/-0.079/0.012", "0.741/-0.007/0.084"),
     ("FairFedPAPL", "0.751/-0.094/0.003", "0.752/-0.095/0.004", "0.741/-0.085/0.006"),
 )
-# Without attack and defence; and whose tables name whom how.
+# Accuracy without attack and defence, in percent; which table is whose; and what it calls our defences.
 CALM = {"COMPAS, Asian": {"iid": "74.8", "skewed": "75.9"}, "Student, Asian": {"iid": "76.6", "skewed": "58.7"}}
 TABLES = {"COMPAS, Asian": COMPAS, "Student, Asian": STUDENT}
 METHODS = {
@@ -49,7 +49,7 @@ METHODS = {
 def published_of(scenario: str, partition: str, attack: str, defence: str) -> tuple[str, str]:
     """Return accuracy in percent and delta EOD as published, * where wrong in print; a dash where there is none."""
     if attack == defence == "none":
-        return CALM[scenario][partition], "0.000"
+        return CALM[scenario][partition], "–"
     lines = {method: dict(zip(HEAD[1:], told, strict=True)) for method, *told in TABLES[scenario]}
     told = lines.get(METHODS.get(defence, ""), {}).get(f"{partition} {attack}")
     if told is None:

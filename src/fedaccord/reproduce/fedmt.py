@@ -140,7 +140,7 @@ def _choice_of_images(scale: Scale, size: Size) -> list[Block]:
     given = scale.on_images.of(FOUND, scale.image_rounds, 25)
     return [
         "Settings of the images were chosen on training images that were held out, n = 25, on a seed that is not in "
-        f"the table: {FOUND} by five runs, each baseline by three, {KNOWN} and {PLUS} are given what {FOUND} has "
+        f"the table (docs/mixed-types.md lists what was tried); {KNOWN} and {PLUS} are given what {FOUND} has "
         f"({given['project_on']} coarse labels, threshold {given['threshold']:g}, `lambda2 = {given['lambda2']:g}`, "
         f"{given['epochs']} passes at each site). All take {given['server_epochs'] * given['rounds']} passes over the "
         "server's images in total, and three times as many at n = 5.",
