@@ -17,6 +17,7 @@ from fedaccord.data.sensitive import Target
 from fedaccord.data.site_data import SiteData
 from fedaccord.errors import ConfigError
 from fedaccord.federation.robustness import fullest_round
+from fedaccord.messages.checks import NOT_FINITE
 
 if TYPE_CHECKING:
     from fedaccord.federation.server import Server
@@ -42,6 +43,17 @@ class Attack:
             server.warn(f"the attack '{self.kind}' does no harm in some rounds: {idle}")
         trained = replies.layout.trainable_mask()
         return replace(replies, matrix=forged(self.kind, replies.matrix, replies.starts, mask, trained, self.strength))
+
+    def admitted(self, server: Server, replies: Replies) -> Replies:
+        """Return the forged replies without those that a server would not admit: replies were checked as they were."""
+        sent = self.forge(server, replies)
+        finite = torch.isfinite(sent.matrix).all(1)
+        if bool(finite.all()):
+            return sent
+        for site, good in zip(sent.sites, finite.tolist(), strict=True):
+            if not good:
+                server.drop(site, "train", "", NOT_FINITE)
+        return replace(sent.keep(finite), left_out=sent.left_out + int((~finite).sum()))
 
     def refuse(self, server: Server) -> None:
         """Refuse, before the first round, an attack that has no group to push, or that can do no harm."""

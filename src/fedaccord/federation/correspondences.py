@@ -7,13 +7,12 @@ shares; of a sum over sites the server needs no single one, so counts can be add
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from fedaccord.aggregation.replies import Replies
 from fedaccord.aggregation.robust import FEWEST, median
 from fedaccord.federation.supervised import BEFORE_TUNING
 from fedaccord.labels.estimation import (
@@ -181,11 +180,6 @@ class ConfidenceWatch:
             server.warn(f"{said}; {hint}")
         elif kept[SILENT_ROUNDS] == 1:
             server.warn(f"in round {at} {none}; {hint}")
-
-
-def equal_weights(server: Server, replies: Replies) -> Replies:
-    """Let every site that replied count the same: the `weigh` slot."""
-    return replace(replies, weights=torch.ones_like(replies.weights))
 
 
 def head_spec(server: Server, card: SiteCard) -> dict[str, TensorSpec]:

@@ -19,6 +19,7 @@ from fedaccord.errors import TooFewSitesError
 from fedaccord.federation.beside import Beside
 from fedaccord.federation.membership import ALWAYS
 from fedaccord.federation.sharing import Sharing
+from fedaccord.federation.weighing import equal_weights
 from fedaccord.messages.checks import TensorSpec, all_finite
 from fedaccord.messages.message import Message, SiteId
 from fedaccord.training.scaffold import CorrectedSGD
@@ -99,7 +100,7 @@ class ControlVariates:
 
     def _samples(self, server: Server, sites: Iterable[SiteId]) -> Tensor:
         """Return the samples behind each parameter at these sites, (parameters,); where all are equal, the sites."""
-        equal = getattr(server.recipe.settings, "weights", "samples") == "equal"
+        equal = server.recipe.weigh is equal_weights
         counts = [(1.0 if equal else float(card.samples), card) for card in (server.cards[site] for site in sites)]
         samples = torch.full((server.layout.size,), float(sum(count for count, _ in counts)))
         if self.per_label:

@@ -305,21 +305,12 @@ class Server:
         good = {site: reply for site, reply in answers.items() if self.is_admitted(site, reply)}
         self.replies = self._gather(good) if good else None
         if self.replies is not None and recipe.attack:
-            self.replies = self._finite(recipe.attack.forge(self, self.replies))
+            self.replies = recipe.attack.admitted(self, self.replies)
         if self.replies is not None and len(self.replies) and recipe.defence:
             self.replies = recipe.defence(self, self.replies)
         if self.replies is not None and len(self.replies) and recipe.weigh:
             self.replies = recipe.weigh(self, self.replies)
         return self.replies
-
-    def _finite(self, replies: Replies) -> Replies:
-        """Leave out forged replies that would not have been admitted; whoever sends such values is told of."""
-        finite = torch.isfinite(replies.matrix).all(1)
-        for site, good in zip(replies.sites, finite.tolist(), strict=True):
-            if not good:
-                self.drop(site, "train", "", "it holds NaN or infinite values")
-        left_out = replies.left_out + int((~finite).sum())
-        return replies if bool(finite.all()) else replace(replies.keep(finite), left_out=left_out)
 
     def admit_figures(self, answers: dict[SiteId, Message]) -> dict[SiteId, Message]:
         """Return the sites' answers to `evaluate` that can be written down as they are."""

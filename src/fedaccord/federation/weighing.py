@@ -20,6 +20,11 @@ if TYPE_CHECKING:
 CHUNK = 1024
 
 
+def equal_weights(server: Server, replies: Replies) -> Replies:
+    """Let every site that replied count the same."""
+    return replace(replies, weights=torch.ones_like(replies.weights))
+
+
 @dataclass(frozen=True)
 class KLWeights:
     """Weighs a site by how far its features on the server's inputs are from those of the model it was sent."""

@@ -12,6 +12,7 @@ from torch import Tensor
 from fedaccord.messages.message import Message
 
 MOST_SAMPLES = 10**9
+NOT_FINITE = "it holds NaN or infinite values"
 _LARGEST = 1e100  # of a number in a message: squares and sums of such numbers are still finite
 _LONGEST_NAME = 200  # signs in the name of a figure
 
@@ -103,7 +104,7 @@ def _tensor_problem(tensors: Mapping[str, Tensor], expected: Mapping[str, Tensor
         if tensor.dtype != spec.dtype:
             return Problem(name, f"the dtype is {tensor.dtype}, not {spec.dtype}")
         if not all_finite(tensor):
-            return Problem(name, "it holds NaN or infinite values")
+            return Problem(name, NOT_FINITE)
     return None
 
 

@@ -12,13 +12,13 @@ from fedaccord.aggregation.replies import Aggregator
 from fedaccord.aggregation.robust import RobustAggregation, Rule
 from fedaccord.errors import ConfigError
 from fedaccord.federation.attack import Attack
-from fedaccord.federation.correspondences import equal_weights
 from fedaccord.federation.defence import Defence
 from fedaccord.federation.recipe import Recipe
 from fedaccord.federation.refusing import RefuseViews
 from fedaccord.federation.robustness import RobustnessWatch
 from fedaccord.federation.scaffold import ControlVariates
 from fedaccord.federation.sharing import SHARE_NOTHING, Sharing
+from fedaccord.federation.weighing import equal_weights
 from fedaccord.methods.partial_objective import site_objective
 from fedaccord.methods.settings import (
     ClassicSettings,
