@@ -169,7 +169,9 @@ def cells(size: Size) -> list[Cell]:
     """Return all runs of the table, the texts first."""
     scale = SCALES[size]
     studies = (_skewed(scale), _studies(scale)) if scale.studies else ()
-    return in_order(_main(scale), *studies, _images(scale, most=True), _images(scale, most=False))
+    return in_order(
+        _main(scale), *studies, _without_layer(scale), _images(scale, most=True), _images(scale, most=False)
+    )
 
 
 def text_row(
@@ -193,6 +195,12 @@ def _main(scale: Scale) -> Iterator[Cell]:
         for labels in scale.labels:
             for name in MAIN:
                 yield text_cell(scale, name, seed, labels=labels)
+
+
+def _without_layer(scale: Scale) -> Iterator[Cell]:
+    """The harder control: with few labels a linear model learns these texts better than the MLP."""
+    for seed in range(scale.seeds):
+        for labels in scale.labels:
             for name in WITHOUT_LAYER:
                 yield text_cell(scale, name, seed, labels=labels, linear=True)
 
