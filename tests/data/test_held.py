@@ -26,7 +26,7 @@ def rows(sizes=(6, 8)):
 
 
 def take_per_class(all_rows, *args, **more):
-    return [all_rows.take(index) for index in per_class(all_rows, *args, **more)]
+    return [all_rows.take(index) for index in per_class(all_rows.y, *args, **more)]
 
 
 def split(**server):

@@ -36,7 +36,8 @@ def take_out(
     """
     taught = held = None
     if labelled is not None:
-        taken, left = per_class(rows.take(among), labelled, space, derive(seed, "labelled"))
+        classes = None if rows.y is None else rows.y[among]
+        taken, left = per_class(classes, labelled, space, derive(seed, "labelled"))
         taught, among = rows.take(among[taken]), among[left]
     if unlabelled is not None:
         taken, left = set_aside(len(among), unlabelled, derive(seed, "unlabelled"))
@@ -44,23 +45,23 @@ def take_out(
     return taught, held, among
 
 
-def per_class(rows: Rows, wanted: PerClass, space: LabelSpace, seed: int) -> tuple[Array, Array]:
-    """Return which rows are the server's labelled samples, so many of each class, and the rest, without the reserve.
+def per_class(classes: Array | None, wanted: PerClass, space: LabelSpace, seed: int) -> tuple[Array, Array]:
+    """Return which samples are the server's labelled ones, so many of each class, and the rest, without the reserve.
 
     A class's samples are ordered once by the seed, so that fewer at the server are among those of more.
     """
-    if rows.y is None:
+    if classes is None:
         raise ConfigError("server.labelled takes true classes, and the data set has none")
     kept = wanted.reserve or wanted.per_class
-    order = np.random.default_rng(seed).permutation(len(rows))
+    order = np.random.default_rng(seed).permutation(len(classes))
     taken, away = [], []
     for column, name in enumerate(space):
-        of_class = order[rows.y[order] == column]
+        of_class = order[classes[order] == column]
         if len(of_class) < kept:
             raise ConfigError(f"server.labelled asks for {kept} samples of '{name}', and there are {len(of_class)}")
         taken.append(of_class[: wanted.per_class])
         away.append(of_class[:kept])
-    rest = np.setdiff1d(np.arange(len(rows)), np.concatenate(away))
+    rest = np.setdiff1d(np.arange(len(classes)), np.concatenate(away))
     if not len(rest):
         raise ConfigError("server.labelled takes every sample, so no site would have any")
     return np.sort(np.concatenate(taken)), rest

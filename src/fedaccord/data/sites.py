@@ -119,10 +119,11 @@ def split_dataset(
     dataset = _renamed(dataset, space)
     servers = (labelled if isinstance(labelled, PerClass) else None, unlabelled, space, seed)
     rows, taught, held, outside = dataset.train, None, None, None
+    left = np.arange(len(rows))
     if unseen is None:
-        taught, held, left = take_out(rows, np.arange(len(rows)), *servers)
-        rows = rows if len(left) == len(rows) else rows.take(left)
-    rows = _draw(rows, samples, derive(seed, "samples"))
+        taught, held, left = take_out(rows, left, *servers)
+    left = _draw(left, samples, derive(seed, "samples"))
+    rows = rows if len(left) == len(rows) else rows.take(left)
     parts = _parts(dataset, rows, partition, seed)
     site_names = _site_names(parts, names)
     dealt = len(site_names)
@@ -370,10 +371,10 @@ def _renamed(dataset: Dataset, space: LabelSpace) -> Dataset:
     return replace(dataset, labels=space.names, groupings=groupings)
 
 
-def _draw(rows: Rows, samples: int | None, seed: int) -> Rows:
+def _draw(rows: Array, samples: int | None, seed: int) -> Array:
     if samples is None or samples >= len(rows):
         return rows
-    return rows.take(np.sort(np.random.default_rng(seed).permutation(len(rows))[:samples]))
+    return rows[np.sort(np.random.default_rng(seed).permutation(len(rows))[:samples])]
 
 
 def _site_names(parts: Partition, names: Sequence[str] | None) -> list[str]:
