@@ -206,10 +206,13 @@ def test_a_closed_engine_says_so(workers):
 
 
 SCRIPT = """
+    import signal
+
     from fedaccord.engines.embedded import EmbeddedEngine
     from fedaccord.engines.engine import HostSpec
     from fedaccord.messages.message import Message
 
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in what a shell began in the background
     engine = EmbeddedEngine(HostSpec("toy_host:build"), ["a", "b"], {workers})
     engine.start()
     print(*(worker.process.pid for worker in engine._crew), flush=True)
