@@ -29,9 +29,10 @@ def take_per_class(all_rows, *args, **more):
     return [all_rows.take(index) for index in per_class(all_rows.y, *args, **more)]
 
 
-def split(**server):
-    table = {"seed": 3, "data": {"dataset": "digits", "partition": {"kind": "iid", "sites": 2}}, "server": server}
-    return load_federation(check_experiment(table), Path())
+def split(samples=None, **server):
+    data = {"dataset": "digits", "partition": {"kind": "iid", "sites": 2}}
+    data |= {} if samples is None else {"samples": samples}
+    return load_federation(check_experiment({"seed": 3, "data": data, "server": server}), Path())
 
 
 class TestPerClass:
@@ -64,6 +65,16 @@ class TestPerClass:
         seen = {row.numpy().tobytes() for part in (*sites, data.test[0]) for row in part}
         assert not any(row.numpy().tobytes() in seen for row in x)
         assert "the server holds 40 labelled samples, which no site has" in data.notes
+
+    def test_fewer_samples_of_the_sites_are_none_of_the_servers_and_the_same_whatever_it_takes(self):
+        few, more = (split(samples=100, labelled={"per_class": taken, "reserve": 6}) for taken in (2, 6))
+        for data in (few, more):
+            sites = [part.x for site in data.sites.values() for part in (site.train, site.test)]
+            assert sum(map(len, sites)) == 100
+            seen = {row.numpy().tobytes() for part in sites for row in part}
+            assert not any(row.numpy().tobytes() in seen for row in data.labelled[0])
+        for name in few.sites:
+            assert torch.equal(few.sites[name].train.x, more.sites[name].train.x)
 
     @pytest.mark.parametrize(("server", "told"), [
         ({"labelled": {"per_class": 5, "reserve": 2}}, "reserve is 2, but per_class asks for 5"),

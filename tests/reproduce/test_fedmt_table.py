@@ -110,9 +110,11 @@ def test_what_is_drawn_over_the_rounds_is_judged_in_each():
     assert judged[text_row("Single")] == fedmt_cells.SCALES["default"].rounds
 
 
-def test_the_texts_come_before_the_images():
-    kinds = [cell.experiment["data"]["dataset"] for cell in fedmt.cells("default")]
-    assert kinds == sorted(kinds, key=["clinc150", "cifar100"].index)
+def test_the_texts_come_before_the_images_and_the_linear_control_between():
+    kinds = [("linear" in cell.row, cell.experiment["data"]["dataset"]) for cell in fedmt.cells("default")]
+    order = [(False, "clinc150"), (True, "clinc150"), (False, "cifar100")]
+    assert kinds == sorted(kinds, key=order.index)
+    assert set(kinds) == set(order)
 
 
 def test_all_contestants_are_given_the_same_choices():
