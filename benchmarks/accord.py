@@ -33,10 +33,11 @@ EXACT = {"kind": "exact"}
 BALANCED = [EXACT, EXACT, *SOME, *COARSE[:2], CANDIDATES, CANDIDATES]
 FEW_EXACT = [EXACT, SOME[0], *COARSE, CANDIDATES, CANDIDATES, CANDIDATES]
 
-DIGITS = {"method": {"rounds": 60, "steps": 10, "batch": 32, "lr": 0.1, "weight_decay": 1e-4},
-          "model": {"name": "mlp", "hidden": [64]}}  # fmt: skip
-FASHION = {"method": {"rounds": 30, "steps": 20, "batch": 32, "lr": 0.05},
-           "model": {"name": "mlp", "hidden": [128]}}  # fmt: skip
+DIGITS = {
+    "method": {"rounds": 60, "steps": 10, "batch": 32, "lr": 0.1, "weight_decay": 1e-4},
+    "model": {"name": "mlp", "hidden": [64]},
+}
+FASHION = {"method": {"rounds": 30, "steps": 20, "batch": 32, "lr": 0.05}, "model": {"name": "mlp", "hidden": [128]}}
 REAL = {"method": {"rounds": 100, "steps": 40, "batch": 32, "lr": 0.01}, "model": {"name": "mlp", "hidden": [128]}}
 
 TABLES = {
@@ -59,8 +60,14 @@ TABLES = {
 
 def mixture(dataset: str, views: list, partition: dict, samples: int, base: dict) -> dict:
     names = [f"site-{i}" for i in range(len(views))]
-    data = {"dataset": dataset, "partition": {**partition, "sites": len(views)}, "samples": samples,
-            "views": dict(zip(names, views, strict=True)), "test": 0.3, "test_samples": 4000}  # fmt: skip
+    data = {
+        "dataset": dataset,
+        "partition": {**partition, "sites": len(views)},
+        "samples": samples,
+        "views": dict(zip(names, views, strict=True)),
+        "test": 0.3,
+        "test_samples": 4000,
+    }
     return {"data": data, **base}
 
 
@@ -73,11 +80,23 @@ SCENARIOS = {
     "fashion, balanced, skewed": mixture("fashion_mnist", BALANCED, SKEWED, 2400, FASHION),
     "fashion, few exact, skewed": mixture("fashion_mnist", FEW_EXACT, SKEWED, 2400, FASHION),
     "mnist, few exact, skewed": mixture("mnist", FEW_EXACT, SKEWED, 2400, FASHION),
-    "lost (candidates)": {"data": {"dataset": "partial_label/lost.npz",
-        "partition": {"kind": "dirichlet", "sites": 4, "alpha": 0.5}, "view": {"kind": "candidates"}}, **REAL},
-    "msrcv2 (candidates)": {"data": {"dataset": "partial_label/msrcv2.npz",
-        "partition": {"kind": "dirichlet", "sites": 4, "alpha": 0.5}, "view": {"kind": "candidates"}}, **REAL},
-}  # fmt: skip
+    "lost (candidates)": {
+        "data": {
+            "dataset": "partial_label/lost.npz",
+            "partition": {"kind": "dirichlet", "sites": 4, "alpha": 0.5},
+            "view": {"kind": "candidates"},
+        },
+        **REAL,
+    },
+    "msrcv2 (candidates)": {
+        "data": {
+            "dataset": "partial_label/msrcv2.npz",
+            "partition": {"kind": "dirichlet", "sites": 4, "alpha": 0.5},
+            "view": {"kind": "candidates"},
+        },
+        **REAL,
+    },
+}
 
 
 def cell(table: dict, method: str, settings: dict, seed: int) -> dict[str, float]:
@@ -133,8 +152,11 @@ def by_site(results: dict[str, list[dict[str, float]]], views: dict) -> None:
     print("\n| site | view | local | accord | accord - local |\n| --- | --- | --- | --- | --- |")
     for key in results["accord"][0]:
         if key.startswith("site "):
-            pairs = [(100 * a[key], 100 * b[key]) for a, b in zip(results["accord"], results["local"], strict=True)
-                     if key in a and key in b]  # fmt: skip
+            pairs = [
+                (100 * a[key], 100 * b[key])
+                for a, b in zip(results["accord"], results["local"], strict=True)
+                if key in a and key in b
+            ]
             view = views[key.removeprefix("site ")]
             kind = "some classes" if "known" in view else view["kind"]
             ours, alone = (statistics.fmean(column) for column in zip(*pairs, strict=True))

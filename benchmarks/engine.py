@@ -137,12 +137,14 @@ def fedaccord(experiment: Experiment, data: FederationData) -> Iterator[Callable
 
 
 def experiment(model: str, settings: dict, workers: int) -> Experiment:
-    return check_experiment({
-        "data": {"dataset": "digits", "partition": {"kind": "iid", "sites": 1}},  # replaced by synthetic data
-        "model": {"name": model, **settings},
-        "method": {"name": "fedavg", "rounds": 1000, "epochs": 1, "batch": BATCH, "lr": LR, "momentum": 0.0},
-        "run": {"workers": workers},
-    })  # fmt: skip
+    return check_experiment(
+        {
+            "data": {"dataset": "digits", "partition": {"kind": "iid", "sites": 1}},  # replaced by synthetic data
+            "model": {"name": model, **settings},
+            "method": {"name": "fedavg", "rounds": 1000, "epochs": 1, "batch": BATCH, "lr": LR, "momentum": 0.0},
+            "run": {"workers": workers},
+        }
+    )
 
 
 def main() -> None:

@@ -70,12 +70,17 @@ def play(point: Point) -> dict[str, float]:
         y = torch.randint(CLASSES, (point.samples,), generator=generator)
         name = f"site-{number:05d}"
         sites[name] = SiteData(name, Exact(space), Samples(x, y), Samples(x[:0].clone(), y[:0].clone()))
-    experiment = check_experiment({
-        "data": {"dataset": "digits", "partition": {"kind": "iid", "sites": 1}},  # the data in memory take its place
-        "model": {"name": "mlp", "hidden": [point.hidden]},
-        "method": {"name": "fedavg", "rounds": point.rounds, "epochs": 1, "batch": 32, "momentum": 0.0},
-        "run": {"workers": 2, "evaluate_every": 0},
-    })  # fmt: skip
+    experiment = check_experiment(
+        {
+            "data": {
+                "dataset": "digits",
+                "partition": {"kind": "iid", "sites": 1},
+            },  # the data in memory take its place
+            "model": {"name": "mlp", "hidden": [point.hidden]},
+            "method": {"name": "fedavg", "rounds": point.rounds, "epochs": 1, "batch": 32, "momentum": 0.0},
+            "run": {"workers": 2, "evaluate_every": 0},
+        }
+    )
     began, marks = time.perf_counter(), []
     watcher = Watcher(
         started=lambda data: marks.append(time.perf_counter()), round=lambda record: marks.append(time.perf_counter())
@@ -86,9 +91,11 @@ def play(point: Point) -> dict[str, float]:
     seconds = [after - before for before, after in pairwise(marks)]
     late = seconds[-max(1, len(seconds) // 10) :]
     return {
-        "start": marks[0] - began, "round": statistics.median(seconds[1:]), "late": statistics.median(late),
+        "start": marks[0] - began,
+        "round": statistics.median(seconds[1:]),
+        "late": statistics.median(late),
         "rounds": sum(seconds),
-    }  # fmt: skip
+    }
 
 
 def measure(point: Point) -> dict[str, float]:

@@ -56,8 +56,11 @@ def main() -> None:
                 ours = seconds(lambda n=there, g=given: float(Inversion()(n, *g, BLOCK).x.sum()), place)
                 bar = f" (bar: {BAR[sites]:g})" if sites in BAR and "Tanh" not in named else ""
                 told = f"; 100 rounds {100 * ours:.2f} s, as published {PUBLISHED[sites]}" if sites in PUBLISHED else ""
-                print(f"{named}, {sites} sites, {place}: loop {1e3 * loop:.1f} ms a round, at once "
-                      f"{1e3 * ours:.1f} ms, ratio {loop / ours:.1f}{bar}{told}", flush=True)  # fmt: skip
+                print(
+                    f"{named}, {sites} sites, {place}: loop {1e3 * loop:.1f} ms a round, at once "
+                    f"{1e3 * ours:.1f} ms, ratio {loop / ours:.1f}{bar}{told}",
+                    flush=True,
+                )
             network.to("cpu")
 
 

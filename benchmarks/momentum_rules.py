@@ -48,15 +48,22 @@ def validation_sets(root: Path, out: Path) -> dict[str, Path]:
 def accuracy(file: Path, model: str, method: dict[str, Any], seed: int) -> float:
     """Return the accuracy of one run on the validation part, in percent."""
     dataset, classes, public, rounds, steps = TASKS[model]
-    result = run_cell({
-        "seed": seed,
-        "data": {"dataset": str(file), "partition": {"kind": "classes", "sites": 4, "classes": classes}, "test": 0.0,
-                 "test_samples": 2000, "standardise": "none" if dataset == "mnist" else "federation"},
-        "server": {"labelled": {"per_class": public}},
-        "model": {"name": model},
-        "method": {"rounds": rounds, "steps": steps, "batch": 64, "lr": 0.05, **method},
-        "run": {"evaluate_every": rounds},
-    })  # fmt: skip
+    result = run_cell(
+        {
+            "seed": seed,
+            "data": {
+                "dataset": str(file),
+                "partition": {"kind": "classes", "sites": 4, "classes": classes},
+                "test": 0.0,
+                "test_samples": 2000,
+                "standardise": "none" if dataset == "mnist" else "federation",
+            },
+            "server": {"labelled": {"per_class": public}},
+            "model": {"name": model},
+            "method": {"rounds": rounds, "steps": steps, "batch": 64, "lr": 0.05, **method},
+            "run": {"evaluate_every": rounds},
+        }
+    )
     return 100 * float(result["final"]["global"]["accuracy"])
 
 

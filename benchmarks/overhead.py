@@ -43,8 +43,17 @@ def measure(workload: str, rounds: int) -> None:
 
     host.train_locally, host.train_together = timed(host.train_locally), timed(host.train_together)
     work.Clock.mark, work.Clock.finish = mark, lambda *_: None
-    sys.argv = ["overhead", "--workload", workload, "--rounds", str(rounds), "--workers", "0",
-                "--checkpoint-every", "1"]  # fmt: skip
+    sys.argv = [
+        "overhead",
+        "--workload",
+        workload,
+        "--rounds",
+        str(rounds),
+        "--workers",
+        "0",
+        "--checkpoint-every",
+        "1",
+    ]
     fedaccord_peer.main()
     (began, before), (ended, after) = marks[1], marks[-1]
     whole, steps = (ended - began) / (rounds - 1), (after - before) / (rounds - 1)

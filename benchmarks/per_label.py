@@ -1,6 +1,6 @@
 """What averaging head rows over their owners, as a run does, costs over one plain weighted mean of the same matrix.
 
-    python benchmarks/per_label.py
+python benchmarks/per_label.py
 """
 
 from __future__ import annotations
@@ -41,8 +41,10 @@ def main() -> None:
         replies = Replies(names, (Message(),) * SITES, matrix, weights, informs, matrix[0].clone(), layout)
         works = [partial(weighted_mean, matrix, weights), partial(per_label, replies), partial(mean, replies)]
         plain, ours, house = seconds(works, 50 if layout.size < 10**6 else 10)
-        print(f"{name:8} {layout.size:>9,} parameters: plain {1e3 * plain:7.2f} ms, per label {1e3 * ours:7.2f} ms, "
-              f"ratio {ours / plain:.2f} (to reach: at most 2); FedAvg's mean {1e3 * house:7.2f} ms")  # fmt: skip
+        print(
+            f"{name:8} {layout.size:>9,} parameters: plain {1e3 * plain:7.2f} ms, per label {1e3 * ours:7.2f} ms, "
+            f"ratio {ours / plain:.2f} (to reach: at most 2); FedAvg's mean {1e3 * house:7.2f} ms"
+        )
 
 
 if __name__ == "__main__":

@@ -53,14 +53,16 @@ def experiment(dataset: str, seed: int):
     samples, unlabelled, hidden = SIZES[dataset]
     partition = {"kind": "label-sets", "sites": SITES, "labels": LABELS, "samples": samples}
     data = {"dataset": dataset, "partition": partition, "test": 0.3 if dataset == "digits" else 0.0}
-    return check_experiment({
-        "seed": seed,
-        "data": data if dataset == "digits" else {**data, "test_samples": 2000},
-        "server": {"unlabelled": unlabelled},
-        "model": {"name": "mlp", "hidden": [hidden]},
-        "method": {"name": "private-labels", "rounds": ROUNDS, "lr": 0.05, "batch": 32},
-        "run": {"workers": 0},
-    })  # fmt: skip
+    return check_experiment(
+        {
+            "seed": seed,
+            "data": data if dataset == "digits" else {**data, "test_samples": 2000},
+            "server": {"unlabelled": unlabelled},
+            "model": {"name": "mlp", "hidden": [hidden]},
+            "method": {"name": "private-labels", "rounds": ROUNDS, "lr": 0.05, "batch": 32},
+            "run": {"workers": 0},
+        }
+    )
 
 
 def main() -> None:
@@ -83,8 +85,10 @@ def main() -> None:
     for name, values in reached.items():
         gains = [value - plain for value, plain in zip(values, reached["none"], strict=True)]
         error = statistics.stdev(gains) / len(gains) ** 0.5
-        print(f"{name:32} {statistics.mean(values):5.1f} ± {statistics.stdev(values):4.1f}   "
-              f"{statistics.mean(gains):+5.1f} (se {error:.1f})")  # fmt: skip
+        print(
+            f"{name:32} {statistics.mean(values):5.1f} ± {statistics.stdev(values):4.1f}   "
+            f"{statistics.mean(gains):+5.1f} (se {error:.1f})"
+        )
 
 
 if __name__ == "__main__":

@@ -66,9 +66,13 @@ def command(*arguments: str | Path, cwd: Path) -> Outcome:
 def process(*arguments: str | Path, cwd: Path, **variables: str) -> Outcome:
     """Run the command line as a process of its own."""
     done = subprocess.run(
-        [sys.executable, "-m", "fedaccord", *map(str, arguments)], cwd=cwd, env=os.environ | variables,
-        capture_output=True, text=True, timeout=120,
-    )  # fmt: skip
+        [sys.executable, "-m", "fedaccord", *map(str, arguments)],
+        cwd=cwd,
+        env=os.environ | variables,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
     return Outcome(done.returncode, done.stdout, done.stderr)
 
 

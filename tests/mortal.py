@@ -44,9 +44,13 @@ class Nursery:
         # Without what tells packages that they are being tested.
         usual = {key: value for key, value in os.environ.items() if key != "CI" and not key.startswith("PYTEST_")}
         self.process = subprocess.Popen(
-            [sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1,
+            [sys.executable, __file__],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            bufsize=1,
             env=usual | one | {"FEDACCORD_NURSERY": self.mark},
-        )  # fmt: skip
+        )
 
     def live(self, *arguments, cwd, **fate) -> Life:
         """Run a command line.

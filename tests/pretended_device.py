@@ -28,9 +28,14 @@ class _There(torch.Tensor):
     @staticmethod
     def __new__(cls, values):
         made = torch.Tensor._make_wrapper_subclass(
-            cls, values.shape, strides=values.stride(), storage_offset=values.storage_offset(), dtype=values.dtype,
-            device=THERE, requires_grad=False,
-        )  # fmt: skip
+            cls,
+            values.shape,
+            strides=values.stride(),
+            storage_offset=values.storage_offset(),
+            dtype=values.dtype,
+            device=THERE,
+            requires_grad=False,
+        )
         made.values = values
         return made
 

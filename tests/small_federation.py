@@ -87,9 +87,15 @@ def federation(recipe, sites, network=None, seed=0, test=None, run="this-run"):
     host = SiteHost({site.name: site for site in sites}, copy.deepcopy(network), recipe, seed)
     counters = {name: b.clone() for name, b in network.named_buffers() if not b.is_floating_point()}
     server = Server(
-        run=run, seed=seed, space=SPACE, recipe=recipe, network=copy.deepcopy(network),
-        state=RunState(Layout.of(network).read(network), counters), engine=ScriptedEngine(host), test=test,
-    )  # fmt: skip
+        run=run,
+        seed=seed,
+        space=SPACE,
+        recipe=recipe,
+        network=copy.deepcopy(network),
+        state=RunState(Layout.of(network).read(network), counters),
+        engine=ScriptedEngine(host),
+        test=test,
+    )
     server.join()
     return server
 
@@ -159,9 +165,17 @@ def work_for(data, network, round_=1, lr=0.1, seed=0, brief=None, memory=None):
     """What one task of one site works with, for tests of the local loop alone."""
     parameters = [p for p in network.parameters() if p.requires_grad]
     return LocalWork(
-        site=data, view=data.view, model=network, brief=brief or Message(), memory=memory or Message(), round=round_,
-        lr=lr, parameters=parameters, received=[p.detach().clone() for p in parameters], seed=seed,
-    )  # fmt: skip
+        site=data,
+        view=data.view,
+        model=network,
+        brief=brief or Message(),
+        memory=memory or Message(),
+        round=round_,
+        lr=lr,
+        parameters=parameters,
+        received=[p.detach().clone() for p in parameters],
+        seed=seed,
+    )
 
 
 class Parabolas(Objective):

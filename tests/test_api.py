@@ -204,9 +204,19 @@ def test_a_wrong_setting_is_told_with_a_hint(sites):
 
 def test_every_exported_name_is_there_and_no_other():
     assert set(fedaccord.__all__) == {
-        "__version__", "Candidates", "Coarse", "Exact", "FedAccordError", "Federation", "LabelSpace", "Result", "Site",
-        "Tags", "TrainedModel", "Unlabelled",
-    }  # fmt: skip
+        "__version__",
+        "Candidates",
+        "Coarse",
+        "Exact",
+        "FedAccordError",
+        "Federation",
+        "LabelSpace",
+        "Result",
+        "Site",
+        "Tags",
+        "TrainedModel",
+        "Unlabelled",
+    }
     for name in fedaccord.__all__:
         assert getattr(fedaccord, name) is not None
     assert importlib.import_module("fedaccord").__getattr__("Site") is Site

@@ -333,9 +333,12 @@ class TestExitCodes:
         errors = [finding.text for finding in all_.report().findings if finding.level == "error"]
         assert [text.split(":")[0] for text in errors] == [
             "column 'size' holds numbers at site 'y' and 1 more but words at site 'x'; name every feature column in "
-            "features.numbers or features.categories", "site 'x'", "site 'z'", "a cell cannot be read",
+            "features.numbers or features.categories",
+            "site 'x'",
+            "site 'z'",
             "a cell cannot be read",
-        ]  # fmt: skip
+            "a cell cannot be read",
+        ]
         assert errors[2].endswith("did you mean 'a'?; correspondence: the coarse label 'high' maps to no class")
         assert "x.csv, line 3, column 'dx': 'lo' is not one of the labels" in errors[3]
         assert "held.csv, line 2, column 'dx': 'c' is not one of the labels" in errors[4]
@@ -464,8 +467,11 @@ class TestPrivateLabels:
 class TestMixedTypes:
     def report(self, tmp_path, method="fedmt+", **server):
         server = server or {"labelled": {"per_class": 3}}
-        data = {"dataset": "digits", "partition": {"kind": "iid", "sites": 2},
-                "view": {"kind": "coarse", "correspondence": "parity"}}  # fmt: skip
+        data = {
+            "dataset": "digits",
+            "partition": {"kind": "iid", "sites": 2},
+            "view": {"kind": "coarse", "correspondence": "parity"},
+        }
         return check_experiment_data(
             check_experiment({"data": data, "server": server, "method": {"name": method}}), tmp_path
         )
@@ -491,8 +497,10 @@ class TestMixedTypes:
         assert finding.text == "the method 'accord' does not use the server's labelled samples"
 
     def test_a_tuning_without_inputs_is_told(self, tmp_path):
-        table = {"data": {"dataset": "digits", "samples": 200, "partition": {"kind": "iid", "sites": 2}},
-                 "method": {"name": "private-labels", "labels": "public", "tuning": "mse"}}  # fmt: skip
+        table = {
+            "data": {"dataset": "digits", "samples": 200, "partition": {"kind": "iid", "sites": 2}},
+            "method": {"name": "private-labels", "labels": "public", "tuning": "mse"},
+        }
         (finding,) = check_experiment_data(check_experiment(table), tmp_path).findings
         assert finding.text.startswith('method.tuning = "mse" has no effect: the server has no inputs')
         table["server"] = {"unlabelled": 20}
@@ -501,10 +509,14 @@ class TestMixedTypes:
     def test_names_alone(self, tmp_path):
         (tmp_path / "a.csv").write_text("x,y\n" + "1,low\n2,high\n" * 5)
         (tmp_path / "few.csv").write_text("x,class\n1,p\n2,r\n")
-        table = {"labels": {"classes": ["p", "q", "r"]}, "server": {"labelled": "few.csv", "label": "class"},
-                 "sites": [{"name": "a", "data": "a.csv", "label": "y",
-                            "view": {"kind": "coarse", "names": ["low", "high"]}}],
-                 "method": {"name": "fedmt+"}}  # fmt: skip
+        table = {
+            "labels": {"classes": ["p", "q", "r"]},
+            "server": {"labelled": "few.csv", "label": "class"},
+            "sites": [
+                {"name": "a", "data": "a.csv", "label": "y", "view": {"kind": "coarse", "names": ["low", "high"]}}
+            ],
+            "method": {"name": "fedmt+"},
+        }
         report = check_experiment_data(check_experiment(table), tmp_path)
         assert [finding.text for finding in report.findings] == [
             "no site knows 'q'; the model cannot learn what nobody teaches",
@@ -516,9 +528,12 @@ class TestMixedTypes:
         (tmp_path / "a.csv").write_text("x,y\n" + "1,low\n2,high\n" * 5)
         (tmp_path / "few.csv").write_text("x,class\n1,p\n2,q\n")
         view = {"kind": "coarse", "correspondence": {"low": ["p", "q"], "high": ["r"]}}
-        table = {"labels": {"classes": ["p", "q", "r"]}, "server": {"labelled": "few.csv", "label": "class"},
-                 "sites": [{"name": "a", "data": "a.csv", "label": "y", "view": view}],
-                 "method": {"name": "fedmt"}}  # fmt: skip
+        table = {
+            "labels": {"classes": ["p", "q", "r"]},
+            "server": {"labelled": "few.csv", "label": "class"},
+            "sites": [{"name": "a", "data": "a.csv", "label": "y", "view": view}],
+            "method": {"name": "fedmt"},
+        }
         report = check_experiment_data(check_experiment(table), tmp_path)
         assert any("no labelled sample of 'r'; what coarse names stand for" in f.text for f in report.findings)
         table["method"]["correspondence"] = "known"

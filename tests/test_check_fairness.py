@@ -50,9 +50,11 @@ def on(site: SiteData, labels, groups):
 
 def of(members=30, labelled=30, others=30, others_labelled=30):
     return {
-        "a": ((NORTH, LOW), members), "b": ((NORTH, HIGH), labelled), "c": ((SOUTH, LOW), others),
+        "a": ((NORTH, LOW), members),
+        "b": ((NORTH, HIGH), labelled),
+        "c": ((SOUTH, LOW), others),
         "d": ((SOUTH, HIGH), others_labelled),
-    }  # fmt: skip
+    }
 
 
 def test_enough_rows_in_every_cell_are_no_matter(people):

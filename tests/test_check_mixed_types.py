@@ -25,8 +25,17 @@ from fedaccord.methods.registry import METHODS, make_recipe
 from small_federation import INPUTS, SPACE, cloud, exact, federation, pets_or_cattle, site
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-SETTINGS = {"rounds": 3, "lr": 0.1, "batch": 8, "threshold": 0.5, "lambda2": 1.0, "epochs": 2, "server_epochs": 2,
-            "warmup": 60, "project_on": "all"}  # fmt: skip
+SETTINGS = {
+    "rounds": 3,
+    "lr": 0.1,
+    "batch": 8,
+    "threshold": 0.5,
+    "lambda2": 1.0,
+    "epochs": 2,
+    "server_epochs": 2,
+    "warmup": 60,
+    "project_on": "all",
+}
 
 
 def without(lacking, samples=24):
@@ -69,8 +78,9 @@ class TestAClassMissingOnTheServer:
     def test_a_coarse_name_that_stands_for_it_alone_teaches_it_where_that_is_known(self):
         assert recalled(coarse_sites(), "cow", correspondence="known") > 0.9
         assert said(coarse_sites(), "cow", correspondence="known") == (
-            [], [f"the server has no labelled sample of 'cow'{TAUGHT}"]
-        )  # fmt: skip
+            [],
+            [f"the server has no labelled sample of 'cow'{TAUGHT}"],
+        )
 
     @pytest.mark.parametrize("settings", [{}, {"estimator": "em-pool"}])
     def test_it_is_not_learned_where_the_names_are_found_out(self, settings):
@@ -136,9 +146,16 @@ def test_the_note_on_what_only_the_server_separates_names_what_it_lacks():
 
 @pytest.mark.parametrize(("method", "refused"), [("semifl", 0), ("single", 0), ("fedmt", 1)])
 def test_sites_without_labels_are_sound_for_methods_that_need_none(tmp_path, method, refused):
-    table = {"data": {"dataset": "digits", "samples": 300, "partition": {"kind": "iid", "sites": 2},
-                      "view": {"kind": "unlabelled"}},
-             "server": {"labelled": {"per_class": 3}}, "method": {"name": method}}  # fmt: skip
+    table = {
+        "data": {
+            "dataset": "digits",
+            "samples": 300,
+            "partition": {"kind": "iid", "sites": 2},
+            "view": {"kind": "unlabelled"},
+        },
+        "server": {"labelled": {"per_class": 3}},
+        "method": {"name": method},
+    }
     report = check_experiment_data(check_experiment(table), tmp_path)
     errors = [finding.text for finding in report.findings if finding.level == "error"]
     assert errors == ["no site that may train has labelled samples"] * refused

@@ -112,9 +112,13 @@ def carry_out(words: str, folder: Path) -> Outcome:
 def shell(words: str, folder: Path) -> Outcome:
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     done = subprocess.run(
-        ["bash", "-c", words], cwd=folder, env=os.environ | {"PATH": path, "LC_ALL": "C.UTF-8"},
-        capture_output=True, text=True, timeout=120,
-    )  # fmt: skip
+        ["bash", "-c", words],
+        cwd=folder,
+        env=os.environ | {"PATH": path, "LC_ALL": "C.UTF-8"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
     return Outcome(done.returncode, done.stdout, done.stderr)
 
 

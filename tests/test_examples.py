@@ -109,8 +109,12 @@ def skin_table(folder, images):
     """A table like Fitzpatrick17k's, with two of its classes in each group, and an image for all rows but the last."""
     from PIL import Image
 
-    kinds = [("benign dermal", "benign"), ("benign epidermal", "benign"),
-             ("inflammatory", "non-neoplastic"), ("genodermatoses", "non-neoplastic")]  # fmt: skip
+    kinds = [
+        ("benign dermal", "benign"),
+        ("benign epidermal", "benign"),
+        ("inflammatory", "non-neoplastic"),
+        ("genodermatoses", "non-neoplastic"),
+    ]
     colours = ["red", "lime", "blue", "yellow"]
     lines = ["md5hash,nine_partition_label,three_partition_label"]
     images.mkdir()
@@ -132,8 +136,16 @@ def test_skin_images_become_the_data_set_that_the_full_size_example_names(tmp_pa
     made = subprocess.run(asked, cwd=copy, env=os.environ | {"PYTHONPATH": path}, capture_output=True, text=True)
     assert (made.returncode, made.stderr) == (0, "")
     assert made.stdout == "fitzpatrick17k.npz: 99 images, 1 rows of the table have none\n"
-    smaller = ["model.name=resnet8", "run.device=cpu", "method.rounds=3", "method.threshold=0.3", "method.lr=0.05",
-               "server.labelled.per_class=5", "data.partition.sites=2", "method.warmup=30"]  # fmt: skip
+    smaller = [
+        "model.name=resnet8",
+        "run.device=cpu",
+        "method.rounds=3",
+        "method.threshold=0.3",
+        "method.lr=0.05",
+        "server.labelled.per_class=5",
+        "data.partition.sites=2",
+        "method.warmup=30",
+    ]
     changes = [part for change in smaller for part in ("--set", change)]
     done = command("run", "fitzpatrick17k.toml", *changes, cwd=copy)
     assert (done.code, done.err) == (0, "")
@@ -146,6 +158,8 @@ def test_the_full_size_examples_have_the_papers_network_and_length_and_want_a_gp
     experiment, _ = load_experiment(EXAMPLES / "full_size" / f"{name}.toml")
     rounds, epochs = {"cifar100": (200, 5), "fitzpatrick17k": (100, 2)}[name]
     assert (experiment.model.name, experiment.method["rounds"], experiment.method["epochs"]) == (
-        "resnet18", rounds, epochs,
-    )  # fmt: skip
+        "resnet18",
+        rounds,
+        epochs,
+    )
     assert experiment.run.device == "cuda"

@@ -9,11 +9,39 @@ import fedaccord
 
 SOURCE = Path(fedaccord.__file__).parent
 ROOMS = [
-    "errors", "seeds", "durable", "messages", "engines", "labels", "data", "models", "training", "evaluation",
-    "aggregation", "adversary", "federation", "methods", "runs", "config_errors", "config", "config_reference",
-    "stopping", "recording", "opening", "experiment", "deployment", "api", "checks", "init", "display", "reproduce",
-    "cli_prepare", "cli_deploy", "cli", "__main__",
-]  # fmt: skip
+    "errors",
+    "seeds",
+    "durable",
+    "messages",
+    "engines",
+    "labels",
+    "data",
+    "models",
+    "training",
+    "evaluation",
+    "aggregation",
+    "adversary",
+    "federation",
+    "methods",
+    "runs",
+    "config_errors",
+    "config",
+    "config_reference",
+    "stopping",
+    "recording",
+    "opening",
+    "experiment",
+    "deployment",
+    "api",
+    "checks",
+    "init",
+    "display",
+    "reproduce",
+    "cli_prepare",
+    "cli_deploy",
+    "cli",
+    "__main__",
+]
 MODULES = sorted(path.relative_to(SOURCE).as_posix() for path in SOURCE.rglob("*.py") if path.name != "__init__.py")
 UNSAFE = {"pickle", "cPickle", "_pickle", "dill", "cloudpickle", "joblib", "multiprocessing", "marshal", "shelve"}
 

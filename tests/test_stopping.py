@@ -78,8 +78,9 @@ class TestAFigureThatNoLongerImproves:
         assert stops_at(stop, "global_eod", [-0.5, -0.3, 0.2, -0.1])[0] is None
         assert stops_at(stop, "global_eod", [-0.1, 0.2, 0.3])[0] == 3
 
-    @pytest.mark.parametrize(("metric", "values", "reached"), [("nll", [0.9, 0.5], 2), ("eod", [-0.9, -0.5], 2),
-                                                               ("accuracy", [0.5, 0.8], 2)])  # fmt: skip
+    @pytest.mark.parametrize(
+        ("metric", "values", "reached"), [("nll", [0.9, 0.5], 2), ("eod", [-0.9, -0.5], 2), ("accuracy", [0.5, 0.8], 2)]
+    )
     def test_a_target_is_reached_from_the_worse_side(self, metric, values, reached):
         time = SimulatedTime(f"global.{metric}", 0.7)
         for number, value in enumerate(values, start=1):
@@ -102,7 +103,7 @@ class TestAFigureThatNoLongerImproves:
             stopping.look(figures(global_accuracy=0.5))
         assert str(caught.value) == (
             "stop.metric: there is no figure 'global.acuracy'; did you mean 'global.accuracy'?"
-        )  # fmt: skip
+        )
 
     def test_all_that_can_be_watched(self):
         there = figures(global_nll=1.0, mean_accuracy=0.5)

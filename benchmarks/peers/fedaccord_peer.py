@@ -45,14 +45,25 @@ def play(options: Namespace) -> None:
     for number, name in enumerate(names):
         x, y = work.client(number)
         sites[name] = SiteData(name, Exact(space), Samples(x, y), Samples(x[:0], y[:0]))
-    experiment = check_experiment({
-        "data": {"dataset": "digits", "partition": {"kind": "iid", "sites": 1}},  # the data in memory take its place
-        "model": {"name": f"fedaccord_model:{work.spec.model}"},
-        "method": {"name": "fedavg", "rounds": options.rounds, "epochs": 1, "batch": w.BATCH, "lr": w.LR,
-                   "momentum": 0.0, "participation": work.spec.cohort},
-        "run": {"workers": options.workers, "evaluate_every": 0,
-                "checkpoint_every": options.checkpoint_every},
-    })  # fmt: skip
+    experiment = check_experiment(
+        {
+            "data": {
+                "dataset": "digits",
+                "partition": {"kind": "iid", "sites": 1},
+            },  # the data in memory take its place
+            "model": {"name": f"fedaccord_model:{work.spec.model}"},
+            "method": {
+                "name": "fedavg",
+                "rounds": options.rounds,
+                "epochs": 1,
+                "batch": w.BATCH,
+                "lr": w.LR,
+                "momentum": 0.0,
+                "participation": work.spec.cohort,
+            },
+            "run": {"workers": options.workers, "evaluate_every": 0, "checkpoint_every": options.checkpoint_every},
+        }
+    )
     Server.draw = lambda server: [names[number] for number in cohorts[server.state.round]]
     watcher = Watcher(started=lambda data: clock.begin(), round=lambda record: clock.mark())
     with tempfile.TemporaryDirectory() as place:

@@ -8,9 +8,12 @@ import sys
 import time
 
 QUIET = {
-    "FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1", "RAY_USAGE_STATS_ENABLED": "0",
-    "RAY_DEDUP_LOGS": "0", "OMP_NUM_THREADS": "1",
-}  # fmt: skip
+    "FLWR_TELEMETRY_ENABLED": "0",
+    "FLWR_DISABLE_UPDATE_CHECK": "1",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_DEDUP_LOGS": "0",
+    "OMP_NUM_THREADS": "1",
+}
 for key, value in QUIET.items():
     os.environ.setdefault(key, value)
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))

@@ -66,7 +66,9 @@ def main() -> None:
     module = Net()
     FederatedAveraging().run(
         NNAlgorithmParams(
-            central_num_iterations=options.rounds, evaluation_frequency=10**9, train_cohort_size=work.spec.cohort,
+            central_num_iterations=options.rounds,
+            evaluation_frequency=10**9,
+            train_cohort_size=work.spec.cohort,
             val_cohort_size=0,
         ),
         SimulatedBackend(training_data=data, val_data=data, postprocessors=[WeightByDatapoints()]),
@@ -74,7 +76,7 @@ def main() -> None:
         NNTrainHyperParams(local_num_epochs=1, local_learning_rate=w.LR, local_batch_size=w.BATCH),
         callbacks=[Marks()],
         send_metrics_to_platform=False,
-    )  # fmt: skip
+    )
     if int(os.environ.get("RANK", "0")) == 0:
         clock.finish(work, net.state_dict())
     if torch.distributed.is_available() and torch.distributed.is_initialized():

@@ -57,7 +57,7 @@ CONTESTANTS = (
     Contestant("fluke, 1 thread", "fluke", "fluke_peer.py"),
     Contestant("fluke, 2 threads", "fluke", "fluke_peer.py", threads=2),
     Contestant("Flower simulation", "flower", "flower_peer.py"),
-)  # fmt: skip
+)
 
 
 @dataclass
@@ -89,10 +89,20 @@ def measure(contestant: Contestant, workload: str, rounds: int, environments: Pa
         out = Path(place, "result.json")
         launched, busy = time.time(), busy_seconds()
         command = [
-            python_of(contestant.environment, environments), str(HERE / contestant.script), *contestant.arguments,
-            "--threads", str(contestant.threads), "--workload", workload, "--rounds", str(rounds),
-            "--launched", repr(launched), "--out", str(out),
-        ]  # fmt: skip
+            python_of(contestant.environment, environments),
+            str(HERE / contestant.script),
+            *contestant.arguments,
+            "--threads",
+            str(contestant.threads),
+            "--workload",
+            workload,
+            "--rounds",
+            str(rounds),
+            "--launched",
+            repr(launched),
+            "--out",
+            str(out),
+        ]
         threads = {"OMP_NUM_THREADS": str(contestant.threads), "PYTHONDONTWRITEBYTECODE": "1"}
         with Path(place, "log").open("w+") as log:
             told = {"env": os.environ | threads, "stdout": log, "stderr": log, "start_new_session": True}
@@ -110,8 +120,9 @@ def measure(contestant: Contestant, workload: str, rounds: int, environments: Pa
                 return Measured(error=log.read()[-300:] or "it took too long")
         told = json.loads(out.read_text())
     wall = time.time() - launched
-    result = Measured(told["rounds"], loss=told["loss"], rss=sampler.rss / 2**20, pss=sampler.pss / 2**20,
-                      processes=sampler.processes)  # fmt: skip
+    result = Measured(
+        told["rounds"], loss=told["loss"], rss=sampler.rss / 2**20, pss=sampler.pss / 2**20, processes=sampler.processes
+    )
     result.ready = told["start"] + result.rounds[0] - result.median
     first_over = launched + told["start"] + result.rounds[0]
     result.cpu = sampler.cpu_between(first_over, first_over + sum(result.rounds[1:])) / (len(result.rounds) - 1)
@@ -125,11 +136,12 @@ def table(results: dict[tuple[str, str], list[Measured]], workload: str) -> list
     speed = {name: statistics.median(m.median for m in ms) for name, ms in good.items() if ms}
     expected = next((m.loss for m in good.get(REFERENCE, [])), None)
     lines = [
-        f"### {workload}", "",
+        f"### {workload}",
+        "",
         "| contestant | s/round, each time | median | of the reference | FedAccord is faster by | CPU s/round | "
         "start-up s | RSS MB | PSS MB | processes | held-out loss | others' CPU |",
         "|" + " --- |" * 12,
-    ]  # fmt: skip
+    ]
     for name, ms in good.items():
         if not ms:
             failed = results[workload, name][0].error.strip().splitlines()
@@ -152,8 +164,14 @@ def _ratio(speed: dict[str, float], name: str, other: str) -> str:
 
 def machine() -> str:
     """Say on what the table was made."""
-    model = next((line.split(":")[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines()
-                  if line.startswith("model name")), platform.machine())  # fmt: skip
+    model = next(
+        (
+            line.split(":")[1].strip()
+            for line in Path("/proc/cpuinfo").read_text().splitlines()
+            if line.startswith("model name")
+        ),
+        platform.machine(),
+    )
     return f"{os.cpu_count()} x {model}, Linux {platform.release()}, {time.strftime('%Y-%m-%d %H:%M')}"
 
 

@@ -79,9 +79,19 @@ def make_model(kind: str):
     if kind == "mlp":
         return nn.Sequential(nn.Linear(784, 64), nn.ReLU(), nn.Linear(64, 10))
     return nn.Sequential(
-        nn.Conv2d(1, 6, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(6, 16, 5), nn.ReLU(), nn.MaxPool2d(2),
-        nn.Flatten(), nn.Linear(400, 120), nn.ReLU(), nn.Linear(120, 84), nn.ReLU(), nn.Linear(84, 10),
-    )  # fmt: skip
+        nn.Conv2d(1, 6, 5, padding=2),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(6, 16, 5),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(400, 120),
+        nn.ReLU(),
+        nn.Linear(120, 84),
+        nn.ReLU(),
+        nn.Linear(84, 10),
+    )
 
 
 class Work:
@@ -163,8 +173,10 @@ class Clock:
         if self.options.out is not None:
             self.options.out.write_text(json.dumps(result))
         else:
-            print(f"{work.name}: start {result['start']:.2f} s, first round {seconds[0]:.3f} s, fastest "
-                  f"{min(seconds):.4f} s, loss {result['loss']:.6f}")  # fmt: skip
+            print(
+                f"{work.name}: start {result['start']:.2f} s, first round {seconds[0]:.3f} s, fastest "
+                f"{min(seconds):.4f} s, loss {result['loss']:.6f}"
+            )
 
 
 def let_torchvision_import() -> None:

@@ -56,9 +56,11 @@ class Federation:
     """Sites that train together."""
 
     def __init__(
-        self, sites: Sequence[Site], test: tuple[Any, Iterable[str]] | None = None,
+        self,
+        sites: Sequence[Site],
+        test: tuple[Any, Iterable[str]] | None = None,
         labelled: tuple[Any, Iterable[str]] | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Take the sites and, as samples with their true class names, what the server is judged and may train on."""
         if not isinstance(sites, Sequence) or not sites:
             raise DataError("a federation needs at least one site, in a list")
@@ -74,10 +76,17 @@ class Federation:
         self.sites, self.test, self.labelled = list(sites), test, labelled
 
     def train(
-        self, method: str = "accord", model: str | nn.Module | Mapping[str, Any] = "mlp", seed: int = 0,
-        out: Path | str | None = None, workers: int = 0, run: Mapping[str, Any] | None = None,
-        stop: Mapping[str, Any] | None = None, fairness: Mapping[str, Any] | None = None, **settings: Any,
-    ) -> Result:  # fmt: skip
+        self,
+        method: str = "accord",
+        model: str | nn.Module | Mapping[str, Any] = "mlp",
+        seed: int = 0,
+        out: Path | str | None = None,
+        workers: int = 0,
+        run: Mapping[str, Any] | None = None,
+        stop: Mapping[str, Any] | None = None,
+        fairness: Mapping[str, Any] | None = None,
+        **settings: Any,
+    ) -> Result:
         """Train and return the result; `settings` are the method's own, such as `rounds`, `lr` or `steps`.
 
         `run`, `stop` and `fairness` are the sections of these names in an experiment file. With `fairness`, groups join

@@ -96,8 +96,9 @@ class ServerSection(Section):
         None, description="sites of [data] that do not train, by name or so many: the server is judged on them"
     )
     unlabelled: Count | None = Field(
-        None, description="inputs without labels that the server holds, taken out of [data]; with `unseen`, out of the "
-        "sites that train"
+        None,
+        description="inputs without labels that the server holds, taken out of [data]; with `unseen`, out of the "
+        "sites that train",
     )
     labelled: PerClass | str | None = Field(
         None, description="labelled samples that the server trains on: taken out of [data], or a file like `test`"

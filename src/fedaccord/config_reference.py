@@ -169,8 +169,10 @@ def _model_parts() -> list[str]:
     for entry in MODELS.values():
         settings = ", ".join(f"`{key} = {_toml(value)}`" for key, value in entry.settings.items())
         rows.append((f"`{entry.name}`", entry.summary, settings or "none"))
-    return ["Names, and the settings each takes beside its name, with their defaults:",
-            _rows(rows, ("name", "network", "settings"))]  # fmt: skip
+    return [
+        "Names, and the settings each takes beside its name, with their defaults:",
+        _rows(rows, ("name", "network", "settings")),
+    ]
 
 
 def _dataset_parts() -> list[str]:

@@ -29,9 +29,13 @@ class Display:
         self._task: TaskID | None = None
         if console.is_terminal:
             self._progress = Progress(
-                TextColumn("[bold]{task.description}[/]"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(),
-                TextColumn("{task.fields[figures]}"), console=console,
-            )  # fmt: skip
+                TextColumn("[bold]{task.description}[/]"),
+                BarColumn(),
+                MofNCompleteColumn(),
+                TimeRemainingColumn(),
+                TextColumn("{task.fields[figures]}"),
+                console=console,
+            )
 
     def __enter__(self) -> Self:
         if self._progress is not None:

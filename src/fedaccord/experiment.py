@@ -38,9 +38,17 @@ from fedaccord.runs.tracking import tracking
 from fedaccord.stopping import Signals, signals_stop
 
 __all__ = [
-    "Watcher", "finish_report", "load_federation", "open_server", "play", "read_federation", "refusal",
-    "resume_experiment", "run_experiment", "worker_count",
-]  # fmt: skip
+    "Watcher",
+    "finish_report",
+    "load_federation",
+    "open_server",
+    "play",
+    "read_federation",
+    "refusal",
+    "resume_experiment",
+    "run_experiment",
+    "worker_count",
+]
 
 
 def load_federation(experiment: Experiment, base: Path) -> FederationData:
@@ -67,10 +75,17 @@ def _read(
     normalise = experiment.fairness is not None and experiment.fairness.normalise
     if experiment.sites is not None:
         return read_own_files(
-            experiment.sites, experiment.features, base, experiment.labels.classes, test_file,
-            experiment.server.label, experiment.seed, labelled if isinstance(labelled, Path) else None, as_input,
+            experiment.sites,
+            experiment.features,
+            base,
+            experiment.labels.classes,
+            test_file,
+            experiment.server.label,
+            experiment.seed,
+            labelled if isinstance(labelled, Path) else None,
+            as_input,
             normalise,
-        )  # fmt: skip
+        )
     data = experiment.data
     assert data is not None
     dataset = load_dataset(data.dataset, base)
@@ -125,9 +140,14 @@ UNTRUSTED = "every reply that was admitted was left out by the defence '{}', so 
 
 
 def run_experiment(
-    experiment: Experiment, base: Path, folder: RunFolder, watcher: Watcher | None = None, alone: Path | None = None,
-    data: FederationData | None = None, elsewhere: Elsewhere | None = None,
-) -> dict[str, Any]:  # fmt: skip
+    experiment: Experiment,
+    base: Path,
+    folder: RunFolder,
+    watcher: Watcher | None = None,
+    alone: Path | None = None,
+    data: FederationData | None = None,
+    elsewhere: Elsewhere | None = None,
+) -> dict[str, Any]:
     """Carry out an experiment and write its run folder; returns the summary.
 
     `data` stands in for the files the experiment names, for sites whose samples are in memory already: these are moved
@@ -179,9 +199,16 @@ def resume_experiment(
 
 
 def _carry_on(
-    experiment: Experiment, base: Path, folder: RunFolder, run: dict[str, Any], past: Past, watcher: Watcher,
-    signals: Signals, data: FederationData | None = None, elsewhere: Elsewhere | None = None,
-) -> dict[str, Any]:  # fmt: skip
+    experiment: Experiment,
+    base: Path,
+    folder: RunFolder,
+    run: dict[str, Any],
+    past: Past,
+    watcher: Watcher,
+    signals: Signals,
+    data: FederationData | None = None,
+    elsewhere: Elsewhere | None = None,
+) -> dict[str, Any]:
     def tell(text: str) -> None:
         folder.log(text)
         watcher.note(text)

@@ -42,9 +42,12 @@ from fedaccord.models.network import Network
 
 @contextmanager
 def open_server(
-    experiment: Experiment, data: FederationData, run: str = "", engine: Engine | None = None,
+    experiment: Experiment,
+    data: FederationData,
+    run: str = "",
+    engine: Engine | None = None,
     state: Message | None = None,
-) -> Iterator[Server]:  # fmt: skip
+) -> Iterator[Server]:
     """Start the sites and the server of an experiment, or the server for an engine that is there; both end with it.
 
     `state` is that of a checkpoint from which a run goes on.
@@ -217,10 +220,16 @@ def describe_host(
     """Describe the sites' side of an experiment, for all its sites or for these."""
     target = _target(experiment, data)
     return host_spec(
-        data.sites if sites is None else sites, data.space, describe_model(experiment, data), experiment.method_name,
-        experiment.settings, experiment.seed, experiment.run.device,
-        target=None if target is None else target.describe(), hostile=_hostile(experiment, data),
-    )  # fmt: skip
+        data.sites if sites is None else sites,
+        data.space,
+        describe_model(experiment, data),
+        experiment.method_name,
+        experiment.settings,
+        experiment.seed,
+        experiment.run.device,
+        target=None if target is None else target.describe(),
+        hostile=_hostile(experiment, data),
+    )
 
 
 def _flower_simulation() -> Any:

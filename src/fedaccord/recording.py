@@ -111,9 +111,15 @@ class Recorder:
     """Writes down each round of a run; a stop by a signal leaves a checkpoint of the last finished one."""
 
     def __init__(
-        self, experiment: Experiment, data: FederationData, server: Server, folder: RunFolder, past: Past,
-        watcher: Watcher, tracking: Tracking,
-    ) -> None:  # fmt: skip
+        self,
+        experiment: Experiment,
+        data: FederationData,
+        server: Server,
+        folder: RunFolder,
+        past: Past,
+        watcher: Watcher,
+        tracking: Tracking,
+    ) -> None:
         self.experiment, self.data, self.server, self.folder = experiment, data, server, folder
         self.watcher, self.tracking = watcher, tracking
         self.clock = Clock(past.seconds)

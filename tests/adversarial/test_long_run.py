@@ -19,12 +19,14 @@ def resident():
 
 
 def test_two_hundred_rounds_of_a_hundred_sites_take_no_more_memory_than_fifty():
-    experiment = check_experiment({
-        "data": {"dataset": "digits", "partition": {"kind": "iid", "sites": 100}},
-        "model": {"name": "mlp", "hidden": [64]},
-        "method": {"name": "accord", "rounds": 200, "steps": 1},
-        "run": {"workers": 1, "evaluate_every": 0},
-    })  # fmt: skip
+    experiment = check_experiment(
+        {
+            "data": {"dataset": "digits", "partition": {"kind": "iid", "sites": 100}},
+            "model": {"name": "mlp", "hidden": [64]},
+            "method": {"name": "accord", "rounds": 200, "steps": 1},
+            "run": {"workers": 1, "evaluate_every": 0},
+        }
+    )
     sizes = {}
     with open_server(experiment, load_federation(experiment, Path())) as server:
         for record in play(experiment, server):

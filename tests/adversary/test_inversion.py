@@ -50,8 +50,10 @@ def setting(network, sites=3, dummies=9):
 
 def test_chains_are_known_by_their_layers():
     assert linear_chain(NETWORKS["two hidden"]) == [
-        ("encoder.1.weight", "encoder.1.bias"), ("encoder.3.weight", "encoder.3.bias"), ("head.weight", "head.bias")
-    ]  # fmt: skip
+        ("encoder.1.weight", "encoder.1.bias"),
+        ("encoder.3.weight", "encoder.3.bias"),
+        ("head.weight", "head.bias"),
+    ]
     assert linear_chain(NETWORKS["linear"]) == [("head.weight", "head.bias")]
     assert linear_chain(NETWORKS["any"]) is None
     assert linear_chain(Network(nn.Sequential(nn.Linear(2, 2)), nn.Linear(2, 2))) is None  # nothing between

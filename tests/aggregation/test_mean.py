@@ -29,10 +29,14 @@ def replies_of(network, matrix, samples, informs, previous=None):
     layout = Layout.of(network)
     names = tuple(f"site-{i}" for i in range(len(matrix)))
     return Replies(
-        sites=names, messages=tuple(Message(words={"site": name}) for name in names), matrix=matrix,
-        weights=weights(*samples), informs=informs, previous=torch.zeros(layout.size) if previous is None else previous,
+        sites=names,
+        messages=tuple(Message(words={"site": name}) for name in names),
+        matrix=matrix,
+        weights=weights(*samples),
+        informs=informs,
+        previous=torch.zeros(layout.size) if previous is None else previous,
         layout=layout,
-    )  # fmt: skip
+    )
 
 
 def drawn(sites, size, seed):

@@ -172,10 +172,15 @@ class TestGeneratedCandidates:
     KNOWN = ["ant", "bee", "dog"]
     CHANCES = np.tile([0.4, 0.3, 0.2, 0.1], (4000, 1))
 
-    @pytest.mark.parametrize("settings", [
-        {"generate": "uniform", "q": 0.95}, {"generate": "superset"},
-        {"generate": "class", "following": 0.95, "other": 0.95}, {"generate": "instance", "rho": 1.0},
-    ])  # fmt: skip
+    @pytest.mark.parametrize(
+        "settings",
+        [
+            {"generate": "uniform", "q": 0.95},
+            {"generate": "superset"},
+            {"generate": "class", "following": 0.95, "other": 0.95},
+            {"generate": "instance", "rho": 1.0},
+        ],
+    )
     def test_no_set_holds_all_that_the_site_knows(self, settings):
         """Such a set would exclude nothing there, whatever other labels there are elsewhere."""
         found = seen(candidates(known=self.KNOWN, **settings), self.ROWS, self.CHANCES)
@@ -286,11 +291,15 @@ class TestOwnFiles:
             (Rows(X, Y), exact(), ("dog", "cow", "ant", "bee"), "'cow' is not one of the labels here; known: ant, bee"),
             (Rows(X, Y), exact(known=["ant"]), SPACE.names, "'bee' is not one of the labels here; known: ant"),
             (
-                Rows(X, Y % 2), coarse(ANIMALS["size"]), ("small", "lage"),
+                Rows(X, Y % 2),
+                coarse(ANIMALS["size"]),
+                ("small", "lage"),
                 "'lage' is not one of the labels here; did you mean 'large'?",
             ),
             (
-                Rows(X, candidates=ALL), candidates(), ("ant", "bees", "cat", "dog"),
+                Rows(X, candidates=ALL),
+                candidates(),
+                ("ant", "bees", "cat", "dog"),
                 "'bees' is not one of the labels here; did you mean 'bee'?",
             ),
             (Rows(X, Y), candidates(), SPACE.names, "a view of candidates needs an array 'candidates'"),
@@ -298,7 +307,7 @@ class TestOwnFiles:
             (Rows(X, tags=ALL), TagsView(kind="tags"), ("ant", "cow"), "'cow' is not a label of this federation"),
             (Rows(X), exact(), SPACE.names, "a view of kind 'exact' needs an array 'y'"),
         ],
-    )  # fmt: skip
+    )
     def test_refusals_name_site_and_file(self, rows, declared, names, told):
         assert self.refusal(rows, declared, names=names).startswith(f"site 'a', f.npz: {told}")
 

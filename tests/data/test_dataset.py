@@ -171,8 +171,10 @@ class TestRefusals:
             ({"x": X, "y": Y + 0.5}, "'y' holds float64 values; class names, or numbers from 0, are needed"),
             ({"x": X, "y": NAMED[:5]}, "'f.npz': 'y' has 5 rows, the samples 6"),
             ({"x": X, "y": NAMED[:, None]}, "'f.npz': 'y' has 2 dimensions, 1 are needed"),
-            ({"x": X, "y": NAMED, "label_names": np.array(["ant", "bee", "catt"])},
-             "'y' holds the name 'cat', which is not in its list of labels; did you mean 'catt'?"),
+            (
+                {"x": X, "y": NAMED, "label_names": np.array(["ant", "bee", "catt"])},
+                "'y' holds the name 'cat', which is not in its list of labels; did you mean 'catt'?",
+            ),
             ({"x": X, "y": NAMED, "candidates": np.ones((6, 4))}, "'f.npz' names 3 labels but uses 4"),
             ({"x": X, "y": np.array([b"\xff"] * 6)}, "'f.npz': 'y' holds text that is not UTF-8"),
             ({"x": X, "Y": SETS * 2}, "'Y' should hold 1, 0 and, for what is not annotated, -1 only"),
@@ -182,12 +184,17 @@ class TestRefusals:
             ({"x": X, "y": Y, "label_names": np.array(["a", "b"])}, "'f.npz' names 2 labels but uses 3"),
             ({"x": X, "y": Y, "label_names": np.array(["a", "b", "a"])}, "gives the name 'a' to two labels"),
             (
-                {"x": X, "fine": Y, "fine_names": np.array(list("abc")), "coarse_names": np.array(["p"]),
-                 "fine_to_coarse": np.array([0, 0, 1])},
+                {
+                    "x": X,
+                    "fine": Y,
+                    "fine_names": np.array(list("abc")),
+                    "coarse_names": np.array(["p"]),
+                    "fine_to_coarse": np.array([0, 0, 1]),
+                },
                 "'fine_to_coarse' should give each of 3 classes one of 1 groups",
             ),
         ],
-    )  # fmt: skip
+    )
     def test_arrays_that_do_not_fit(self, arrays, told):
         assert told in refusal(**arrays)
 

@@ -69,10 +69,15 @@ class TestTags:
 
     def test_a_skewed_split_deals_rows_by_their_rarest_tag(self, tagged):
         even, skewed = (
-            federation({"kind": "dirichlet", "sites": 3, "alpha": alpha, "min_size": 5}, tagged, "tags.npz",
-                       view={"kind": "tags"}, test=0.0)
+            federation(
+                {"kind": "dirichlet", "sites": 3, "alpha": alpha, "min_size": 5},
+                tagged,
+                "tags.npz",
+                view={"kind": "tags"},
+                test=0.0,
+            )
             for alpha in (1e6, 0.05)
-        )  # fmt: skip
+        )
 
         def spread(found):
             shares = torch.stack([(s.train.target == 1).float().mean(0) for s in found.sites.values()])
@@ -99,10 +104,14 @@ def test_unseen_sites_do_not_train_and_are_what_the_server_is_judged_on(tmp_path
         tmp_path / "users.npz", X=rng.normal(size=(60, 4)), Y=rng.integers(-1, 2, (60, 3)), user=np.arange(60) // 10
     )
     table = {
-        "data": {"dataset": "users.npz", "partition": {"kind": "natural", "by": "user"}, "view": {"kind": "tags"},
-                 "standardise": "none"},
+        "data": {
+            "dataset": "users.npz",
+            "partition": {"kind": "natural", "by": "user"},
+            "view": {"kind": "tags"},
+            "standardise": "none",
+        },
         "server": {"unseen": 2},
-    }  # fmt: skip
+    }
     found = load_federation(check_experiment(table), tmp_path)
     assert len(found.sites) == 4
     assert len(found.test[0]) == 20
@@ -128,8 +137,13 @@ class TestUnseenSitesAndWhatTheServerHolds:
         np.savez(tmp_path / "people.npz", X=x, y=np.arange(60) % 2, person=np.arange(60) // 12)
 
         def load(server, **data):
-            table = {"dataset": "people.npz", "partition": {"kind": "natural", "by": "person"}, "standardise": "none",
-                     "test": 0.0, **data}  # fmt: skip
+            table = {
+                "dataset": "people.npz",
+                "partition": {"kind": "natural", "by": "person"},
+                "standardise": "none",
+                "test": 0.0,
+                **data,
+            }
             return load_federation(check_experiment({"data": table, "server": server}), tmp_path)
 
         return load
@@ -159,10 +173,14 @@ class TestUnseenSitesAndWhatTheServerHolds:
 def test_gamma_skews_the_coarse_classes_or_the_fine_ones(tmp_path):
     fine = np.repeat(np.arange(8), 50)
     np.savez(
-        tmp_path / "groups.npz", x=np.random.default_rng(0).normal(size=(400, 3)), fine=fine, coarse=fine // 2,
-        fine_names=[f"f{i}" for i in range(8)], coarse_names=[f"c{i}" for i in range(4)],
+        tmp_path / "groups.npz",
+        x=np.random.default_rng(0).normal(size=(400, 3)),
+        fine=fine,
+        coarse=fine // 2,
+        fine_names=[f"f{i}" for i in range(8)],
+        coarse_names=[f"c{i}" for i in range(4)],
         fine_to_coarse=np.arange(8) // 2,
-    )  # fmt: skip
+    )
 
     def largest_share(level):
         asked = {"kind": "gamma", "sites": 2, "gamma": 0.9, "samples": 60, "level": level}
@@ -180,8 +198,10 @@ def test_gamma_skews_the_coarse_classes_or_the_fine_ones(tmp_path):
     [("sites", "exact"), ("participation", 0.5), ("softmax", "full"), ("prior", "all"), ("bn", "local")],
 )
 def test_pooled_data_refuses_settings_of_sites(key, given):
-    table = {"data": {"dataset": "digits", "partition": {"kind": "iid", "sites": 2}},
-             "method": {"name": "pooled", key: given}}  # fmt: skip
+    table = {
+        "data": {"dataset": "digits", "partition": {"kind": "iid", "sites": 2}},
+        "method": {"name": "pooled", key: given},
+    }
     with pytest.raises(ConfigError, match=f"{key} has no effect on pooled data"):
         check_experiment(table)
 

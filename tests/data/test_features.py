@@ -74,9 +74,7 @@ def test_a_worked_example():
     assert plan.names == ["age", "age is missing", "ward = a", "ward = b", "ward = c"]
     spread = np.sqrt(125)  # of 10, 20, 30, 40 around 25
     x, gaps = plan.encode(south)
-    np.testing.assert_allclose(
-        x, [[5 / spread, 0, 0, 0, 1], [0, 1, 0, 1, 0], [15 / spread, 0, 0, 0, 0]], rtol=1e-6
-    )
+    np.testing.assert_allclose(x, [[5 / spread, 0, 0, 0, 1], [0, 1, 0, 1, 0], [15 / spread, 0, 0, 0, 0]], rtol=1e-6)
     assert x.dtype == np.float32
     assert gaps == {"age": 1, "ward": 1}
     assert plan.encode(north)[1] == {}
@@ -93,8 +91,11 @@ def test_a_report_is_of_training_rows_and_holds_no_row():
 def test_kinds_by_looking_and_by_decree():
     mostly = table(age=[*range(19), "old"], code=[1, 2] * 10, empty=["?"] * 20, half=[1, "x"] * 10)
     assert {n: r.kind for n, r in report(mostly).items()} == {
-        "age": "number", "code": "number", "empty": "empty", "half": "category"
-    }  # fmt: skip
+        "age": "number",
+        "code": "number",
+        "empty": "empty",
+        "half": "category",
+    }
     decreed = report(mostly, words=["code"], numbers=["half"])
     assert (decreed["code"].kind, decreed["code"].values) == ("category", ["1", "2"])
     assert (decreed["half"].kind, decreed["half"].n) == ("number", 10)
@@ -133,9 +134,7 @@ def test_a_large_mean_does_not_swallow_the_spread():
 
 
 def test_what_the_file_gives_is_used_as_it_is():
-    plan = agree(
-        {}, MISSING, numbers={"age": (50, 10)}, categories={"sex": ["1.0", "2.0"]}, order=["age", "sex"]
-    )
+    plan = agree({}, MISSING, numbers={"age": (50, 10)}, categories={"sex": ["1.0", "2.0"]}, order=["age", "sex"])
     assert plan.names == ["age", "age is missing", "sex = 1", "sex = 2"]
     rows = table(age=[60, "?"], sex=["1", "2.0"])
     np.testing.assert_array_equal(plan.encode(rows)[0], [[1, 0, 1, 0], [0, 1, 0, 1]])
@@ -167,13 +166,17 @@ def test_every_wrong_number_is_named():
 @pytest.mark.parametrize(
     ("tables", "message"),
     [
-        ((table(c=[1, 2]), table(c=["x", "y"])),
-         "column 'c' holds numbers at site 'site-0' but words at site 'site-1'; name every feature column"),
-        ((table(c=[f"w{i}" for i in range(MOST_CATEGORIES + 1)]),),
-         "column 'c' has 201 different words, such as 'w99'; name it in features.numbers"),
+        (
+            (table(c=[1, 2]), table(c=["x", "y"])),
+            "column 'c' holds numbers at site 'site-0' but words at site 'site-1'; name every feature column",
+        ),
+        (
+            (table(c=[f"w{i}" for i in range(MOST_CATEGORIES + 1)]),),
+            "column 'c' has 201 different words, such as 'w99'; name it in features.numbers",
+        ),
         ((table(c=["?", "?"]), table(c=["?"])), None),
     ],
-)  # fmt: skip
+)
 def test_columns_that_cannot_be_agreed(tables, message):
     if message is None:
         assert plan_of(*tables).names == ["c", "c is missing"]  # nothing is known of it, and nothing breaks

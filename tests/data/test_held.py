@@ -49,9 +49,13 @@ class TestPerClass:
         other, _ = take_per_class(rows(), PerClass(per_class=3), SPACE, seed=2)
         assert set(other.x.ravel()) != set(more.x.ravel())
 
-    @pytest.mark.parametrize(("sizes", "wanted", "told"), [
-        ((6, 1), 2, "asks for 2 samples of 'b', and there are 1"), ((2, 2), 2, "no site would have any"),
-    ])  # fmt: skip
+    @pytest.mark.parametrize(
+        ("sizes", "wanted", "told"),
+        [
+            ((6, 1), 2, "asks for 2 samples of 'b', and there are 1"),
+            ((2, 2), 2, "no site would have any"),
+        ],
+    )
     def test_too_few(self, sizes, wanted, told):
         with pytest.raises(ConfigError, match=told):
             take_per_class(rows(sizes), PerClass(per_class=wanted), SPACE, seed=1)
@@ -76,11 +80,14 @@ class TestPerClass:
         for name in few.sites:
             assert torch.equal(few.sites[name].train.x, more.sites[name].train.x)
 
-    @pytest.mark.parametrize(("server", "told"), [
-        ({"labelled": {"per_class": 5, "reserve": 2}}, "reserve is 2, but per_class asks for 5"),
-        ({"labelled": {"per_class": 0}}, "labelled.per_class is 0"),
-        ({"labelled": {"perclass": 5}}, "perclass"),
-    ])  # fmt: skip
+    @pytest.mark.parametrize(
+        ("server", "told"),
+        [
+            ({"labelled": {"per_class": 5, "reserve": 2}}, "reserve is 2, but per_class asks for 5"),
+            ({"labelled": {"per_class": 0}}, "labelled.per_class is 0"),
+            ({"labelled": {"perclass": 5}}, "perclass"),
+        ],
+    )
     def test_wrong_settings_are_told(self, server, told):
         with pytest.raises(ConfigError, match=told):
             split(**server)
@@ -91,8 +98,10 @@ class TestPerClass:
             check_experiment(table)
 
     def test_it_is_written_down_and_read_again(self):
-        table = {"data": {"dataset": "digits", "partition": {"kind": "iid", "sites": 2}},
-                 "server": {"labelled": {"per_class": 5}}}  # fmt: skip
+        table = {
+            "data": {"dataset": "digits", "partition": {"kind": "iid", "sites": 2}},
+            "server": {"labelled": {"per_class": 5}},
+        }
         assert "labelled = { per_class = 5 }" in to_toml(check_experiment(table))
 
 
@@ -100,8 +109,10 @@ class TestFiles:
     def sites(self, folder, labelled, **server):
         (folder / "a.csv").write_text("x,kind\n" + "".join(f"{i},{'low' if i < 10 else 'high'}\n" for i in range(20)))
         view = {"kind": "coarse", "correspondence": {"low": ["p", "q"], "high": ["r"]}}
-        return {"sites": [{"name": "a", "data": "a.csv", "label": "kind", "view": view}],
-                "server": {"labelled": labelled, **server}}  # fmt: skip
+        return {
+            "sites": [{"name": "a", "data": "a.csv", "label": "kind", "view": view}],
+            "server": {"labelled": labelled, **server},
+        }
 
     def test_a_table(self, tmp_path):
         (tmp_path / "few.csv").write_text("x,class\n1,p\n7,q\n12,r\n3,\n")
@@ -126,8 +137,11 @@ class TestFiles:
         np.savez(tmp_path / "a.npz", x=x, y=np.array(["low", "high"] * 6))
         np.savez(tmp_path / "few.npz", x=x[:3], y=np.array(["p", "r", ""]))
         view = {"kind": "coarse", "names": ["low", "high"]}
-        table = {"labels": {"classes": ["p", "q", "r"]}, "sites": [{"name": "a", "data": "a.npz", "view": view}],
-                 "server": {"labelled": "few.npz"}}  # fmt: skip
+        table = {
+            "labels": {"classes": ["p", "q", "r"]},
+            "sites": [{"name": "a", "data": "a.npz", "view": view}],
+            "server": {"labelled": "few.npz"},
+        }
         data = load_federation(check_experiment(table), tmp_path)
         assert data.labelled[1].tolist() == [0, 2]
         assert len(data.labelled[0]) == 2
@@ -154,20 +168,32 @@ class TestFiles:
 
 class TestNamesAlone:
     def test_a_split_needs_a_correspondence_to_make_annotations(self):
-        table = {"data": {"dataset": "digits", "partition": {"kind": "iid", "sites": 2},
-                          "view": {"kind": "coarse", "names": ["x"]}}}  # fmt: skip
+        table = {
+            "data": {
+                "dataset": "digits",
+                "partition": {"kind": "iid", "sites": 2},
+                "view": {"kind": "coarse", "names": ["x"]},
+            }
+        }
         with pytest.raises(ConfigError, match=r"view.names is for sites with their own files"):
             load_federation(check_experiment(table), Path())
 
     def test_one_of_both_is_needed(self):
         for view, told in (({}, "neither is given"), ({"names": ["x"], "correspondence": "shape"}, "both are given")):
-            table = {"data": {"dataset": "digits", "partition": {"kind": "iid", "sites": 2},
-                              "view": {"kind": "coarse", **view}}}  # fmt: skip
+            table = {
+                "data": {
+                    "dataset": "digits",
+                    "partition": {"kind": "iid", "sites": 2},
+                    "view": {"kind": "coarse", **view},
+                }
+            }
             with pytest.raises(ConfigError, match=told):
                 check_experiment(table)
 
     def test_known_correspondences_must_be_declared(self):
-        table = {"sites": [{"name": "a", "data": "a.csv", "label": "y", "view": {"kind": "coarse", "names": ["x"]}}],
-                 "method": {"name": "fedmt", "correspondence": "known"}}  # fmt: skip
+        table = {
+            "sites": [{"name": "a", "data": "a.csv", "label": "y", "view": {"kind": "coarse", "names": ["x"]}}],
+            "method": {"name": "fedmt", "correspondence": "known"},
+        }
         with pytest.raises(ConfigError, match="'known', but site 'a' has names alone; use 'estimated'"):
             check_experiment(table)

@@ -448,12 +448,14 @@ class TestPool:
         made = split(numbered(), views={"site-1": COARSE, "site-2": ExactView(kind="exact", known=["ant", "cat"])})
         pool = pool_sites("pool", made.sites, made.space, "views")
         logits = torch.randn(len(pool.train), 3)
-        expected = torch.cat([
-            site.view.nll(part, site.train.target)
-            for site, part in zip(
-                made.sites.values(), logits.split([len(s.train) for s in made.sites.values()]), strict=True
-            )
-        ])  # fmt: skip
+        expected = torch.cat(
+            [
+                site.view.nll(part, site.train.target)
+                for site, part in zip(
+                    made.sites.values(), logits.split([len(s.train) for s in made.sites.values()]), strict=True
+                )
+            ]
+        )
         assert pool.view.nll(logits, pool.train.target) == pytest.approx(expected, rel=1e-5, abs=1e-6)
 
     def test_what_cannot_be_pooled(self, tmp_path):

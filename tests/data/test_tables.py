@@ -53,14 +53,23 @@ def test_parquet_reads_as_the_same_text(tmp_path):
 
 
 def test_parquet_columns_of_every_type(tmp_path):
-    frame = pd.DataFrame({
-        "flag": [True, False], "grade": pd.array([3, None], dtype="Int64"), "ward": pd.Categorical(["a", "b"]),
-        "real": [0.1, 2.0], "none": [None, "x"],
-    })  # fmt: skip
+    frame = pd.DataFrame(
+        {
+            "flag": [True, False],
+            "grade": pd.array([3, None], dtype="Int64"),
+            "ward": pd.Categorical(["a", "b"]),
+            "real": [0.1, 2.0],
+            "none": [None, "x"],
+        }
+    )
     frame.to_parquet(tmp_path / "a.parquet")
     assert contents(read_table(tmp_path / "a.parquet")) == {
-        "flag": ["True", "False"], "grade": ["3", ""], "ward": ["a", "b"], "real": ["0.1", "2"], "none": ["", "x"],
-    }  # fmt: skip
+        "flag": ["True", "False"],
+        "grade": ["3", ""],
+        "ward": ["a", "b"],
+        "real": ["0.1", "2"],
+        "none": ["", "x"],
+    }
 
 
 def test_a_header_for_files_without_one(tmp_path):

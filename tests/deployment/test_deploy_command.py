@@ -183,9 +183,17 @@ class TestRefusals:
         for name, content in (("ca.crt", mine.pem()), ("s.crt", certificate), ("s.key", key)):
             (tmp_path / name).write_bytes(content)
         done = command(
-            "deploy", write(tmp_path, SMALL), "d", "--ca", "ca.crt", "--certificate", "s.crt", "--key", "s.key",
+            "deploy",
+            write(tmp_path, SMALL),
+            "d",
+            "--ca",
+            "ca.crt",
+            "--certificate",
+            "s.crt",
+            "--key",
+            "s.key",
             cwd=tmp_path,
-        )  # fmt: skip
+        )
         assert done.code == 0
         assert (tmp_path / "d/server/tls/server.crt").read_bytes() == certificate
         assert (tmp_path / "d/sites/north/tls/ca.crt").read_bytes() == mine.pem()
@@ -322,13 +330,15 @@ class TestCheck:
     @pytest.mark.usefixtures("answering")
     @pytest.mark.parametrize(
         ("file", "content", "said"),
-        [("server/link.json", '{"address": "localhost:1"}', "link.json cannot be read"),
-         ("sites/north/link.json", '{"address": "localhost"}', "link.json cannot be read, so it is not known"),
-         ("server/keys/north.pub", "hello", "keys/north.pub, is no key as OpenSSH writes it"),
-         ("server/tls/server.key", "hello", "server.crt or server.key is no certificate and key in PEM form"),
-         ("sites/north/node.key", "hello", "node.key or node.pub is no key as OpenSSH writes it"),
-         ("sites/north/data/0000.npy", "hello", "it is no .npy file of numbers")],
-    )  # fmt: skip
+        [
+            ("server/link.json", '{"address": "localhost:1"}', "link.json cannot be read"),
+            ("sites/north/link.json", '{"address": "localhost"}', "link.json cannot be read, so it is not known"),
+            ("server/keys/north.pub", "hello", "keys/north.pub, is no key as OpenSSH writes it"),
+            ("server/tls/server.key", "hello", "server.crt or server.key is no certificate and key in PEM form"),
+            ("sites/north/node.key", "hello", "node.key or node.pub is no key as OpenSSH writes it"),
+            ("sites/north/data/0000.npy", "hello", "it is no .npy file of numbers"),
+        ],
+    )
     def test_a_damaged_file(self, deployed, file, content, said):
         (deployed / file).write_text(content)
         problems = check_folder(deployed / "/".join(file.split("/")[: 2 if file.startswith("sites") else 1]))
@@ -359,9 +369,7 @@ class TestCheck:
     def test_a_key_that_is_locked_with_a_password(self, deployed):
         key = ec.generate_private_key(ec.SECP384R1())
         locked = BestAvailableEncryption(b"a word")
-        (deployed / "server/tls/server.key").write_bytes(
-            key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, locked)
-        )
+        (deployed / "server/tls/server.key").write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, locked))
         assert check_folder(deployed / "server") == [
             "server.crt or server.key is no certificate and key in PEM form, without a password"
         ]

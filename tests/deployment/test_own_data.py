@@ -46,10 +46,12 @@ label = "state"
 
     @pytest.mark.parametrize(
         ("change", "said"),
-        [("method.lr=0.5", "differ from those the folder was written for"),
-         ('features.categories={ sex = ["f", "m", "x"] }', "differ from those the folder was written for"),
-         ("name=other", None)],
-    )  # fmt: skip
+        [
+            ("method.lr=0.5", "differ from those the folder was written for"),
+            ('features.categories={ sex = ["f", "m", "x"] }', "differ from those the folder was written for"),
+            ("name=other", None),
+        ],
+    )
     def test_it_must_be_the_same_experiment(self, deployed, tmp_path, change, said):
         done = command("deploy", "experiment.toml", deployed, "--site", "a", "--set", change, cwd=tmp_path)
         assert (done.code == 0) == (said is None)

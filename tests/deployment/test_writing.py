@@ -25,10 +25,13 @@ def small(tmp_path):
 
 @pytest.mark.parametrize(
     ("sites", "places"),
-    [(["site-0001", "the south"], ["site-0001", "site-0002"]),
-     (["a b", "c d", "SITE-0000"], ["site-0001", "site-0002"]),
-     (["A", "a", "site-0000"], ["site-0000", "site-0001", "site-0002"]), (["a", "b"], ["a", "b"])],
-)  # fmt: skip
+    [
+        (["site-0001", "the south"], ["site-0001", "site-0002"]),
+        (["a b", "c d", "SITE-0000"], ["site-0001", "site-0002"]),
+        (["A", "a", "site-0000"], ["site-0000", "site-0001", "site-0002"]),
+        (["a", "b"], ["a", "b"]),
+    ],
+)
 def test_every_site_has_a_folder_of_its_own(sites, places):
     assert list(_places(sites).values())[: len(places)] == places
     assert len({place.lower() for place in _places(sites).values()}) == len(sites)

@@ -92,9 +92,14 @@ class TestLinks:
 
     @pytest.mark.parametrize(
         ("network", "said"),
-        [({"speed": 0}, "network.speed"), ({"up": [3]}, "a range such as"), ({"down": [9, 1]}, "a range such as"),
-         ({"metric": "accuracy"}, "whose figure"), ({"spede": 1}, "did you mean 'speed'")],
-    )  # fmt: skip
+        [
+            ({"speed": 0}, "network.speed"),
+            ({"up": [3]}, "a range such as"),
+            ({"down": [9, 1]}, "a range such as"),
+            ({"metric": "accuracy"}, "whose figure"),
+            ({"spede": 1}, "did you mean 'speed'"),
+        ],
+    )
     def test_wrong_settings(self, network, said):
         data = {"dataset": "digits", "partition": {"kind": "iid", "sites": 2}}
         with pytest.raises(ConfigError, match=said):
@@ -119,7 +124,7 @@ lr = 0.2
 workers = 0
 checkpoint_every = 1
 """
-NETWORK = '[network]\nspeed = [50, 100]\nup = 1\ntarget = 0.6\nsites = { site-1 = { speed = 10 } }\n'
+NETWORK = "[network]\nspeed = [50, 100]\nup = 1\ntarget = 0.6\nsites = { site-1 = { speed = 10 } }\n"
 
 
 @pytest.fixture(scope="module")
@@ -163,10 +168,12 @@ class TestRuns:
     def test_where_the_server_alone_trains_no_time_is_told(self, tmp_path):
         table = {
             "data": {"dataset": "digits", "samples": 200, "partition": {"kind": "iid", "sites": 2}},
-            "server": {"labelled": {"per_class": 4}}, "model": {"name": "linear"}, "run": {"workers": 0},
+            "server": {"labelled": {"per_class": 4}},
+            "model": {"name": "linear"},
+            "run": {"workers": 0},
             "method": {"name": "representation", "rounds": 3, "steps": 4, "lr": 0.1},
             "network": {"speed": 10, "target": 0.2},
-        }  # fmt: skip
+        }
         folder = RunFolder(tmp_path / "run")
         summary = run_experiment(check_experiment(table), tmp_path, folder)
         folder.close()
@@ -190,10 +197,16 @@ class TestRuns:
 
     @pytest.mark.parametrize(
         ("old", "new", "told"),
-        [("target = 0.6", "target = 85", r"accuracy is a share from 0 to 1; write 85 % as 0\.85"),
-         ("workers = 0", "workers = 0\nevaluate_every = 0", r"network\.target is given, but run\.evaluate_every = 0"),
-         ("target = 0.6", 'target = 0.6\nmetric = "acuracy"', "does not say whose figure it is")],
-    )  # fmt: skip
+        [
+            ("target = 0.6", "target = 85", r"accuracy is a share from 0 to 1; write 85 % as 0\.85"),
+            (
+                "workers = 0",
+                "workers = 0\nevaluate_every = 0",
+                r"network\.target is given, but run\.evaluate_every = 0",
+            ),
+            ("target = 0.6", 'target = 0.6\nmetric = "acuracy"', "does not say whose figure it is"),
+        ],
+    )
     def test_a_target_that_can_never_be_reached_is_refused(self, old, new, told):
         with pytest.raises(ConfigError, match=told):
             parse_experiment((TEXT + NETWORK).replace(old, new))

@@ -16,8 +16,19 @@ S = torch.tensor([[0.9, 0.4, 0.2], [0.3, 0.8, 0.6], [0.6, 0.55, 0.1], [0.7, 0.2,
 def test_worked_example():
     assert average_precision(S, Y).tolist() == pytest.approx([0.833333, 1.0, 0.833333], abs=1e-6)
     found = tag_metrics(S, Y)
-    expected = {"map": 0.888889, "o_map": 0.821068, "cp": 0.722222, "cr": 0.833333, "cf1": 0.773810, "op": 0.714286,
-                "or": 0.833333, "of1": 0.769231, "hamming": 0.25, "accuracy": 0.75, "tags_judged": 3}  # fmt: skip
+    expected = {
+        "map": 0.888889,
+        "o_map": 0.821068,
+        "cp": 0.722222,
+        "cr": 0.833333,
+        "cf1": 0.773810,
+        "op": 0.714286,
+        "or": 0.833333,
+        "of1": 0.769231,
+        "hamming": 0.25,
+        "accuracy": 0.75,
+        "tags_judged": 3,
+    }
     assert found == pytest.approx(expected, abs=1e-6)
 
 

@@ -283,8 +283,9 @@ def test_figures_that_cannot_be_written_down_are_dropped_and_the_others_kept():
     record = play_round(server)
     assert list(record.evaluation.sites) == list(record.evaluation.site_confusions) == ["c"]
     assert [(d.site, d.task, d.tensor) for d in record.dropped] == [
-        ("a", "evaluate", "accuracy"), ("b", "evaluate", "confusion"),
-    ]  # fmt: skip
+        ("a", "evaluate", "accuracy"),
+        ("b", "evaluate", "confusion"),
+    ]
 
 
 @pytest.mark.parametrize("word", ["\ud800", "x\n2026-01-01 00:00:00 round 9: all is well", "x" * 10**6])

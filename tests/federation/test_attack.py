@@ -109,13 +109,19 @@ def test_a_defence_looks_from_where_each_site_began():
 
 
 def test_a_site_without_labels_may_be_hostile_where_labels_are_not_used(tmp_path):
-    experiment = check_experiment({
-        "data": {"dataset": "digits", "samples": 120, "partition": {"kind": "iid", "sites": 3},
-                 "view": {"kind": "unlabelled"}},
-        "server": {"labelled": {"per_class": 2}},
-        "model": {"name": "linear"},
-        "method": {"name": "semifl", "rounds": 1, "attack": {"kind": "sign-flip", "sites": ["site-1"]}},
-        "run": {"workers": 0},
-    })  # fmt: skip
+    experiment = check_experiment(
+        {
+            "data": {
+                "dataset": "digits",
+                "samples": 120,
+                "partition": {"kind": "iid", "sites": 3},
+                "view": {"kind": "unlabelled"},
+            },
+            "server": {"labelled": {"per_class": 2}},
+            "model": {"name": "linear"},
+            "method": {"name": "semifl", "rounds": 1, "attack": {"kind": "sign-flip", "sites": ["site-1"]}},
+            "run": {"workers": 0},
+        }
+    )
     with open_server(experiment, load_federation(experiment, tmp_path)) as server:
         assert server.hostile == ("site-1",)

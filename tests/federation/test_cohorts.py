@@ -287,7 +287,7 @@ def test_a_site_without_anything_to_learn_from_stays_silent_among_others():
 def test_a_site_that_diverges_spoils_no_other():
     sites = federation([8, 8, 8], ["exact"] * 3)
     plain = rounds(host_of("fedavg", {}, sites), True, 1)[0]
-    sites[1].train.x.fill_(float('inf'))
+    sites[1].train.x.fill_(float("inf"))
     spoilt = rounds(host_of("fedavg", {}, sites), True, 1)[0]
     names = sorted(plain)
     assert not all(torch.isfinite(t).all() for t in spoilt[names[1]].tensors.values())
@@ -364,8 +364,13 @@ def test_without_workers_to_share_them_cohorts_are_as_large_as_may_be():
 
 @pytest.mark.parametrize(("batched", "lengths"), [("auto", [1] * 10), ("always", [3, 3, 4]), ("whole", [10])])
 def test_an_experiment_says_how_sites_are_dealt(batched, lengths):
-    told = {"name": "d", "data": {"dataset": "digits", "partition": {"kind": "iid", "sites": 10}},
-            "model": {"hidden": [8]}, "method": {"rounds": 1}, "run": {"batched": batched}}  # fmt: skip
+    told = {
+        "name": "d",
+        "data": {"dataset": "digits", "partition": {"kind": "iid", "sites": 10}},
+        "model": {"hidden": [8]},
+        "method": {"rounds": 1},
+        "run": {"batched": batched},
+    }
     experiment = check_experiment(told)
     data = load_federation(experiment, Path())
     dealer = _cohorts(experiment, data, data.sites)

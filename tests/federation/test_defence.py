@@ -154,9 +154,15 @@ def judged(server, matrix, told, started=None):
     """Let a defence look at replies that a test makes up."""
     sites = tuple(f"s{n}" for n in range(len(matrix)))
     replies = Replies(
-        sites, tuple([None] * len(sites)), matrix, torch.ones(len(sites), dtype=torch.float64),
-        torch.ones(len(sites), 3, dtype=torch.bool), server.state.model, server.layout, started=started,
-    )  # fmt: skip
+        sites,
+        tuple([None] * len(sites)),
+        matrix,
+        torch.ones(len(sites), dtype=torch.float64),
+        torch.ones(len(sites), 3, dtype=torch.bool),
+        server.state.model,
+        server.layout,
+        started=started,
+    )
     return Defence(DefenceSettings(**told))(server, replies)
 
 
@@ -276,7 +282,7 @@ def test_the_sign_has_a_default_for_each_score(folder):
         ({"defence": {"kind": "probe", "dummies": 30}}, r"dummies has no effect unless kind is 'inversion' or"),
         ({"defence": {"kind": "group-update", "sign": "printed"}}, r"sign has no effect unless kind is 'inversion' or"),
         ({"defence": defence("inversion", probes=9)}, "probes has no effect unless kind is 'probe'"),
-        ({"defence": defence("inversion", gate=3.0)}, "gate has no effect unless rule = \"minority\" or \"peeling\""),
+        ({"defence": defence("inversion", gate=3.0)}, 'gate has no effect unless rule = "minority" or "peeling"'),
         ({"defence": defence("group-update+", rule="two-means", most=0.2)}, "most has no effect unless rule = "),
         ({"defence": defence("probe", trust=0.4)}, "trust has no effect unless confidence = true"),
         ({"defence": defence("inversion", low=0.9)}, "low is 0.9 and high is 0.9, .*: low must be below high"),

@@ -212,7 +212,9 @@ class TestThinRows:
 
 @pytest.mark.parametrize("hostile", [0, -1, 0.5, 1.0, 0.0])
 def test_a_share_or_number_that_means_nothing_is_refused(hostile):
-    table = {"data": {"dataset": "digits", "partition": {"kind": "iid", "sites": 5}},
-             "method": {"name": "fedavg", "aggregation": "krum", "hostile": hostile}}  # fmt: skip
+    table = {
+        "data": {"dataset": "digits", "partition": {"kind": "iid", "sites": 5}},
+        "method": {"name": "fedavg", "aggregation": "krum", "hostile": hostile},
+    }
     with pytest.raises(ConfigError, match=r"method.hostile: a share between 0 and 0.5 or a whole number of sites"):
         check_experiment(table)

@@ -149,8 +149,11 @@ def test_prepare_and_refine_run_in_order_around_the_sites_work():
     joined = len(server.engine.asked)
     play_round(server, evaluated=False)
     assert diary == [
-        ("first", 0, joined), ("second", 0, joined), ("third", 0, joined + 2), ("fourth", 0, joined + 2),
-    ]  # fmt: skip
+        ("first", 0, joined),
+        ("second", 0, joined),
+        ("third", 0, joined + 2),
+        ("fourth", 0, joined + 2),
+    ]
 
 
 def test_what_prepare_changes_is_what_the_sites_are_sent_and_what_refine_changes_is_kept():

@@ -126,13 +126,16 @@ def on_device(told, device):
 
 IMAGES = {
     "data": {
-        "dataset": "digits", "samples": 80, "test_samples": 20, "partition": {"kind": "iid", "sites": 2},
+        "dataset": "digits",
+        "samples": 80,
+        "test_samples": 20,
+        "partition": {"kind": "iid", "sites": 2},
         "view": {"kind": "coarse", "correspondence": {"small": list("01234"), "large": list("56789")}},
     },
     "server": {"labelled": {"per_class": 3}},
     "model": {"name": "lenet5"},
     "method": {"name": "fedmt", "rounds": 2, "epochs": 1, "server_epochs": 2, "threshold": 0.1, "batch": 16},
-}  # fmt: skip
+}
 
 
 class TestOpening:

@@ -17,9 +17,12 @@ def test_tags_are_given_no_rates_and_break_no_round(tmp_path):
     rng = np.random.default_rng(0)
     x = rng.normal(size=(120, 4)).astype(np.float32)
     np.savez(
-        tmp_path / "people.npz", x=x, Y=(x[:, :3] > 0).astype(np.int8), label_names=["low", "medium", "high"],
+        tmp_path / "people.npz",
+        x=x,
+        Y=(x[:, :3] > 0).astype(np.int8),
+        label_names=["low", "medium", "high"],
         region=rng.choice(GROUPS, 120),
-    )  # fmt: skip
+    )
     told = table(tmp_path, sites=2, name="fedavg", rounds=1)
     told["data"]["view"] = {"kind": "tags"}
     _, records = played(told | {"run": {"workers": 0, "evaluate_every": 1}})
@@ -77,15 +80,19 @@ class TestServersFile:
     @pytest.mark.parametrize("inside", [True, False])
     def test_tables(self, tmp_path, inside):
         for name in ("a", "b", "own"):
-            lines = [f"{row % 7},{'east' if name == 'own' and not row else GROUPS[row % 3]},{('low', 'high')[row % 2]}"
-                     for row in range(60)]  # fmt: skip
+            lines = [
+                f"{row % 7},{'east' if name == 'own' and not row else GROUPS[row % 3]},{('low', 'high')[row % 2]}"
+                for row in range(60)
+            ]
             (tmp_path / f"{name}.csv").write_text("\n".join(["age,region,risk", *lines]) + "\n")
         sites = [{"name": n, "data": str(tmp_path / f"{n}.csv"), "label": "risk", "sensitive": "region"} for n in "ab"]
         told = {
-            "sites": sites, "fairness": {"group": "north", "label": "high", "input": inside},
-            "server": {"test": str(tmp_path / "own.csv")}, "method": {"name": "fedavg", "rounds": 1},
+            "sites": sites,
+            "fairness": {"group": "north", "label": "high", "input": inside},
+            "server": {"test": str(tmp_path / "own.csv")},
+            "method": {"name": "fedavg", "rounds": 1},
             "run": {"workers": 0},
-        }  # fmt: skip
+        }
         _, records = played(told)
         figures = records[-1].evaluation.global_
         assert figures["true_groups"] == 0.0

@@ -80,10 +80,16 @@ def disagreement(made, replies, tuning):
 
 
 class TestTuning:
-    @pytest.mark.parametrize("settings", [
-        {"tuning": "mse"}, {"tuning": "mse", "norm": "renorm"}, {"tuning": "pairwise"},
-        {"tuning": "pairwise", "pairs": "zero-padded"}, {"tuning": "mse", "tune": "all"},
-    ])  # fmt: skip
+    @pytest.mark.parametrize(
+        "settings",
+        [
+            {"tuning": "mse"},
+            {"tuning": "mse", "norm": "renorm"},
+            {"tuning": "pairwise"},
+            {"tuning": "pairwise", "pairs": "zero-padded"},
+            {"tuning": "mse", "tune": "all"},
+        ],
+    )
     def test_it_brings_the_model_nearer_to_the_sites(self, settings):
         made = server(**settings, tuning_lr=0.5)
         (step,) = made.recipe.refine
@@ -170,8 +176,10 @@ class TestTuning:
         for record in (first, second):
             (drop,) = record.dropped
             assert (drop.site, drop.task, drop.reason) == (
-                "a", "tuning", "the predictions of its model are not finite",
-            )  # fmt: skip
+                "a",
+                "tuning",
+                "the predictions of its model are not finite",
+            )
 
     def test_a_tuned_model_that_is_not_finite_is_not_taken(self):
         tuned, plain = server("mse"), server("none")
@@ -218,8 +226,10 @@ class TestBalancing:
 
     @pytest.mark.parametrize("frequencies", [[-1.0, 1.0, 1.0], [0.0, 0.0, 0.0], []])
     def test_frequencies_that_mean_nothing_are_refused(self, frequencies):
-        table = {"data": {"dataset": "digits", "partition": {"kind": "iid", "sites": 2}},
-                 "method": {"name": "private-labels", "tuning": "balance", "frequencies": frequencies}}  # fmt: skip
+        table = {
+            "data": {"dataset": "digits", "partition": {"kind": "iid", "sites": 2}},
+            "method": {"name": "private-labels", "tuning": "balance", "frequencies": frequencies},
+        }
         with pytest.raises(ConfigError, match=r"method\.frequencies: a number of at least 0 for each label"):
             check_experiment(table)
 
@@ -265,6 +275,10 @@ class TestBalancing:
 def test_the_published_defaults():
     step = CentralTuning()
     assert (step.loss, step.renormalise, step.zero_padded, step.mask_absent, step.whole_model) == (
-        "mse", False, False, True, False,
-    )  # fmt: skip
+        "mse",
+        False,
+        False,
+        True,
+        False,
+    )
     assert (step.lr, step.momentum, step.batch) == (0.01, 0.9, 64)

@@ -18,8 +18,16 @@ from fedaccord.runs.folder import RunFolder
 
 pytestmark = pytest.mark.chromium
 
-FLAGS = ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
-         "--disable-background-networking", "--disable-component-update", "--disable-sync"]  # fmt: skip
+FLAGS = [
+    "--headless=new",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
 DIGITS = """
 name = "small"
 
@@ -148,8 +156,11 @@ def test_the_selector_shows_another_confusion_matrix(runs, open_page):
     page = open_page(runs / "fedavg-0" / "report.html")
     choice = Select(page.find_element(By.CSS_SELECTOR, "select[data-for]"))
     assert [option.text for option in choice.options] == [
-        "global model, round 3", "site site-0, round 3", "site site-1, round 3", "site site-2, round 3",
-    ]  # fmt: skip
+        "global model, round 3",
+        "site site-0, round 3",
+        "site site-1, round 3",
+        "site site-2, round 3",
+    ]
     counts = page.execute_script("return [0, 1].map(at => figures[`confusion-${at}`].data[0].text.flat())")
     assert sum(counts[0]) > sum(counts[1]) > 0
     assert page.execute_script(CELLS) == list(map(str, counts[0]))

@@ -61,8 +61,11 @@ def test_the_summary_gives_the_size_of_the_sets(finished):
 def test_how_often_the_right_candidate_was_found_stands_beside_the_accuracy(finished):
     summary = json.loads((finished / "summary.json").read_text())
     lines = [json.loads(line) for line in (finished / "metrics.jsonl").read_text().splitlines()]
-    found = {line["site"]: line["metrics"]["disambiguation"] for line in lines
-             if line["scope"] == "site" and line["round"] == 3}  # fmt: skip
+    found = {
+        line["site"]: line["metrics"]["disambiguation"]
+        for line in lines
+        if line["scope"] == "site" and line["round"] == 3
+    }
     each = summary["final"]["sites"]["each"]
     assert {site: figures["disambiguation"] for site, figures in each.items()} == found
     assert all(1 / 4 < share < 1 for share in found.values())

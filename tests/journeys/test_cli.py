@@ -126,15 +126,26 @@ class TestRun:
         checkpoints = {str(checkpoint(run, number).relative_to(run)) for number in (2, 3)}
         assert {name for name in files if name.startswith("checkpoints")} == checkpoints
         assert files - checkpoints >= {
-            "config.toml", "federation.json", "log.txt", "metrics.jsonl", "model/model.json",
-            "model/model.safetensors", "report.html", "summary.json",
-        }  # fmt: skip
+            "config.toml",
+            "federation.json",
+            "log.txt",
+            "metrics.jsonl",
+            "model/model.json",
+            "model/model.safetensors",
+            "report.html",
+            "summary.json",
+        }
 
     def test_the_summary_has_the_shape_that_scripts_rely_on(self, run):
         summary = read(run / "summary.json")
         assert {key: summary[key] for key in ("name", "method", "engine", "seed", "rounds", "dropped")} == {
-            "name": "mixed", "method": "accord", "engine": "embedded", "seed": 4, "rounds": 3, "dropped": 0,
-        }  # fmt: skip
+            "name": "mixed",
+            "method": "accord",
+            "engine": "embedded",
+            "seed": 4,
+            "rounds": 3,
+            "dropped": 0,
+        }
         assert summary["seconds"] > 0
         assert re.fullmatch("[0-9a-f]{64}", summary["model_sha256"])
         for part in ("final", "best"):
@@ -270,8 +281,10 @@ class TestOwnFiles:
         assert summary["final"]["sites"]["each"]["farm"]["accuracy"] > 0.9
         assert summary["final"]["sites"]["each"]["crowd"]["in_set"] > 0.9
         assert {name: (site["train"], site["test"]) for name, site in account["sites"].items()} == {
-            "zoo": (72, 18), "farm": (96, 24), "crowd": (30, 30),
-        }  # fmt: skip
+            "zoo": (72, 18),
+            "farm": (96, 24),
+            "crowd": (30, 30),
+        }
         assert account["test"] == "the server's own test file, test.npz"
         assert account["labels"] == ["ant", "bee", "cat"]
 
@@ -425,9 +438,7 @@ class TestASiteThatFails:
 
     def test_the_model_is_the_user_s(self, marked):
         described = read(marked[0] / "runs" / "marked" / "model" / "model.json")
-        assert described["model"] == {
-            "name": "users_models:Marked", "settings": {"width": 5}, "input_shape": [1, 4, 4]
-        }  # fmt: skip
+        assert described["model"] == {"name": "users_models:Marked", "settings": {"width": 5}, "input_shape": [1, 4, 4]}
         tensors = from_bytes((marked[0] / "runs" / "marked" / "model" / "model.safetensors").read_bytes()).tensors
         assert tensors["head.weight"].shape == (3, 5)
 
@@ -437,9 +448,12 @@ class TestInterrupting:
         write(tmp_path, SMALL)
         arguments = ["run", "experiment.toml", "--workers", "2", "--set", "method.rounds=1000000"]
         running = subprocess.Popen(
-            [sys.executable, "-m", "fedaccord", *arguments], cwd=tmp_path, stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE, text=True,
-        )  # fmt: skip
+            [sys.executable, "-m", "fedaccord", *arguments],
+            cwd=tmp_path,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
         try:
             metrics = tmp_path / "runs" / "small" / "metrics.jsonl"
             wait_for(lambda: metrics.exists() and running.poll() is None, seconds=100)

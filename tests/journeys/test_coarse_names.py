@@ -88,8 +88,13 @@ class TestTheRunFolder:
 
     def test_the_report_draws_it(self, mixed):
         page = (mixed / "report.html").read_text()
-        for said in ("What coarse names were found to stand for", "as found out", "distance from the declared matrix",
-                     "Pseudo-labels", "confident samples of the sites"):  # fmt: skip
+        for said in (
+            "What coarse names were found to stand for",
+            "as found out",
+            "distance from the declared matrix",
+            "Pseudo-labels",
+            "confident samples of the sites",
+        ):
             assert said in page
 
     def test_other_methods_have_no_such_parts(self, tmp_path):
@@ -165,11 +170,16 @@ class TestPredictions:
             assert metrics["nll"] == pytest.approx(told["nll"], rel=1e-5)
 
 
-@pytest.mark.parametrize("settings", [
-    (), ("method.name=fedmt", "method.correspondence=learnable-average", "method.threshold=0.5"),
-    ("method.name=fedmt", "method.threshold=0.5", "method.local=scaffold"),
-    ("method.name=fedrep",), ("method.name=fedtrans", "method.server_epochs=5", "method.warmup=0"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "settings",
+    [
+        (),
+        ("method.name=fedmt", "method.correspondence=learnable-average", "method.threshold=0.5"),
+        ("method.name=fedmt", "method.threshold=0.5", "method.local=scaffold"),
+        ("method.name=fedrep",),
+        ("method.name=fedtrans", "method.server_epochs=5", "method.warmup=0"),
+    ],
+)
 def test_a_resumed_run_ends_as_if_it_had_never_been_cut(tmp_path, settings):
     whole = run(tmp_path, *settings)
     cut = shutil.copytree(whole, tmp_path / "cut")

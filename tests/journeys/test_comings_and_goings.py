@@ -69,10 +69,13 @@ class TestARun:
         folder, done = run
         log = (folder / "log.txt").read_text()
         said = [
-            "site 'site-0' takes part from round 1 to round 2", "site 'site-3' takes part from round 3 to round 4",
-            "round 3: site 'site-3' joins the federation", "round 3: site 'site-0' has left the federation",
-            "round 5: site 'site-3' has left the federation", f"round 1: warning: {THIN}",
-        ]  # fmt: skip
+            "site 'site-0' takes part from round 1 to round 2",
+            "site 'site-3' takes part from round 3 to round 4",
+            "round 3: site 'site-3' joins the federation",
+            "round 3: site 'site-0' has left the federation",
+            "round 5: site 'site-3' has left the federation",
+            f"round 1: warning: {THIN}",
+        ]
         for text in said:
             assert log.count(text) == 1, text
             assert text in done.out + done.err, text

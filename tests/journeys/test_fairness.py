@@ -68,9 +68,7 @@ def test_the_report_adds_up_the_rows_of_sites_and_calls_certain_groups_by_their_
     path = own_files(tmp_path, rows=40)
     with (tmp_path / "s2.csv").open("w") as file:
         file.write("size,region,dx\n" + "0.5,south,low\n-0.5,west,low\n" * 5)
-    path.write_text(
-        path.read_text() + '[[sites]]\nname = "s2"\ndata = "s2.csv"\nlabel = "dx"\nsensitive = "region"\n'
-    )
+    path.write_text(path.read_text() + '[[sites]]\nname = "s2"\ndata = "s2.csv"\nlabel = "dx"\nsensitive = "region"\n')
     assert command("run", path, cwd=tmp_path).code == 0
     folder = tmp_path / "runs/treated"
     final = json.loads((folder / "summary.json").read_text())["final"]["sites"]
@@ -82,7 +80,7 @@ def test_the_report_adds_up_the_rows_of_sites_and_calls_certain_groups_by_their_
     assert pooled["spd"] == pytest.approx(pooled["others_given"] / pooled["others"] - given / rows)
     page = (folder / "report.html").read_text()
     assert "Of the test rows of 3 of 3 sites together" in page
-    assert f"<td class=\"number\">{rows:.0f}, at 2 of 3 sites</td>" in page
+    assert f'<td class="number">{rows:.0f}, at 2 of 3 sites</td>' in page
     assert "by groups that are certain" in page
     assert "by true groups" not in page
 

@@ -22,14 +22,21 @@ VIEWS = {
 
 
 def last_round(seed, method, **settings):
-    experiment = check_experiment({
-        "seed": seed,
-        "data": {"dataset": "digits", "partition": {"kind": "iid", "sites": 4}, "views": VIEWS,
-                 "samples": 500, "test": 0.5},
-        "model": {"name": "mlp", "hidden": [32]},
-        "method": {"name": method, "rounds": 40, "steps": 10, "lr": 0.1, **settings},
-        "run": {"workers": 0, "evaluate_every": 40},
-    })  # fmt: skip
+    experiment = check_experiment(
+        {
+            "seed": seed,
+            "data": {
+                "dataset": "digits",
+                "partition": {"kind": "iid", "sites": 4},
+                "views": VIEWS,
+                "samples": 500,
+                "test": 0.5,
+            },
+            "model": {"name": "mlp", "hidden": [32]},
+            "method": {"name": method, "rounds": 40, "steps": 10, "lr": 0.1, **settings},
+            "run": {"workers": 0, "evaluate_every": 40},
+        }
+    )
     with open_server(experiment, load_federation(experiment, Path())) as server:
         return list(play(experiment, server))[-1].evaluation
 

@@ -127,11 +127,14 @@ class TestTables:
     def test_cells_without_a_known_value_are_counted(self, tables):
         write(tables, "age,smoker\n40,no\n,pipe\n50,\n", "gaps.csv")
         done = command("predict", "runs/tables", "gaps.csv", "--out", "gaps-out.csv", cwd=tables)
-        assert (done.code, done.out.splitlines()) == (0, [
-            "note: column 'age': a cell is missing or of no known category",
-            "note: column 'smoker': 2 cells are missing or of no known category",
-            "predictions for 3 rows: gaps-out.csv",
-        ])  # fmt: skip
+        assert (done.code, done.out.splitlines()) == (
+            0,
+            [
+                "note: column 'age': a cell is missing or of no known category",
+                "note: column 'smoker': 2 cells are missing or of no known category",
+                "predictions for 3 rows: gaps-out.csv",
+            ],
+        )
 
     def test_a_coarse_site_in_the_classes_and_in_its_own_words(self, tables):
         asked = ("predict", "runs/tables", "new.csv", "--site", "south")
@@ -278,8 +281,9 @@ workers = 0
         done = command("predict", "runs/images", "new", "--candidates", "may", cwd=tmp_path)
         assert (done.code, done.err) == (0, "")
         assert [(r["file"], r["prediction"]) for r in rows(tmp_path / "predictions.csv")] == [
-            ("240.png", "dark"), ("000.png", "dark"),
-        ]  # fmt: skip
+            ("240.png", "dark"),
+            ("000.png", "dark"),
+        ]
 
 
 class TestMistakes:
@@ -344,7 +348,7 @@ class TestMistakes:
         assert (done.code, done.err) == (2, f"error: a cell cannot be read: 'in.npz', array 'c', row 2: {unknown}\n")
 
     def test_the_line_of_candidates_a_site_does_not_know(self, tables, tmp_path):
-        text = TABLES.partition("[[sites]]\nname = \"south\"")
+        text = TABLES.partition('[[sites]]\nname = "south"')
         known = text[0] + 'view = { known = ["none", "mild"] }\n\n' + "".join(text[1:])
         north = pd.read_csv(tables / "north.csv")
         north[north.grade != "grave"].to_csv(tmp_path / "north.csv", index=False)

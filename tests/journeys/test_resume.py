@@ -54,7 +54,8 @@ FEDERATIONS = {
     "drops": {"method": "fedavg", "model": 'name = "mortal:fragile"', "judge": 2},
     "pfedpll": {"method": "pfedpll", "more": "[server]\nunlabelled = 30", "view": SETS},
     "coming and going": {
-        "method": "private-labels", "drawn": 3,
+        "method": "private-labels",
+        "drawn": 3,
         "view": '{ kind = "exact", known = "own" }\njoins = { site-3 = 3 }\nleaves = { site-1 = 5 }',
         "more": 'local = "scaffold"\naggregation = "median"',
     },
@@ -114,10 +115,21 @@ def assert_same(run: Path, other: Path) -> None:
 
 
 PRECISE = [
-    ("fsync", 3), ("fsync", 9), ("fsync", 18), ("replace", 4), ("replace", 5), ("replaced", 4), ("replaced", 6),
-    ("half:.round-*.tmp", 1), ("half:.round-*.tmp", 2), ("half:metrics.jsonl", 2), ("half:.summary.json.tmp", 1),
-    ("half:.model*.tmp", 1), ("half:.metrics.jsonl.tmp", 1), ("half:.config.toml.tmp", 2),
-]  # fmt: skip
+    ("fsync", 3),
+    ("fsync", 9),
+    ("fsync", 18),
+    ("replace", 4),
+    ("replace", 5),
+    ("replaced", 4),
+    ("replaced", 6),
+    ("half:.round-*.tmp", 1),
+    ("half:.round-*.tmp", 2),
+    ("half:metrics.jsonl", 2),
+    ("half:.summary.json.tmp", 1),
+    ("half:.model*.tmp", 1),
+    ("half:.metrics.jsonl.tmp", 1),
+    ("half:.config.toml.tmp", 2),
+]
 
 
 KILLS = 5  # of each federation, 40 in all

@@ -82,9 +82,17 @@ def assert_mirrored(run, rounds):
 
 def options(rounds=4):
     return [
-        "--set", NAMES, "--set", f"method.rounds={rounds}", "--set", "run.checkpoint_every=2",
-        "--track", "tensorboard", "--track", "mlflow",
-    ]  # fmt: skip
+        "--set",
+        NAMES,
+        "--set",
+        f"method.rounds={rounds}",
+        "--set",
+        "run.checkpoint_every=2",
+        "--track",
+        "tensorboard",
+        "--track",
+        "mlflow",
+    ]
 
 
 class TestMirrors:
@@ -138,8 +146,9 @@ class TestMistakes:
         path = write(tmp_path, SMALL)
         done = command("run", path, "--track", "tensorbord", cwd=tmp_path)
         assert (done.code, done.err) == (
-            2, f"error: {path}: run.track[0] is 'tensorbord'; did you mean 'tensorboard'?\n"
-        )  # fmt: skip
+            2,
+            f"error: {path}: run.track[0] is 'tensorbord'; did you mean 'tensorboard'?\n",
+        )
 
 
 class Broken:
@@ -175,5 +184,9 @@ def test_names_that_a_tracker_would_not_take():
     sites = ["a b", "a_b", "a/b", "..", "Zürich", "a_b"]
     lines = [{"round": 1, "scope": "site", "site": site, "metrics": {"f": i}} for i, site in enumerate(sites)]
     assert _Tags().scalars(lines) == {
-        "site/a_b/f": 0, "site/a_b-2/f": 5, "site/a_b-3/f": 2, "site/__/f": 3, "site/Z_rich/f": 4,
-    }  # fmt: skip
+        "site/a_b/f": 0,
+        "site/a_b-2/f": 5,
+        "site/a_b-3/f": 2,
+        "site/__/f": 3,
+        "site/Z_rich/f": 4,
+    }

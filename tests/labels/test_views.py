@@ -33,7 +33,7 @@ CASES = {
     "tags": (Tags(SPACE), [["cat", "hen"], [], list(SPACE), ""]),
     "tags, some known": (Tags(SPACE, ["cat", "cow"]), [["cat"], [], ["cat", "cow"], ""]),
     "unlabelled": (Unlabelled(SPACE), ["", "cat"]),
-}  # fmt: skip
+}
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -206,9 +206,10 @@ def test_a_saturated_model_stays_finite(name, form, scale):
     form=st.sampled_from(list(FORMS)),
     row=st.lists(
         st.one_of(st.sampled_from([-1e30, -1e4, 0.0, 1e4, 1e30]), st.floats(-1e30, 1e30)),
-        min_size=4, max_size=4,
+        min_size=4,
+        max_size=4,
     ),
-)  # fmt: skip
+)
 def test_any_logits_stay_finite(name, form, row):
     view, target = case(name, form)
     assert_finite(view, torch.tensor([row] * len(target)), target)

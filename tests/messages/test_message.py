@@ -17,9 +17,17 @@ from fedaccord.errors import MessageError
 from fedaccord.messages.message import Failure, Message, encoded_size, from_bytes, to_bytes
 
 DTYPES = [
-    torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.bool,
-    torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64,
-]  # fmt: skip
+    torch.float32,
+    torch.float64,
+    torch.float16,
+    torch.bfloat16,
+    torch.bool,
+    torch.int8,
+    torch.uint8,
+    torch.int16,
+    torch.int32,
+    torch.int64,
+]
 NAMES = st.text(max_size=8).filter(lambda name: name not in ("__metadata__", "fedaccord.empty"))
 SHAPES = st.lists(st.integers(0, 3), max_size=3)
 NUMBERS = st.dictionaries(st.text(max_size=8), st.integers() | st.floats())
@@ -216,8 +224,18 @@ def test_equal_messages_are_equal_bytes_and_come_back_in_the_same_order():
 
 
 class TestSize:
-    DTYPES = (torch.bool, torch.uint8, torch.int8, torch.int16, torch.float16, torch.bfloat16, torch.int32,
-              torch.float32, torch.float64, torch.int64)  # fmt: skip
+    DTYPES = (
+        torch.bool,
+        torch.uint8,
+        torch.int8,
+        torch.int16,
+        torch.float16,
+        torch.bfloat16,
+        torch.int32,
+        torch.float32,
+        torch.float64,
+        torch.int64,
+    )
 
     @given(
         forms=st.dictionaries(

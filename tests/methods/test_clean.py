@@ -81,9 +81,16 @@ def test_sets_have_the_published_sizes():
 
     def size(rho):
         made = split_dataset(
-            mnist, {"kind": "iid", "sites": 2}, CandidatesView(kind="candidates", generate="instance", rho=rho), {},
-            None, None, 0, samples=4000, clean=lambda dataset: clean_predictions(dataset, 0),
-        )  # fmt: skip
+            mnist,
+            {"kind": "iid", "sites": 2},
+            CandidatesView(kind="candidates", generate="instance", rho=rho),
+            {},
+            None,
+            None,
+            0,
+            samples=4000,
+            clean=lambda dataset: clean_predictions(dataset, 0),
+        )
         return np.mean([site.train.target.sum(1).float().mean().item() for site in made.sites.values()])
 
     assert [size(rho) for rho in (0.2, 0.3, 0.4)] == pytest.approx([2.99, 3.97, 4.93], abs=0.06)

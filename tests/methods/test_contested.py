@@ -211,14 +211,18 @@ class TestPython:
             rows = slice(100 * part, 100 * part + 100)
             listed = [*arrays["region"][rows]]
             listed[0] = "north|south"
-            yield fedaccord.Site(f"s{part}", arrays["x"][rows], names[rows], Exact(LabelSpace(LABELS)),
-                                 groups=listed if groups else None)  # fmt: skip
+            yield fedaccord.Site(
+                f"s{part}", arrays["x"][rows], names[rows], Exact(LabelSpace(LABELS)), groups=listed if groups else None
+            )
 
     def test_groups_in_memory(self, tmp_path):
         result = fedaccord.Federation(list(self.sites(tmp_path))).train(
-            "fedavg", rounds=3, fairness={"group": "north", "label": "high"}, attack={"kind": "pafa", "sites": 1},
+            "fedavg",
+            rounds=3,
+            fairness={"group": "north", "label": "high"},
+            attack={"kind": "pafa", "sites": 1},
             defence={"kind": "probe"},
-        )  # fmt: skip
+        )
         figures = result.summary["final"]["sites"]["mean"]
         assert {"eod", "spd", "eod_candidate", "members"} <= set(figures)
         assert result.model.encoder[1].in_features == 4 + len(GROUPS)

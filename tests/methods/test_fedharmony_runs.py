@@ -95,8 +95,13 @@ def test_a_tag_site_joins_from_an_experiment_file_with_unseen_sites(tmp_path):
 
     rng = np.random.default_rng(0)
     tags = rng.integers(-1, 2, (120, 3)).astype(np.int8)
-    np.savez(tmp_path / "people.npz", X=rng.normal(size=(120, 5)), Y=tags, user=np.arange(120) // 20,
-             label_names=["walks", "sits", "talks"])  # fmt: skip
+    np.savez(
+        tmp_path / "people.npz",
+        X=rng.normal(size=(120, 5)),
+        Y=tags,
+        user=np.arange(120) // 20,
+        label_names=["walks", "sits", "talks"],
+    )
     (tmp_path / "f.toml").write_text(
         """
 name = "people"

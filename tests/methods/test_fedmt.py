@@ -112,9 +112,13 @@ class TestSilence:
     def test_where_all_coarse_labels_are_learned_from_only_pseudo_labels_are_missed(self):
         _, records = played("fedmt", lr=0.001, project_on="all")
         assert [r.replied for r in records] == [3, 3, 3]
-        assert records[-1].warnings[0].startswith(
-            "in every one of the 3 rounds no sample of any site was above the threshold 0.95, "
-            "so pseudo-labels were never used"
+        assert (
+            records[-1]
+            .warnings[0]
+            .startswith(
+                "in every one of the 3 rounds no sample of any site was above the threshold 0.95, "
+                "so pseudo-labels were never used"
+            )
         )
         _, records = played("fedmt", lr=0.001, project_on="all", lambda2=0.0)
         assert [r.warnings for r in records] == [[], [], []]
@@ -324,30 +328,47 @@ class TestCorrespondence:
 
 
 class TestSettings:
-    @pytest.mark.parametrize(("settings", "told"), [
-        ({"name": "fedmt", "estimator": "em-pool", "correspondence": "estimated-average"}, "adds up counts of all"),
-        ({"name": "fedmt", "lambda2": 0.0}, 'needs project_on = "all"'),
-        ({"name": "fedmt", "threshold": 1.0}, "method.threshold is 1.0"),
-        ({"name": "fedtrans", "warmup": 10}, "warmup has no effect in fedtrans, whose server trains after the last"),
-        ({"name": "fedmt", "mu": 0.5}, 'mu has no effect unless local = "fedprox"'),
-        ({"name": "semifl", "mu": 0.5, "local": "scaffold"}, 'mu has no effect unless local = "fedprox"'),
-        ({"name": "fedmt", "correspondence": "known", "estimator": "em-pool"}, "estimator has no effect with corresp"),
-        ({"name": "fedmt", "correspondence": "learnable", "estimator": "em-pool"}, "estimator has no effect with"),
-        ({"name": "fedmt+", "correspondence": "known", "exchanges": 3}, "exchanges has no effect with"),
-        ({"name": "fedmt", "exchanges": 3}, 'exchanges has no effect unless estimator = "em-pool"'),
-        ({"name": "fedmt", "correspondence": "known", "smoothing": 0.1}, "smoothing has no effect with"),
-        ({"name": "fedmt", "correspondence": "learnable-average", "smoothing": 0.1}, "smoothing has no effect with"),
-    ])  # fmt: skip
+    @pytest.mark.parametrize(
+        ("settings", "told"),
+        [
+            ({"name": "fedmt", "estimator": "em-pool", "correspondence": "estimated-average"}, "adds up counts of all"),
+            ({"name": "fedmt", "lambda2": 0.0}, 'needs project_on = "all"'),
+            ({"name": "fedmt", "threshold": 1.0}, "method.threshold is 1.0"),
+            (
+                {"name": "fedtrans", "warmup": 10},
+                "warmup has no effect in fedtrans, whose server trains after the last",
+            ),
+            ({"name": "fedmt", "mu": 0.5}, 'mu has no effect unless local = "fedprox"'),
+            ({"name": "semifl", "mu": 0.5, "local": "scaffold"}, 'mu has no effect unless local = "fedprox"'),
+            (
+                {"name": "fedmt", "correspondence": "known", "estimator": "em-pool"},
+                "estimator has no effect with corresp",
+            ),
+            ({"name": "fedmt", "correspondence": "learnable", "estimator": "em-pool"}, "estimator has no effect with"),
+            ({"name": "fedmt+", "correspondence": "known", "exchanges": 3}, "exchanges has no effect with"),
+            ({"name": "fedmt", "exchanges": 3}, 'exchanges has no effect unless estimator = "em-pool"'),
+            ({"name": "fedmt", "correspondence": "known", "smoothing": 0.1}, "smoothing has no effect with"),
+            (
+                {"name": "fedmt", "correspondence": "learnable-average", "smoothing": 0.1},
+                "smoothing has no effect with",
+            ),
+        ],
+    )
     def test_what_has_no_meaning_is_refused(self, settings, told):
         table = {"data": {"dataset": "digits", "partition": {"kind": "iid", "sites": 2}}, "method": settings}
         with pytest.raises(ConfigError, match=told):
             check_experiment(table)
 
-    @pytest.mark.parametrize("settings", [
-        {"name": "fedmt+", "correspondence": "known"}, {"name": "fedmt+", "correspondence": "learnable"},
-        {"name": "fedtrans"}, {"name": "fedmt", "local": "fedprox", "mu": 0.5},
-        {"name": "fedmt", "correspondence": "estimated-average", "smoothing": 0.1},
-    ])  # fmt: skip
+    @pytest.mark.parametrize(
+        "settings",
+        [
+            {"name": "fedmt+", "correspondence": "known"},
+            {"name": "fedmt+", "correspondence": "learnable"},
+            {"name": "fedtrans"},
+            {"name": "fedmt", "local": "fedprox", "mu": 0.5},
+            {"name": "fedmt", "correspondence": "estimated-average", "smoothing": 0.1},
+        ],
+    )
     def test_a_file_in_which_every_default_stands_can_be_read_again(self, settings):
         table = {"data": {"dataset": "digits", "partition": {"kind": "iid", "sites": 2}}, "method": settings}
         complete = check_experiment(table)

@@ -62,18 +62,22 @@ class TestComposed:
             accuracy[rule] = [play_round(server) for _ in range(3)][-1].evaluation.global_["accuracy"]
         assert accuracy["median"] > 0.8 > accuracy["mean"]
 
-    @pytest.mark.parametrize(("settings", "task", "lie"), [
-        ({"estimator": "em-pool"}, COUNT, 1e9 * SWAPPED),
-        ({"correspondence": "estimated-average"}, COUNT, 1e9 * SWAPPED),
-        ({"correspondence": "learnable-average"}, "train", 3e9 * SWAPPED - 1e9),
-    ])  # fmt: skip
+    @pytest.mark.parametrize(
+        ("settings", "task", "lie"),
+        [
+            ({"estimator": "em-pool"}, COUNT, 1e9 * SWAPPED),
+            ({"correspondence": "estimated-average"}, COUNT, 1e9 * SWAPPED),
+            ({"correspondence": "learnable-average"}, "train", 3e9 * SWAPPED - 1e9),
+        ],
+    )
     def test_a_robust_rule_withstands_a_site_that_lies_about_its_names(self, settings, task, lie):
         sites = [site(name, samples=40, view=pets_or_cattle()) for name in "abcde"]
         server = started("fedmt", sites, aggregation="median", **settings, **READY)
         server.engine.spoil[task, "b"] = lambda reply: Message(
-            {n: lie if n in (CORRESPONDENCE, "counts") else t for n, t in reply.tensors.items()}, reply.numbers,
+            {n: lie if n in (CORRESPONDENCE, "counts") else t for n, t in reply.tensors.items()},
+            reply.numbers,
             reply.words,
-        )  # fmt: skip
+        )
         for _ in range(3):
             play_round(server)
         (matrix,) = server.state.method.select(CORRESPONDENCE).values()

@@ -23,9 +23,14 @@ def combined(models, steps, weights, previous=0.0):
     messages = tuple(Message(numbers={EFFECTIVE_STEPS: s}) for s in steps)
     matrix = torch.tensor([[m, m] for m in models])
     replies = Replies(
-        ("a", "b"), messages, matrix, torch.tensor(weights, dtype=torch.float64), torch.ones(2, 1, dtype=torch.bool),
-        torch.tensor([previous, previous]), NUMBER,
-    )  # fmt: skip
+        ("a", "b"),
+        messages,
+        matrix,
+        torch.tensor(weights, dtype=torch.float64),
+        torch.ones(2, 1, dtype=torch.bool),
+        torch.tensor([previous, previous]),
+        NUMBER,
+    )
     return with_normalised_steps(mean)(replies).tolist()
 
 

@@ -142,10 +142,16 @@ class TestIdentities:
 
     @pytest.mark.parametrize(
         ("name", "settings"),
-        [("fedmom", {"beta": 0.0}), ("slowmo", {"beta": 0.0}), ("domo", {"beta": 0.0, "momentum": 0.0}),
-         ("fedadc", {"beta": 0.0}), ("fednag", {"gamma": 0.0}), ("fastslowmo", {"gamma": 0.0, "beta": 0.0}),
-         ("mime", {"beta": 0.0, "lite": True})],
-    )  # fmt: skip
+        [
+            ("fedmom", {"beta": 0.0}),
+            ("slowmo", {"beta": 0.0}),
+            ("domo", {"beta": 0.0, "momentum": 0.0}),
+            ("fedadc", {"beta": 0.0}),
+            ("fednag", {"gamma": 0.0}),
+            ("fastslowmo", {"gamma": 0.0, "beta": 0.0}),
+            ("mime", {"beta": 0.0, "lite": True}),
+        ],
+    )
     def test_without_any_momentum_everyone_is_fedavg(self, name, settings):
         ours, theirs = played(name, **settings), played("fedavg", momentum=0.0)
         torch.testing.assert_close(ours.state.model, theirs.state.model, rtol=1e-5, atol=1e-6)
@@ -165,8 +171,10 @@ class TestPersonalisedReturns:
         assert all(0 <= s < 1 for s in scores.values())
         kept = server.state.method.tensors
         for name, brief in briefs.items():
-            for part, mean, pulled in (("model", "mean model", "representation"),
-                                       ("momentum", "momentum", "representation momentum")):  # fmt: skip
+            for part, mean, pulled in (
+                ("model", "mean model", "representation"),
+                ("momentum", "momentum", "representation momentum"),
+            ):
                 mean, pulled = (server.layout.named(kept[key])["head.bias"] for key in (mean, pulled))
                 expected = (1 - pi * scores[name]) * mean + pi * scores[name] * pulled
                 torch.testing.assert_close(brief.tensors[f"{part}/head.bias"], expected)
@@ -394,16 +402,30 @@ class TestMimesGradients:
             recipe_of("mime", defence={"kind": "probe"})
 
 
-@pytest.mark.parametrize(("name", "down", "up"), [
-    ("fedavg", 1, 1), ("fedmom", 1, 1), ("slowmo", 1, 1), ("fednag", 2, 2), ("fastslowmo", 2, 2), ("pfedmo", 2, 2),
-    ("fedadc", 2, 1), ("domo", 2, 1), ("mime", 4, 2), ("mime, lite", 3, 2),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "down", "up"),
+    [
+        ("fedavg", 1, 1),
+        ("fedmom", 1, 1),
+        ("slowmo", 1, 1),
+        ("fednag", 2, 2),
+        ("fastslowmo", 2, 2),
+        ("pfedmo", 2, 2),
+        ("fedadc", 2, 1),
+        ("domo", 2, 1),
+        ("mime", 4, 2),
+        ("mime, lite", 3, 2),
+    ],
+)
 def test_models_that_travel_in_a_round_are_as_many_as_the_docs_say(name, down, up):
     server = played(name.removesuffix(", lite"), 1, **({"lite": True} if name.endswith("lite") else {}))
     size = server.layout.size
     sent = [brief for task, site_, brief in server.engine.asked if site_ == "a" and task in ("train", "gradient")]
-    came = [reply for (task, site_), reply in server.engine.replies.items()
-            if site_ == "a" and task in ("train", "gradient")]  # fmt: skip
+    came = [
+        reply
+        for (task, site_), reply in server.engine.replies.items()
+        if site_ == "a" and task in ("train", "gradient")
+    ]
     assert sum(t.numel() for message in sent for t in message.tensors.values()) == down * size
     assert sum(t.numel() for message in came for t in message.tensors.values()) == up * size
 
@@ -458,8 +480,11 @@ class TestTrouble:
         server.engine.spoil["train", "e"] = spoiled
         play_round(server)
         kept = server.state.method.tensors
-        combined = {"fednag": server.state.model, "pfedmo": kept.get("mean model"),
-                    "fastslowmo": kept.get("server momentum")}[name]  # fmt: skip
+        combined = {
+            "fednag": server.state.model,
+            "pfedmo": kept.get("mean model"),
+            "fastslowmo": kept.get("server momentum"),
+        }[name]
         fitting = []
         for what, flat in (("model", combined), ("momentum", kept["momentum"])):
             found = server.layout.named(flat)["head.weight"]
@@ -492,9 +517,18 @@ class TestTrouble:
 
     @pytest.mark.parametrize(
         ("setting", "value"),
-        [("attack", {"kind": "sign-flip"}), ("defence", {"kind": "probe"}), ("aggregation", "median"), ("hostile", 1),
-         ("sites", ["a"]), ("participation", 2), ("softmax", "view"), ("prior", "all"), ("bn", "pooled")],
-    )  # fmt: skip
+        [
+            ("attack", {"kind": "sign-flip"}),
+            ("defence", {"kind": "probe"}),
+            ("aggregation", "median"),
+            ("hostile", 1),
+            ("sites", ["a"]),
+            ("participation", 2),
+            ("softmax", "view"),
+            ("prior", "all"),
+            ("bn", "pooled"),
+        ],
+    )
     def test_the_public_data_alone_has_no_settings_of_sites(self, setting, value):
         with pytest.raises(
             ValueError, match=f"{setting} has no effect in 'representation', which trains at the server alone"

@@ -23,16 +23,24 @@ VIEWS = {
 
 
 def experiment(method, views=None, **more):
-    return check_experiment({
-        "name": "momentum", "seed": 4,
-        "data": {"dataset": "digits", "samples": 400, "partition": {"kind": "quantity", "sizes": [160, 120, 80]},
-                 "names": ["crowd", "groups", "some"], "views": views or {}},
-        "server": {"labelled": {"per_class": 6}},
-        "model": {"hidden": [16]},
-        "method": {"rounds": 4, "steps": 4, "lr": 0.1, "batch": 16, **method},
-        "run": {"workers": 0, "checkpoint_every": 1},
-        **more,
-    })  # fmt: skip
+    return check_experiment(
+        {
+            "name": "momentum",
+            "seed": 4,
+            "data": {
+                "dataset": "digits",
+                "samples": 400,
+                "partition": {"kind": "quantity", "sizes": [160, 120, 80]},
+                "names": ["crowd", "groups", "some"],
+                "views": views or {},
+            },
+            "server": {"labelled": {"per_class": 6}},
+            "model": {"hidden": [16]},
+            "method": {"rounds": 4, "steps": 4, "lr": 0.1, "batch": 16, **method},
+            "run": {"workers": 0, "checkpoint_every": 1},
+            **more,
+        }
+    )
 
 
 def run(tmp_path, name, *args, **more):

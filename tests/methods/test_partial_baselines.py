@@ -137,10 +137,15 @@ def enlarge(reply):
 class TestSettings:
     @pytest.mark.parametrize(
         ("name", "change"),
-        [("fed-lw", {"beta": 2.0}), ("fed-lw", {"form": "cross-entropy"}), ("fed-abs-gce", {"q": 0.2}),
-         ("fed-rc", {"alpha_from": "forward"}), ("fed-cavl", {"alpha_from": "forward"}),
-         ("fedpll-la-approx", {"rho": 5.0})],
-    )  # fmt: skip
+        [
+            ("fed-lw", {"beta": 2.0}),
+            ("fed-lw", {"form": "cross-entropy"}),
+            ("fed-abs-gce", {"q": 0.2}),
+            ("fed-rc", {"alpha_from": "forward"}),
+            ("fed-cavl", {"alpha_from": "forward"}),
+            ("fedpll-la-approx", {"rho": 5.0}),
+        ],
+    )
     def test_they_change_the_model(self, name, change):
         # One site and one step would do for a loss; confidences are first used in the second round.
         plain, changed = run(name, rounds=4), run(name, rounds=4, **change)

@@ -214,8 +214,10 @@ class TestLoss:
         ],
     )
     def test_wrong_terms_are_refused(self, settings, told):
-        table = {"data": {"dataset": "digits", "partition": {"kind": "iid", "sites": 2}},
-                 "method": {"name": "pfedpll", **settings}}  # fmt: skip
+        table = {
+            "data": {"dataset": "digits", "partition": {"kind": "iid", "sites": 2}},
+            "method": {"name": "pfedpll", **settings},
+        }
         with pytest.raises(ConfigError, match=told):
             check_experiment(table)
 

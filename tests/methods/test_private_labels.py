@@ -294,8 +294,10 @@ class TestRegimes:
         assert [label for label in ["'cow'"] if any(label in text for text in server.warnings)] == told
 
     def test_the_softmax_cannot_be_set(self):
-        table = {"data": {"dataset": "digits", "partition": {"kind": "iid", "sites": 2}},
-                 "method": {"name": "private-labels", "softmax": "full"}}  # fmt: skip
+        table = {
+            "data": {"dataset": "digits", "partition": {"kind": "iid", "sites": 2}},
+            "method": {"name": "private-labels", "softmax": "full"},
+        }
         with pytest.raises(ConfigError, match="the softmax follows from 'labels'"):
             check_experiment(table)
 
@@ -310,7 +312,9 @@ class TestRegimes:
         ],
     )
     def test_a_setting_that_would_do_nothing_is_refused(self, given, said):
-        table = {"data": {"dataset": "digits", "partition": {"kind": "iid", "sites": 2}},
-                 "method": {"name": "private-labels", **given}}  # fmt: skip
+        table = {
+            "data": {"dataset": "digits", "partition": {"kind": "iid", "sites": 2}},
+            "method": {"name": "private-labels", **given},
+        }
         with pytest.raises(ConfigError, match=re.escape(said)):
             check_experiment(table)

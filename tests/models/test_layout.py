@@ -193,8 +193,13 @@ def test_describe_survives_json():
     described = Layout.of(tiny()).describe()
     assert json.loads(json.dumps(described)) == described
     assert described[4] == {
-        "name": "head.weight", "shape": [3, 2], "start": 10, "stop": 16, "part": "head", "trainable": True,
-    }  # fmt: skip
+        "name": "head.weight",
+        "shape": [3, 2],
+        "start": 10,
+        "stop": 16,
+        "part": "head",
+        "trainable": True,
+    }
     assert len(described) == 8
 
 

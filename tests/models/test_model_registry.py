@@ -54,8 +54,11 @@ class TestRegistry:
             ("vit", {}, f"unknown model 'vit': known: {', '.join(KNOWN)}"),
             ("mlp", {"hiden": [3]}, "the model 'mlp' has no setting 'hiden': did you mean 'hidden'?"),
             ("linear", {"hidden": [3]}, "the model 'linear' has no setting 'hidden': none is known"),
-            ("resnet8", {"norm": "layer"},
-             "the setting 'norm' of model 'resnet8' is 'layer', but must be \"group\" or \"batch\""),
+            (
+                "resnet8",
+                {"norm": "layer"},
+                "the setting 'norm' of model 'resnet8' is 'layer', but must be \"group\" or \"batch\"",
+            ),
         ],
     )
     def test_unknown_names_are_told(self, name, settings, message):

@@ -156,10 +156,13 @@ class TestSeeds:
         assert torch.equal(weights(2**63 - 1), first)
         assert not torch.equal(weights(1), first)
 
-    @pytest.mark.parametrize("make", [
-        lambda: build("mlp", {}, (4,), classes=3, seed=5),
-        lambda: WITHOUT_PERSONAL.with_personal_layer(),
-    ])  # fmt: skip
+    @pytest.mark.parametrize(
+        "make",
+        [
+            lambda: build("mlp", {}, (4,), classes=3, seed=5),
+            lambda: WITHOUT_PERSONAL.with_personal_layer(),
+        ],
+    )
     def test_the_caller_s_random_state_is_untouched(self, make):
         before = torch.get_rng_state()
         make()

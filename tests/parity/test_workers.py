@@ -158,9 +158,13 @@ class TestCohorts:
         "fednag": ["method.name=fednag", "method.softmax=view"],
         "mime": ["method.name=mime", "method.softmax=view"],
         "fedavg": ["method.name=fedavg", "method.softmax=view"],  # its cohorts hand over their means
-        "fedharmony+": ["method.name=fedharmony+", "data.view={ kind = \"tags\" }", "method.optimiser=adam",
-                        "data.dataset=tags.npz"],
-    }  # fmt: skip
+        "fedharmony+": [
+            "method.name=fedharmony+",
+            'data.view={ kind = "tags" }',
+            "method.optimiser=adam",
+            "data.dataset=tags.npz",
+        ],
+    }
 
     @pytest.fixture(autouse=True)
     def tags(self, tmp_path):

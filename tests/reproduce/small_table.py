@@ -16,9 +16,7 @@ def cells(size):
         }
         return Cell((name,), seed, experiment)
 
-    return in_order(
-        cell(name, seed) for name in ("fedavg", "local") for seed in range(1 if size == "quick" else 2)
-    )
+    return in_order(cell(name, seed) for name in ("fedavg", "local") for seed in range(1 if size == "quick" else 2))
 
 
 def chapters(results, size):

@@ -47,22 +47,46 @@ def test_everything_is_said_of_a_whole_table(name):
 @pytest.mark.parametrize(
     ("name", "missing", "unsaid", "said"),
     [
-        ("fedmt", "FedTrans", "CLINC150, n = 5: FedMT (E) is ahead of every baseline",
-         "CLINC150, n = 5: FedMT (T) is not behind FedMT (E)"),
-        ("fedmt", "likelihood only (T)", "CLINC150, gamma 0.9: fedmt+ is ahead of FedMT (E), likelihood and SemiFL",
-         "CLINC150, n = 5: FedMT (E) is ahead of every baseline"),
+        (
+            "fedmt",
+            "FedTrans",
+            "CLINC150, n = 5: FedMT (E) is ahead of every baseline",
+            "CLINC150, n = 5: FedMT (T) is not behind FedMT (E)",
+        ),
+        (
+            "fedmt",
+            "likelihood only (T)",
+            "CLINC150, gamma 0.9: fedmt+ is ahead of FedMT (E), likelihood and SemiFL",
+            "CLINC150, n = 5: FedMT (E) is ahead of every baseline",
+        ),
         ("pfedpll", "Fed_RC", "Lost: pFedPLL ahead of every baseline", "Lost: pFedPLL at or above 56.04"),
         ("pfedpll", "pfedpll+", "Lost: pfedpll+ at 68 or more", "MNIST: pFedPLL ahead of every baseline"),
-        ("pfedpll", "local, pFedPLL's loss", "Lost: pfedpll+ 3 points or more ahead of training alone",
-         "Lost: pfedpll+ at 68 or more"),
-        ("pfedpll", "pFedPLL_LCP", "The full method is ahead of every ablation of its components",
-         "All three loss terms are ahead of any subset"),
-        ("pfedmo", "Mime", "LeNet-5, MNIST, 3 classes at each site: pFedMo ahead of all nine baselines, mean over "
-         "paired seeds", "The default rule is ahead of the printed one, 3 classes at each site"),
-        ("private-labels", "FedProx", "2. Private FedAvg and FedProx perform about like their public forms (mean "
-         "differences within 3 points)", "4. Public: pairwise is better than MSE (mean difference above 0)"),
+        (
+            "pfedpll",
+            "local, pFedPLL's loss",
+            "Lost: pfedpll+ 3 points or more ahead of training alone",
+            "Lost: pfedpll+ at 68 or more",
+        ),
+        (
+            "pfedpll",
+            "pFedPLL_LCP",
+            "The full method is ahead of every ablation of its components",
+            "All three loss terms are ahead of any subset",
+        ),
+        (
+            "pfedmo",
+            "Mime",
+            "LeNet-5, MNIST, 3 classes at each site: pFedMo ahead of all nine baselines, mean over paired seeds",
+            "The default rule is ahead of the printed one, 3 classes at each site",
+        ),
+        (
+            "private-labels",
+            "FedProx",
+            "2. Private FedAvg and FedProx perform about like their public forms (mean differences within 3 points)",
+            "4. Public: pairwise is better than MSE (mean difference above 0)",
+        ),
     ],
-)  # fmt: skip
+)
 @pytest.mark.parametrize("seed", [None, 1])
 def test_a_bar_is_silent_if_one_of_those_it_names_is_missing_or_lacks_a_seed(name, missing, unsaid, said, seed):
     found = judged(name, filled(name, lambda cell: cell.row[-1] != missing or seed not in (None, cell.seed)))

@@ -53,8 +53,11 @@ def test_finished_cells_are_kept_and_only_missing_ones_run(tmp_path):
     cells = registry.find_table("small").cells("default")
     run_cells(cells, KeptCells(tmp_path), 2, lambda cell, now: ran.append((cell.key, now)))
     assert sorted(ran) == [
-        ("fedavg/seed-0", False), ("fedavg/seed-1", True), ("local/seed-0", False), ("local/seed-1", True),
-    ]  # fmt: skip
+        ("fedavg/seed-0", False),
+        ("fedavg/seed-1", True),
+        ("local/seed-0", False),
+        ("local/seed-1", True),
+    ]
     assert {file: file.stat().st_mtime_ns for file in files} == files
 
 
@@ -196,8 +199,11 @@ def test_a_stopped_table_keeps_its_cells_writes_its_page_and_leaves_no_process(t
         "app(['reproduce', 'small', '--quick', '--workers', '1', '--out', sys.argv[2]])"
     )
     process = subprocess.Popen(
-        [sys.executable, "-c", program, HERE, str(tmp_path)], stderr=subprocess.PIPE, text=True, start_new_session=True,
-    )  # fmt: skip
+        [sys.executable, "-c", program, HERE, str(tmp_path)],
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
     try:
         deadline = time.monotonic() + 60
         while not list(tmp_path.glob("cells/*.json")) and time.monotonic() < deadline:

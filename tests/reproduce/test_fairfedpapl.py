@@ -263,9 +263,12 @@ def test_every_published_delta_but_the_marked_is_that_of_its_figures():
 def test_published_figures_stand_beside_ours():
     found = Results()
     for name, attack, defence in (
-        ("COMPAS, Asian", "mixup", NONE), ("COMPAS, Asian", "plfa", "probe"), ("COMPAS, Asian", NONE, NONE),
-        ("Student, Asian", "pafa", "inversion"), (NAME, "plfa", NONE),
-    ):  # fmt: skip
+        ("COMPAS, Asian", "mixup", NONE),
+        ("COMPAS, Asian", "plfa", "probe"),
+        ("COMPAS, Asian", NONE, NONE),
+        ("Student, Asian", "pafa", "inversion"),
+        (NAME, "plfa", NONE),
+    ):
         found.cells[row_of(name, "skewed", attack, defence)] = {0: result(-0.2)}
     page = to_markdown("t", chapters(found, "default"))
     assert page.count("published delta EOD |") == 4  # two data sets, dealt alike and skewed

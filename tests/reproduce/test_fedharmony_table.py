@@ -43,21 +43,33 @@ def test_nothing_is_said_of_a_table_that_was_cut_after_some_seeds():
 @pytest.mark.parametrize(
     ("missing", "unsaid", "still"),
     [
-        (("scene", "FedCurv"), ["scene: fedharmony+ tuned ahead of every baseline"],
-         "scene: fedharmony+ tuned ahead of FedAvg and of tuned FedProx"),
-        (("delicious", "FedProx 10"), ["delicious: fedharmony+ tuned ahead of FedAvg and of tuned FedProx",
-                                       "fedharmony+ by default is ahead of both on at least four of the five sets",
-                                       FOUR],
-         "scene: fedharmony+ tuned ahead of FedAvg and of tuned FedProx"),
-        (("delicious", "fedharmony+, mu 0.1"), ["delicious: fedharmony+ tuned ahead of FedAvg and of tuned FedProx",
-                                                DELICIOUS,
-                                                FOUR],
-         "fedharmony+ by default is ahead of both on at least four of the five sets"),
+        (
+            ("scene", "FedCurv"),
+            ["scene: fedharmony+ tuned ahead of every baseline"],
+            "scene: fedharmony+ tuned ahead of FedAvg and of tuned FedProx",
+        ),
+        (
+            ("delicious", "FedProx 10"),
+            [
+                "delicious: fedharmony+ tuned ahead of FedAvg and of tuned FedProx",
+                "fedharmony+ by default is ahead of both on at least four of the five sets",
+                FOUR,
+            ],
+            "scene: fedharmony+ tuned ahead of FedAvg and of tuned FedProx",
+        ),
+        (
+            ("delicious", "fedharmony+, mu 0.1"),
+            ["delicious: fedharmony+ tuned ahead of FedAvg and of tuned FedProx", DELICIOUS, FOUR],
+            "fedharmony+ by default is ahead of both on at least four of the five sets",
+        ),
         (("corel5k", table.OURS), ["As published: FedHarmony ahead of FedAvg"], "As published: blocks change nothing"),
-        (("emotions", table.CONTROL), ["Correlations matter: permuted tags are behind"],
-         "The teacher is worth its while beside its weights"),
+        (
+            ("emotions", table.CONTROL),
+            ["Correlations matter: permuted tags are behind"],
+            "The teacher is worth its while beside its weights",
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_statement_needs_everyone_it_names_on_every_seed(missing, unsaid, still):
     for kept in (lambda cell: cell.row != missing, lambda cell: cell.row != missing or cell.seed):
         found = said(filled(kept))

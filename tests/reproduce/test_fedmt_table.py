@@ -62,8 +62,9 @@ def test_a_bar_that_fails_is_told(changed, statement):
 def test_an_error_that_does_not_fall_is_told():
     found = bars(results(error=lambda cell, round_: 3.0))
     assert found["The error of the estimated matrix falls over the rounds"] == (
-        "does not hold", "3.00 in round 1, 3.00 in round 10",
-    )  # fmt: skip
+        "does not hold",
+        "3.00 in round 1, 3.00 in round 10",
+    )
     assert found["It is lower with more samples at each site"][0] == "does not hold"
 
 
@@ -119,8 +120,18 @@ def test_the_texts_come_before_the_images_and_the_linear_control_between():
 
 def test_all_contestants_are_given_the_same_choices():
     """What is no part of the search, such as batches, augmentation or clipping, is for all alike."""
-    alone = {"epochs", "server_epochs", "warmup", "server_weight", "threshold", "server_lr", "weight_decay", "lr",
-             "lambda2", "project_on"}  # fmt: skip
+    alone = {
+        "epochs",
+        "server_epochs",
+        "warmup",
+        "server_weight",
+        "threshold",
+        "server_lr",
+        "weight_decay",
+        "lr",
+        "lambda2",
+        "project_on",
+    }
     for settings in (fedmt_cells.ON_TEXTS, fedmt_cells.ON_TEXTS_LINEAR, fedmt_cells.ON_IMAGES):
         for name in METHODS:
             assert set(settings.own.get(name, {})) <= alone

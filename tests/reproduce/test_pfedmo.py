@@ -132,8 +132,13 @@ def test_published_digits():
     """Corners and column sums of methods.md 4.9: sums alone would miss two figures that changed places."""
     sums = {task: round(sum(of.values()), 2) for task, of in MAIN.items()}
     assert sums == {LINEAR: 849.14, LOGISTIC: 881.05, LENET: 949.45, CIFAR: 540.97, HAR: 787.97}
-    corners = {LINEAR: (86.00, 83.57), LOGISTIC: (89.36, 86.89), LENET: (97.23, 93.31), CIFAR: (64.49, 37.79),
-               HAR: (89.21, 53.31)}  # fmt: skip
+    corners = {
+        LINEAR: (86.00, 83.57),
+        LOGISTIC: (89.36, 86.89),
+        LENET: (97.23, 93.31),
+        CIFAR: (64.49, 37.79),
+        HAR: (89.21, 53.31),
+    }
     assert {task: (of["pFedMo"], of["FedAvg"]) for task, of in MAIN.items()} == corners
     inner = [MAIN[LINEAR]["FedProx"], MAIN[LENET]["FastSlowMo"], MAIN[CIFAR]["DOMO"], MAIN[HAR]["Mime"]]
     assert inner == [85.49, 95.90, 63.49, 76.75]
@@ -195,14 +200,26 @@ def test_what_a_smaller_size_leaves_out_is_told_of_each():
 
 @pytest.mark.parametrize(
     ("size", "told"),
-    [("quick", ["all methods: 3 classes at each site, main table.",
+    [
+        (
+            "quick",
+            [
+                "all methods: 3 classes at each site, main table.",
                 "pFedMo; pFedMo, printed rule; FedNAG; public data alone: 6 classes at each site, 9 classes at each "
-                "site, edge network."]),
-     ("default", ["all methods: 3 classes at each site, main table, edge network.",
-                  "pFedMo; FastSlowMo; FedAvg; public data alone: quantity skew, Dirichlet splits, number of sites.",
-                  "pFedMo; pFedMo, printed rule; FastSlowMo; FedNAG: Nesterov momentum."]),
-     ("full", ["pFedMo; pFedMo, printed rule: temperature."])],
-)  # fmt: skip
+                "site, edge network.",
+            ],
+        ),
+        (
+            "default",
+            [
+                "all methods: 3 classes at each site, main table, edge network.",
+                "pFedMo; FastSlowMo; FedAvg; public data alone: quantity skew, Dirichlet splits, number of sites.",
+                "pFedMo; pFedMo, printed rule; FastSlowMo; FedNAG: Nesterov momentum.",
+            ],
+        ),
+        ("full", ["pFedMo; pFedMo, printed rule: temperature."]),
+    ],
+)
 def test_who_ran_in_each_part_is_told(size, told):
     text = about(size)
     assert all(f"Run with {sentence}" in text for sentence in told)
@@ -233,10 +250,14 @@ def test_accuracy_is_told_after_two_fifths_too_and_until_a_target_of_the_task():
 
 
 def test_a_cell_on_a_network_has_a_timed_curve():
-    result = run_cell({
-        "data": {"dataset": "digits", "samples": 200, "partition": {"kind": "iid", "sites": 2}},
-        "model": {"name": "linear"}, "method": {"name": "fednag", "rounds": 3, "steps": 2}, "network": {"speed": 10},
-    })  # fmt: skip
+    result = run_cell(
+        {
+            "data": {"dataset": "digits", "samples": 200, "partition": {"kind": "iid", "sites": 2}},
+            "model": {"name": "linear"},
+            "method": {"name": "fednag", "rounds": 3, "steps": 2},
+            "network": {"speed": 10},
+        }
+    )
     times = [point["simulated"] for point in result["curve"]]
     assert times == sorted(times)
     assert times[0] > 80 / 10  # a site's 80 samples, each once

@@ -34,12 +34,31 @@ def figures(accuracy, nll, sites, std=0.0):
     }
 
 
-def make_run(folder, accuracy=0.8, nll=0.6, seed=0, name="small", method="fedavg", sites=None, lines=None,
-             federation_=None, config="", **told):  # fmt: skip
+def make_run(
+    folder,
+    accuracy=0.8,
+    nll=0.6,
+    seed=0,
+    name="small",
+    method="fedavg",
+    sites=None,
+    lines=None,
+    federation_=None,
+    config="",
+    **told,
+):
     sites = sites or {"A": accuracy, "B": accuracy}
     best = {"round": 3, "metric": "sites.mean.accuracy"} | figures(accuracy + 0.05, nll, sites)
-    summary = {"name": name, "method": method, "seed": seed, "rounds": 4, "seconds": 2.5, "dropped": 1,
-               "final": figures(accuracy, nll, sites, std=0.1), "best": best} | told  # fmt: skip
+    summary = {
+        "name": name,
+        "method": method,
+        "seed": seed,
+        "rounds": 4,
+        "seconds": 2.5,
+        "dropped": 1,
+        "final": figures(accuracy, nll, sites, std=0.1),
+        "best": best,
+    } | told
     curve = [{"round": r, "scope": "global", "metrics": {"accuracy": accuracy * r / 4}} for r in range(1, 5)]
     folder.mkdir(parents=True)
     (folder / "summary.json").write_text(json.dumps(summary), encoding="utf-8")
@@ -85,8 +104,17 @@ def test_the_last_round_has_means_and_sample_standard_deviations_over_seeds(page
 
 def test_pairs_have_the_difference_its_standard_error_and_the_seeds_ahead(page):
     rows = page.tables["Seed by seed"][1:]
-    assert rows[0] == ["fedavg", "local", "Global model, accuracy", "3", "82.0%", "80.0%", "+2.00", "1.15",
-                       "2 of 3, 1 level"]  # fmt: skip
+    assert rows[0] == [
+        "fedavg",
+        "local",
+        "Global model, accuracy",
+        "3",
+        "82.0%",
+        "80.0%",
+        "+2.00",
+        "1.15",
+        "2 of 3, 1 level",
+    ]
     assert rows[1][2:] == ["Global model, nll", "3", "0.600", "0.600", "0.000", "0.058", "1 of 3, 1 level"]
     assert [row[2] for row in rows[2:]] == ["Mean over sites, accuracy", "Mean over sites, nll"]
     assert "do not match" not in page.sections["Seed by seed"]
@@ -118,8 +146,10 @@ def test_curves_are_means_over_seeds_in_a_band_from_lowest_to_highest(page):
 
 def test_a_round_that_a_seed_did_not_measure_is_left_out_of_the_curve(tmp_path):
     curves = {0: {1: 0.1, 2: 0.3, 3: 0.5}, 1: {1: 0.2, 2: float("nan"), 3: 0.7}}
-    lines = {seed: [{"round": r, "scope": "sites", "mean": {"nll": v}} for r, v in curve.items()]
-             for seed, curve in curves.items()}  # fmt: skip
+    lines = {
+        seed: [{"round": r, "scope": "sites", "mean": {"nll": v}} for r, v in curve.items()]
+        for seed, curve in curves.items()
+    }
     page = compare([make_run(tmp_path / str(seed), seed=seed, lines=lines[seed]) for seed in curves])
     assert page.figures["sites-nll"]["data"][2]["x"] == [1, 3]
     assert page.figures["sites-nll"]["data"][2]["y"] == pytest.approx([0.15, 0.6])
@@ -127,12 +157,18 @@ def test_a_round_that_a_seed_did_not_measure_is_left_out_of_the_curve(tmp_path):
 
 def test_only_the_seed_may_differ_within_a_contestant(tmp_path):
     run = {1: "workers = 1\ntrack = []", 3: "workers = 3\ntrack = ['mlflow']"}
-    runs = [make_run(tmp_path / f"{lr}-{seed}", seed=seed, config=f"lr = {lr}\n[run]\n{run[seed]}\n")
-            for lr in (0.1, 0.05) for seed in (3, 1)]  # fmt: skip
+    runs = [
+        make_run(tmp_path / f"{lr}-{seed}", seed=seed, config=f"lr = {lr}\n[run]\n{run[seed]}\n")
+        for lr in (0.1, 0.05)
+        for seed in (3, 1)
+    ]
     page = compare(runs)
     assert [row[:3] for row in page.tables["Runs"][1:]] == [
-        ["lr=0.1", "fedavg", "1"], ["lr=0.1", "fedavg", "3"], ["lr=0.05", "fedavg", "1"], ["lr=0.05", "fedavg", "3"],
-    ]  # fmt: skip
+        ["lr=0.1", "fedavg", "1"],
+        ["lr=0.1", "fedavg", "3"],
+        ["lr=0.05", "fedavg", "1"],
+        ["lr=0.05", "fedavg", "3"],
+    ]
     assert page.tables["What differs in the settings"] == [
         ["Setting", "lr=0.1", "lr=0.05"],
         ["method.lr", "0.1", "0.05"],
@@ -157,9 +193,12 @@ def test_contestants_that_differ_in_much_go_by_their_folders_and_only_differing_
     rows = page.tables["What differs in the settings"]
     assert rows[0] == ["Setting", str(tmp_path / "x"), str(tmp_path / "y")]
     assert sorted(rows[1:]) == [
-        ["data.dataset", '"1"', '"2"'], ["data.view.kind", '"1"', '"2"'], ["method.batch", "–", "8"],
-        ["method.clip", "–", "0.125"], ["sites.A.test", "0.1", "0.2"],
-    ]  # fmt: skip
+        ["data.dataset", '"1"', '"2"'],
+        ["data.view.kind", '"1"', '"2"'],
+        ["method.batch", "–", "8"],
+        ["method.clip", "–", "0.125"],
+        ["sites.A.test", "0.1", "0.2"],
+    ]
 
 
 def test_seeds_of_one_contestant_are_summed_up_alone(tmp_path):
@@ -169,8 +208,11 @@ def test_seeds_of_one_contestant_are_summed_up_alone(tmp_path):
 
 
 def test_without_a_shared_seed_nothing_is_compared_and_that_is_said(tmp_path):
-    runs = [make_run(tmp_path / "x", 0.9, seed=0), make_run(tmp_path / "y", 0.8, seed=1, method="local"),
-            make_run(tmp_path / "z", 0.8, seed=None, method="pooled")]  # fmt: skip
+    runs = [
+        make_run(tmp_path / "x", 0.9, seed=0),
+        make_run(tmp_path / "y", 0.8, seed=1, method="local"),
+        make_run(tmp_path / "z", 0.8, seed=None, method="pooled"),
+    ]
     page = compare(runs)
     said = page.sections["Seed by seed"]
     assert "Not compared, for want of a shared seed: fedavg and local (seeds 0 against 1)" in said
@@ -190,8 +232,10 @@ def test_each_sites_own_accuracy_stands_by_contestant(tmp_path):
     runs = [make_run(tmp_path / f"f{s}", seed=s, sites=each[s]) for s in (0, 1)]
     page = compare([*runs, make_run(tmp_path / "l", method="local", sites={"A": 0.25})])
     assert page.tables["Sites"] == [
-        ["Site", "fedavg", "local"], ["A", "60.0% ± 14.1", "25.0%"], ["B", "90.0% (1 of 2 seeds)", "–"],
-    ]  # fmt: skip
+        ["Site", "fedavg", "local"],
+        ["A", "60.0% ± 14.1", "25.0%"],
+        ["B", "90.0% (1 of 2 seeds)", "–"],
+    ]
 
 
 @pytest.mark.parametrize(
@@ -199,11 +243,13 @@ def test_each_sites_own_accuracy_stands_by_contestant(tmp_path):
     [
         ({"labels": ["a", "b", "d"]}, "labels (not in every run: c, d)"),
         ({"sites": {"A": federation()["sites"]["A"]}}, "sites (not in every run: B)"),
-        ({"sites": federation()["sites"] | {"B": {"view": {"kind": "tags"}, "train": 1, "test": 1, "informs": []}}},
-         "views (of B)"),
+        (
+            {"sites": federation()["sites"] | {"B": {"view": {"kind": "tags"}, "train": 1, "test": 1, "informs": []}}},
+            "views (of B)",
+        ),
         ({"test": "a file of the server"}, "global test data (the published test part; a file of the server)"),
     ],
-)  # fmt: skip
+)
 def test_runs_of_different_federations_are_warned_of(tmp_path, change, said):
     other = make_run(tmp_path / "y", method="local", federation_=federation(**change))
     page = compare([make_run(tmp_path / "x"), other])
@@ -222,8 +268,11 @@ def test_a_federation_drawn_by_the_seed_is_told_but_not_warned_of(tmp_path):
         site = federation()["sites"]["A"] | {"view": {"kind": "exact", "known": LABELS[seed:]}}
         return federation(sites={"A": site, "B": federation()["sites"]["B"]})
 
-    runs = {(method, seed): make_run(tmp_path / f"{method}-{seed}", seed=seed, method=method, federation_=drawn(seed))
-            for method in ("fedavg", "local") for seed in (0, 1)}  # fmt: skip
+    runs = {
+        (method, seed): make_run(tmp_path / f"{method}-{seed}", seed=seed, method=method, federation_=drawn(seed))
+        for method in ("fedavg", "local")
+        for seed in (0, 1)
+    }
     page = compare(list(runs.values()))
     assert "The federation is drawn anew with each seed. Between seeds differ: views (of A)." in page.sections[""]
     assert ("p", "class", "warning") not in page.attributes

@@ -32,9 +32,10 @@ def federation():
         return SiteData(name, view, Samples(x[:train], target[:train]), Samples(x[train:], target[train:]))
 
     views = {
-        "b": Exact(SPACE, ["ant", "bee"]), "a": Coarse(SPACE, {"low": ["ant"], "high": ["bee"]}),
+        "b": Exact(SPACE, ["ant", "bee"]),
+        "a": Coarse(SPACE, {"low": ["ant"], "high": ["bee"]}),
         "c": Unlabelled(SPACE),
-    }  # fmt: skip
+    }
     return FederationData(SPACE, {name: site(name, view, 6, 2) for name, view in views.items()}, (2,))
 
 
@@ -43,17 +44,29 @@ class TestRoundLines:
         dropped = Dropped(3, "b", "train", "w", "is NaN", "trace")
         record = RoundRecord(3, ["a", "b"], 1, 0.25, [dropped], {"train": 1 / 3}, bytes={"a": (10, 7)})
         assert round_lines(record, SPACE) == [
-            {"round": 3, "scope": "round", "asked": ["a", "b"], "replied": 1, "loss": 0.25, "absent": [],
-             "dropped": [{"round": 3, "site": "b", "task": "train", "tensor": "w", "reason": "is NaN"}],
-             "bytes": {"a": [10, 7]}, "seconds": {"train": 0.333333}}
-        ]  # fmt: skip
+            {
+                "round": 3,
+                "scope": "round",
+                "asked": ["a", "b"],
+                "replied": 1,
+                "loss": 0.25,
+                "absent": [],
+                "dropped": [{"round": 3, "site": "b", "task": "train", "tensor": "w", "reason": "is NaN"}],
+                "bytes": {"a": [10, 7]},
+                "seconds": {"train": 0.333333},
+            }
+        ]
 
     def test_figures_have_a_line_for_each_scope(self):
         lines = round_lines(RoundRecord(2, evaluation=evaluation(0.75)), SPACE)
         assert [(line["round"], line["scope"], line.get("site")) for line in lines] == [
-            (2, "round", None), (2, "global", None), (2, "classes", None), (2, "sites", None), (2, "site", "site-0"),
+            (2, "round", None),
+            (2, "global", None),
+            (2, "classes", None),
+            (2, "sites", None),
+            (2, "site", "site-0"),
             (2, "site", "site-1"),
-        ]  # fmt: skip
+        ]
         assert lines[1]["metrics"] == {"accuracy": 0.75, "nll": 0.5}
         assert lines[2]["recall"] == {"ant": 0.75, "bee": None, "cat": 1.0}
         assert lines[2]["samples"] == {"ant": 4, "bee": 0, "cat": 2}
@@ -71,10 +84,15 @@ class TestConfusionLines:
         counts = {"a": torch.tensor([[5, 1], [0, 2]]), "b": torch.zeros(3, 3, dtype=torch.long)}
         lines = confusion_lines(7, evaluation(0.5, site_confusions=counts), federation())
         assert lines == [
-            {"round": 7, "scope": "confusion", "site": None, "names": ["ant", "bee", "cat"],
-             "counts": [[3, 1, 0], [0, 0, 0], [0, 0, 2]]},
+            {
+                "round": 7,
+                "scope": "confusion",
+                "site": None,
+                "names": ["ant", "bee", "cat"],
+                "counts": [[3, 1, 0], [0, 0, 0], [0, 0, 2]],
+            },
             {"round": 7, "scope": "confusion", "site": "a", "names": ["low", "high"], "counts": [[5, 1], [0, 2]]},
-        ]  # fmt: skip
+        ]
 
     def test_without_counts_there_is_none(self):
         assert confusion_lines(1, evaluation(0.5, confusion=None), federation()) == []
@@ -92,8 +110,11 @@ class TestFederationAccount:
         assert account["joined"] == ["a", "b"]
         assert list(account["sites"]) == ["b", "a", "c"]
         assert account["sites"]["b"] == {
-            "view": {"kind": "exact", "known": ["ant", "bee"]}, "train": 6, "test": 2, "informs": ["ant", "bee"]
-        }  # fmt: skip
+            "view": {"kind": "exact", "known": ["ant", "bee"]},
+            "train": 6,
+            "test": 2,
+            "informs": ["ant", "bee"],
+        }
         assert account["sites"]["a"]["view"]["correspondence"] == {"low": ["ant"], "high": ["bee"]}
         assert account["correspondences"] == {"a": [[1, 0, 0], [0, 1, 0]]}  # of the coarse site only
         assert account["sites"]["c"]["informs"] == []
@@ -120,8 +141,10 @@ class TestBest:
 
     def test_the_best_round_is_kept_with_all_its_figures(self):
         account = self.look(
-            evaluation(0.1, (0.2, 0.2)), evaluation(0.3, (0.6, 0.8)), evaluation(0.9, (0.5, 0.5)),
-        )  # fmt: skip
+            evaluation(0.1, (0.2, 0.2)),
+            evaluation(0.3, (0.6, 0.8)),
+            evaluation(0.9, (0.5, 0.5)),
+        )
         assert (account["round"], account["metric"]) == (2, "sites.mean.accuracy")
         assert account["global"]["accuracy"] == 0.3  # of the same round, though a later one was better there
         assert account["sites"]["mean"]["accuracy"] == pytest.approx(0.7)

@@ -30,24 +30,46 @@ DROP = {"site": "Long Beach", "task": "train", "tensor": "head.weight", "reason"
 
 
 def federation(views=VIEWS, **changes):
-    sites = {name: {"view": view, "train": 1200 - 150 * i, "test": 300 - 30 * i, "informs": list(informs)}
-             for i, (name, (view, informs)) in enumerate(views.items())}  # fmt: skip
+    sites = {
+        name: {"view": view, "train": 1200 - 150 * i, "test": 300 - 30 * i, "informs": list(informs)}
+        for i, (name, (view, informs)) in enumerate(views.items())
+    }
     histogram = {name: {x: 17 * (i + 1) + 5 * j for j, x in enumerate(LABELS)} for i, name in enumerate(views)}
-    return {"labels": LABELS, "sites": sites, "groups": [LABELS], "histogram": histogram, "notes": [],
-            "test": "the published test part of fashion-mnist"} | changes  # fmt: skip
+    return {
+        "labels": LABELS,
+        "sites": sites,
+        "groups": [LABELS],
+        "histogram": histogram,
+        "notes": [],
+        "test": "the published test part of fashion-mnist",
+    } | changes
 
 
 def summary(**changes):
     each = {site: {"accuracy": value, "nll": 1 - value, "samples": 100} for site, value in FINAL.items()}
     each["Budapest"]["accuracy_classes"] = 0.777
     return {
-        "name": "five-hospitals", "method": "pfedpll", "engine": "embedded", "seed": 3, "rounds": 30, "seconds": 93.14,
-        "final": {"global": {"accuracy": 0.8731, "nll": 0.4123},
-                  "sites": {"mean": {"accuracy": 0.8034, "nll": 0.2}, "std": {"accuracy": 0.1812}, "each": each}},
-        "best": {"round": 24, "metric": "sites.mean.accuracy", "global": {"accuracy": 0.87},
-                 "sites": {"mean": {"accuracy": 0.8312}, "each": {"Cleveland": {"accuracy": 0.8555}}}},
-        "dropped": 3, "model_sha256": "ab" * 32, "workers": 2, "settings": {"lr": 0.01, "model": {"hidden": [128]}},
-    } | changes  # fmt: skip
+        "name": "five-hospitals",
+        "method": "pfedpll",
+        "engine": "embedded",
+        "seed": 3,
+        "rounds": 30,
+        "seconds": 93.14,
+        "final": {
+            "global": {"accuracy": 0.8731, "nll": 0.4123},
+            "sites": {"mean": {"accuracy": 0.8034, "nll": 0.2}, "std": {"accuracy": 0.1812}, "each": each},
+        },
+        "best": {
+            "round": 24,
+            "metric": "sites.mean.accuracy",
+            "global": {"accuracy": 0.87},
+            "sites": {"mean": {"accuracy": 0.8312}, "each": {"Cleveland": {"accuracy": 0.8555}}},
+        },
+        "dropped": 3,
+        "model_sha256": "ab" * 32,
+        "workers": 2,
+        "settings": {"lr": 0.01, "model": {"hidden": [128]}},
+    } | changes
 
 
 def lines(rounds=30):
@@ -56,8 +78,10 @@ def lines(rounds=30):
         dropped = [DROP] if r in (4, 11, 19) else []
         yield {"round": r, "scope": "round", "asked": list(VIEWS), "replied": 5, "dropped": dropped, "seconds": SECONDS}
         grown = 1 - 0.9 * 0.88**r
-        each = {site: {"accuracy": FINAL[site] * grown + draw.uniform(-0.02, 0.02), "nll": (2 + 0.1 * i) * 0.94**r}
-                for i, site in enumerate(VIEWS)}  # fmt: skip
+        each = {
+            site: {"accuracy": FINAL[site] * grown + draw.uniform(-0.02, 0.02), "nll": (2 + 0.1 * i) * 0.94**r}
+            for i, site in enumerate(VIEWS)
+        }
         columns = {name: [metrics[name] for metrics in each.values()] for name in ("accuracy", "nll")}
         spread = {"mean": lambda x: sum(x) / 5, "std": lambda x: 0.1, "min": min, "max": max}
         yield {"round": r, "scope": "global", "metrics": {"accuracy": 0.88 * grown, "nll": 2.3 * 0.93**r}}
@@ -125,12 +149,29 @@ def page(tmp_path_factory):
 
 def test_the_sections_stand_in_order_and_the_headline_gives_the_last_round(page):
     assert list(page.sections) == [
-        "", "What federation brought each site", "Learning curves", "Sites", "Classes", "Confusion",
-        "Who can teach which label", "Dropped replies", "Time", "Bytes", "Settings", "Model",
-    ]  # fmt: skip
+        "",
+        "What federation brought each site",
+        "Learning curves",
+        "Sites",
+        "Classes",
+        "Confusion",
+        "Who can teach which label",
+        "Dropped replies",
+        "Time",
+        "Bytes",
+        "Settings",
+        "Model",
+    ]
     facts = "30 rounds · 93.1 s · seed 3 · 5 sites · engine embedded · 2 workers"
-    for said in (facts, "87.3%", "80.3% ± 18.1", "Best, not last: round 24", "83.1%", "of 150 asked for",
-                 "the published test part of fashion-mnist"):  # fmt: skip
+    for said in (
+        facts,
+        "87.3%",
+        "80.3% ± 18.1",
+        "Best, not last: round 24",
+        "83.1%",
+        "of 150 asked for",
+        "the published test part of fashion-mnist",
+    ):
         assert said in page.sections[""]
     assert "ab" * 32 in page.sections["Model"]
     assert '"lr": 0.01' in page.sections["Settings"]
@@ -284,27 +325,39 @@ def test_labels_that_no_site_of_a_round_could_teach_are_tabled(page, tmp_path):
     rows = [{"round": r, "scope": "round", "absent": labels, "seconds": {}} for r, labels in absent.items()]
     told = report(make_run(tmp_path, rows))
     assert told.tables["Labels absent from rounds"] == [
-        ["Label", "Rounds, of 5", "Which"], ["coat", "4", "1–3, 5"], ["bag", "2", "1, 5"],
-    ]  # fmt: skip
+        ["Label", "Rounds, of 5", "Which"],
+        ["coat", "4", "1–3, 5"],
+        ["bag", "2", "1, 5"],
+    ]
     assert "no site that took part could teach the label" in told.sections["Labels absent from rounds"]
 
 
 def test_the_bytes_of_each_site_in_a_mean_round_it_took_part_in(tmp_path):
-    rows = [{"round": 1, "scope": "round", "bytes": {"a": [1000, 500], "b": [2_000_000, 10]}},
-            {"round": 2, "scope": "round", "bytes": {"a": [3000, 500]}}]  # fmt: skip
+    rows = [
+        {"round": 1, "scope": "round", "bytes": {"a": [1000, 500], "b": [2_000_000, 10]}},
+        {"round": 2, "scope": "round", "bytes": {"a": [3000, 500]}},
+    ]
     assert report(make_run(tmp_path, rows)).tables["Bytes"][1:] == [
-        ["a", "2", "2 kB", "500 B", "5 kB"], ["b", "1", "2 MB", "10 B", "2 MB"],
-    ]  # fmt: skip
+        ["a", "2", "2 kB", "500 B", "5 kB"],
+        ["b", "1", "2 MB", "10 B", "2 MB"],
+    ]
 
 
 def test_names_from_files_stay_text(tmp_path):
     evil = "<script>alert('x')</script><img src=http://evil.example/x>\"&"
     views = {evil: ({"kind": evil}, [evil])}
-    rows = [{"round": 1, "scope": "round", "dropped": [dict.fromkeys(DROP, evil)], "seconds": {evil: 1.0},
-             "bytes": {evil: [1, 2]}},
-            {"round": 1, "scope": "site", "site": evil, "metrics": {"accuracy": 0.5}},
-            {"round": 1, "scope": "classes", "recall": {evil: 0.5}, "samples": {evil: 1}},
-            {"round": 1, "scope": "confusion", "site": evil, "names": [evil], "counts": [[1]]}]  # fmt: skip
+    rows = [
+        {
+            "round": 1,
+            "scope": "round",
+            "dropped": [dict.fromkeys(DROP, evil)],
+            "seconds": {evil: 1.0},
+            "bytes": {evil: [1, 2]},
+        },
+        {"round": 1, "scope": "site", "site": evil, "metrics": {"accuracy": 0.5}},
+        {"round": 1, "scope": "classes", "recall": {evil: 0.5}, "samples": {evil: 1}},
+        {"round": 1, "scope": "confusion", "site": evil, "names": [evil], "counts": [[1]]},
+    ]
     best = {"round": 1, "metric": f"global.{evil}", "global": {}, "sites": {}}
     told = summary(name=evil, method=evil, engine=evil, best=best, model_sha256=evil, settings={evil: evil})
     told["final"]["sites"]["each"] = {evil: {"accuracy": 0.5}}

@@ -53,10 +53,14 @@ def test_the_settings_choose_it():
 
 @pytest.mark.parametrize(
     ("name", "said"),
-    [("scaffold", "control variates correct steps of SGD"),
-     *((name, "the method's own momentum goes into steps of SGD")
-       for name in ("mime", "domo", "fedadc", "fednag", "fastslowmo", "pfedmo", "representation"))],
-)  # fmt: skip
+    [
+        ("scaffold", "control variates correct steps of SGD"),
+        *(
+            (name, "the method's own momentum goes into steps of SGD")
+            for name in ("mime", "domo", "fedadc", "fednag", "fastslowmo", "pfedmo", "representation")
+        ),
+    ],
+)
 def test_who_steps_by_a_rule_of_its_own_refuses_it(name, said):
     with pytest.raises(ConfigError, match=f"method.optimiser is 'adam', but {said}"):
         make_recipe(name, {"optimiser": "adam"})

@@ -86,31 +86,45 @@ def test_weak_pictures_are_moved_by_whole_pixels_and_only_colour_ones_mirrored()
     assert any(torch.allclose(row, pictures(1, 3, 7)[0].flip(-1), atol=1e-5) for row in colour)
 
 
-@pytest.mark.parametrize(("name", "strength", "expected"), [
-    ("identity", 1.0, [[1, 0, 0], [0, 1, 0]]),
-    ("shear x", 1.0, [[1, 0.3, 0], [0, 1, 0]]),
-    ("shift y", -0.5, [[1, 0, 0], [0, 1, -0.3]]),
-    ("rotate", 0.5, [[0.966390, -0.257081, 0], [0.257081, 0.966390, 0]]),
-    ("brightness", 1.0, [[1, 0, 0], [0, 1, 0]]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "strength", "expected"),
+    [
+        ("identity", 1.0, [[1, 0, 0], [0, 1, 0]]),
+        ("shear x", 1.0, [[1, 0.3, 0], [0, 1, 0]]),
+        ("shift y", -0.5, [[1, 0, 0], [0, 1, -0.3]]),
+        ("rotate", 0.5, [[0.966390, -0.257081, 0], [0.257081, 0.966390, 0]]),
+        ("brightness", 1.0, [[1, 0, 0], [0, 1, 0]]),
+    ],
+)
 def test_affine_operations(name, strength, expected):
     step = _affine_step(torch.tensor([OPERATIONS.index(name)]), torch.tensor([strength]))
     assert step[0, :2].tolist() == [pytest.approx(row, abs=1e-6) for row in expected]
 
 
-@pytest.mark.parametrize(("name", "value", "expected"), [
-    ("brightness", 0.1, 0.4), ("solarize", 0.5, -0.5), ("solarize", 0.1, 0.1), ("posterize", 0.55, 0.6),
-    ("identity", 0.3, 0.3), ("rotate", 0.3, 0.3),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        ("brightness", 0.1, 0.4),
+        ("solarize", 0.5, -0.5),
+        ("solarize", 0.1, 0.1),
+        ("posterize", 0.55, 0.6),
+        ("identity", 0.3, 0.3),
+        ("rotate", 0.3, 0.3),
+    ],
+)
 def test_colour_operations(name, value, expected):
     x = torch.full((1, 1, 2, 2), value)
     changed = _colour_step(x, torch.tensor([OPERATIONS.index(name)]), torch.tensor([0.5]))
     assert changed.flatten().tolist() == pytest.approx([expected] * 4)
 
 
-@pytest.mark.parametrize(("name", "expected"), [
-    ("contrast", [[0.01, 0.01], [0.3, 0.3], [0.59, 0.59]]), ("saturation", [[0.01, 0.01], [0.3, 0.3], [0.59, 0.59]]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("contrast", [[0.01, 0.01], [0.3, 0.3], [0.59, 0.59]]),
+        ("saturation", [[0.01, 0.01], [0.3, 0.3], [0.59, 0.59]]),
+    ],
+)
 def test_operations_away_from_a_mean(name, expected):
     """All pixels have the colours 0.1, 0.3 and 0.5, so the picture's mean and every pixel's are 0.3."""
     x = torch.tensor([0.1, 0.3, 0.5])[None, :, None, None].expand(1, 3, 1, 2)

@@ -58,9 +58,10 @@ def started(objective, work):
         running.mean, running.both = (torch.empty(1, tags, tags, device=META) for _ in range(2))
         pairs = running.seen = torch.empty(1, tags, tags, dtype=torch.bool, device=META)
         work.scratch |= {
-            "began": 0.0, "counted": torch.empty(rows, tags, dtype=torch.bool, device=META),
+            "began": 0.0,
+            "counted": torch.empty(rows, tags, dtype=torch.bool, device=META),
             "harmony": Lesson(running.mean, pairs, torch.empty(1, tags, device=META), running),
-        }  # fmt: skip
+        }
     else:
         objective.start(work)
     return work

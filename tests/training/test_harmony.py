@@ -91,9 +91,11 @@ class TestRunningPhi:
         torch.testing.assert_close(found[0][apart], expected.float()[apart], rtol=1e-4, atol=1e-5)
         slow = RunningPhi(blocks.index, scores, counted, beta=1e-6)
         torch.testing.assert_close(
-            slow.follow(scores[:20], counted[:20])[0][0][apart], phi_of_scores(scores, counted)[0].float()[apart],
-            rtol=1e-3, atol=1e-4,
-        )  # fmt: skip
+            slow.follow(scores[:20], counted[:20])[0][0][apart],
+            phi_of_scores(scores, counted)[0].float()[apart],
+            rtol=1e-3,
+            atol=1e-4,
+        )
         assert seen.all()
 
     def test_a_pair_that_is_not_in_the_batch_stays_as_it_was_and_has_no_slope(self):

@@ -139,7 +139,6 @@ class TestMime:
         for ours, theirs, p in zip(gradient, expected, other.parameters(), strict=True):
             torch.testing.assert_close(ours, theirs + 0.1 * p.detach(), atol=1e-6, rtol=1e-4)
 
-
     def test_it_may_be_taken_on_some_samples_drawn_by_the_round(self):
         gradients = []
         for round_ in (1, 1, 2):
@@ -185,9 +184,13 @@ class TestIterations:
 
     @pytest.mark.parametrize(
         ("given_", "said"),
-        [({"steps": 30}, "do not come out"), ({}, "give the steps"), ({"epochs": 2}, "give the steps"),
-         ({"steps": 20, "rounds": 4}, "are 5 rounds; leave out rounds")],
-    )  # fmt: skip
+        [
+            ({"steps": 30}, "do not come out"),
+            ({}, "give the steps"),
+            ({"epochs": 2}, "give the steps"),
+            ({"steps": 20, "rounds": 4}, "are 5 rounds; leave out rounds"),
+        ],
+    )
     def test_what_does_not_fit_is_told(self, given_, said):
         with pytest.raises(ValueError, match=said):
             TrainingSettings(iterations=100, **given_)

@@ -47,8 +47,9 @@ class TestSets:
 
     def test_a_coarse_label_is_the_set_of_its_classes(self):
         assert candidate_sets(pets_or_cattle(), torch.tensor([0, 1])).tolist() == [
-            [True, True, False], [False, False, True],
-        ]  # fmt: skip
+            [True, True, False],
+            [False, False, True],
+        ]
 
     def test_candidates_are_themselves(self):
         target = torch.tensor([[True, False, True]])

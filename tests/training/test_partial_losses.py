@@ -76,9 +76,17 @@ class TestWorkedNumbers:
         assert activation_target(Z, SETS).tolist() == [[1, 0, 0, 0]]
 
     @pytest.mark.parametrize(
-        ("name", "value"), [("cc", 0.313262), ("rc", 1.440190), ("uniform", 1.440190), ("abs-gce", 0.774270),
-                            ("lw", 0.809601), ("cavl", 1.440190), ("pfedpll", 2.023795)],
-    )  # fmt: skip
+        ("name", "value"),
+        [
+            ("cc", 0.313262),
+            ("rc", 1.440190),
+            ("uniform", 1.440190),
+            ("abs-gce", 0.774270),
+            ("lw", 0.809601),
+            ("cavl", 1.440190),
+            ("pfedpll", 2.023795),
+        ],
+    )
     def test_the_first_pass_by_name(self, name, value):
         chosen = partial_loss(name)
         assert close(chosen.loss(Z, SETS, chosen.begin(SETS, ALL)), value)

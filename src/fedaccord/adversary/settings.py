@@ -79,9 +79,11 @@ class DefenceSettings(BaseModel):
     )
     most: float = Field(1 / 3, gt=0, le=0.5, description="the largest share of hostile sites")
     memory: float | None = Field(
-        None, ge=0, lt=1, description="weight of the past in what is known of a site; left out: 0.9 for group-update+, "
-        "else 0.8"
-    )  # fmt: skip
+        None,
+        ge=0,
+        lt=1,
+        description="weight of the past in what is known of a site; left out: 0.9 for group-update+, else 0.8",
+    )
     confidence: bool | None = Field(
         None, description="judge by trust over the rounds instead of a round's verdict; left out: inversion only"
     )

@@ -176,10 +176,16 @@ def check_site(site: SiteData, groups: Sequence[str], missing: Mapping[str, int]
     labels = {name: int(n) for name, n in counts.items() if n or name in declared}
     seen = annotated(site.view, target)
     report = SiteReport(
-        site.name, site.view.kind, len(site.train), len(site.test), labels, int((~seen).sum()),
+        site.name,
+        site.view.kind,
+        len(site.train),
+        len(site.test),
+        labels,
+        int((~seen).sum()),
         float(target.sum(1).float().mean()) if isinstance(site.view, Candidates) else None,
-        _cells(site, says, groups), dict(missing),
-    )  # fmt: skip
+        _cells(site, says, groups),
+        dict(missing),
+    )
     return replace(report, findings=_site_findings(site, report))
 
 

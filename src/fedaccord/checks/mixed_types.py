@@ -108,15 +108,19 @@ def augmentation_findings(data: FederationData, settings: TrainingSettings) -> l
         return []
     inputs = [site.train.x for site in data.sites.values() if len(site.train)]
     if inputs and all(x.ndim == 2 for x in inputs) and all(map(_looks_hashed, inputs)):
-        return [warning(
-            "the inputs look like hashed texts (nothing below zero, every row of length one), and noise, which "
-            'method.augment = "auto" adds to features, drowns them; set method.augment = "words"'
-        )]  # fmt: skip
+        return [
+            warning(
+                "the inputs look like hashed texts (nothing below zero, every row of length one), and noise, which "
+                'method.augment = "auto" adds to features, drowns them; set method.augment = "words"'
+            )
+        ]
     if any(x.ndim == 4 and float(x.abs().max()) > 1 for x in inputs):
-        return [warning(
-            "images are changed strongly within -1 and 1, and these go beyond; scale them, or set "
-            'method.augment = "none"'
-        )]  # fmt: skip
+        return [
+            warning(
+                "images are changed strongly within -1 and 1, and these go beyond; scale them, or set "
+                'method.augment = "none"'
+            )
+        ]
     return []
 
 

@@ -70,9 +70,15 @@ def declared_view(declared: AnyView, space: LabelSpace, groupings: Groupings, wh
 
 
 def observe(
-    rows: Rows, declared: AnyView, space: LabelSpace, groupings: Groupings, chances: Array | None,
-    rng: np.random.Generator, where: str, tell: Tell = refuse,
-) -> Annotated:  # fmt: skip
+    rows: Rows,
+    declared: AnyView,
+    space: LabelSpace,
+    groupings: Groupings,
+    chances: Array | None,
+    rng: np.random.Generator,
+    where: str,
+    tell: Tell = refuse,
+) -> Annotated:
     """Let a site observe samples whose true classes a study knows; `chances` are a clean classifier's predictions."""
     view = declared_view(declared, space, groupings, where, tell)
     if isinstance(view, Tags):

@@ -111,9 +111,13 @@ class FeaturePlan(BaseModel):
 
 
 def describe_columns(
-    table: Table, names: Sequence[str], missing: Sequence[str], train: NDArray[np.int64],
-    numbers: Sequence[str] = (), words: Sequence[str] = (),
-) -> dict[str, ColumnReport]:  # fmt: skip
+    table: Table,
+    names: Sequence[str],
+    missing: Sequence[str],
+    train: NDArray[np.int64],
+    numbers: Sequence[str] = (),
+    words: Sequence[str] = (),
+) -> dict[str, ColumnReport]:
     """Report a site's columns over its training rows.
 
     Columns in `numbers` are numbers by decree: a cell that is none is wrong, not a category. Those in `words` are
@@ -138,10 +142,15 @@ def describe_columns(
 
 
 def agree(
-    reports: Mapping[str, Mapping[str, ColumnReport]], missing: Sequence[str],
-    numbers: Mapping[str, Sequence[float]] | None = None, categories: Mapping[str, Sequence[str]] | None = None,
-    text: Sequence[str] = (), text_width: int = 256, scale: bool = True, order: Sequence[str] = (),
-) -> FeaturePlan:  # fmt: skip
+    reports: Mapping[str, Mapping[str, ColumnReport]],
+    missing: Sequence[str],
+    numbers: Mapping[str, Sequence[float]] | None = None,
+    categories: Mapping[str, Sequence[str]] | None = None,
+    text: Sequence[str] = (),
+    text_width: int = 256,
+    scale: bool = True,
+    order: Sequence[str] = (),
+) -> FeaturePlan:
     """Make one plan of all sites' reports and of what the experiment file gives; `order` is that of the columns."""
     for problem in mixed_kinds(reports).values():
         raise DataError(problem)
@@ -258,9 +267,14 @@ def _encode_numbers(
 
 
 def _encode_words(
-    column: ColumnPlan, cells: Cells, missing: Sequence[str], part: Floats, table: Table, problems: list[str],
+    column: ColumnPlan,
+    cells: Cells,
+    missing: Sequence[str],
+    part: Floats,
+    table: Table,
+    problems: list[str],
     closed: bool,
-) -> int:  # fmt: skip
+) -> int:
     """Set one feature of each row; a missing or unknown word sets none. Returns how many are missing, or either."""
     place = {value: number for number, value in enumerate(column.values)}
     words, codes = by_value(cells)

@@ -96,10 +96,12 @@ def set_sites_aside(
         parts=[parts.parts[i] for i in kept],
         unused=np.sort(np.concatenate([parts.unused, rows])),
         labels=None if parts.labels is None else [parts.labels[i] for i in kept],
-        notes=[*parts.notes, f"the server is judged on {number} sites that do not train: "
-               + ", ".join(names[i] for i in away)],
+        notes=[
+            *parts.notes,
+            f"the server is judged on {number} sites that do not train: " + ", ".join(names[i] for i in away),
+        ],
         names=None if parts.names is None else [parts.names[i] for i in kept],
-    )  # fmt: skip
+    )
     return left, [names[i] for i in kept], rows
 
 
@@ -114,9 +116,13 @@ class ServerTest:
 
 
 def published_test(
-    rows: Rows | None, sites: Mapping[str, SiteData], most: int | None, seed: int, moments: Sequence[Moments],
+    rows: Rows | None,
+    sites: Mapping[str, SiteData],
+    most: int | None,
+    seed: int,
+    moments: Sequence[Moments],
     source: str,
-) -> ServerTest | None:  # fmt: skip
+) -> ServerTest | None:
     """Return the server's test of these rows, at most so many: true classes, or tags where all sites have tags.
 
     None where the rows do not have them.
@@ -158,9 +164,13 @@ def read_arrays(path: Path, where: str) -> Dataset:
 
 
 def read_server_file(
-    path: Path, shape: tuple[int, ...], space: LabelSpace, moments: Sequence[Moments], where: str,
+    path: Path,
+    shape: tuple[int, ...],
+    space: LabelSpace,
+    moments: Sequence[Moments],
+    where: str,
     grouped: Grouped | None = None,
-) -> ServerTest:  # fmt: skip
+) -> ServerTest:
     """Read the server's samples and their classes from an .npz file; rows without a class are left out.
 
     They are scaled by what all sites' training parts have together. A test file may mark its test rows. `grouped` gives
@@ -182,9 +192,7 @@ def read_server_file(
     return ServerTest(x[known], seen.target[known], f"the server's own test file, {path.name}", groups)
 
 
-def kept_from_test(
-    labelled: tuple[Tensor, Tensor] | None, test: tuple[Tensor, Tensor] | None, where: str
-) -> list[str]:
+def kept_from_test(labelled: tuple[Tensor, Tensor] | None, test: tuple[Tensor, Tensor] | None, where: str) -> list[str]:
     """Refuse labelled samples of the server most of which it is judged on; returns a note where some may be.
 
     In a table of few distinct values two people can have the same features, so that some equal rows prove nothing.

@@ -25,9 +25,15 @@ IMAGE_ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".web
 
 
 def read_image_sites(
-    sections: Sequence[SiteSection], features: Features, base: Path, classes: Sequence[str] | None,
-    test_file: Path | None, test_label: str | None, seed: int, labelled: Path | None = None,
-) -> FederationData:  # fmt: skip
+    sections: Sequence[SiteSection],
+    features: Features,
+    base: Path,
+    classes: Sequence[str] | None,
+    test_file: Path | None,
+    test_label: str | None,
+    seed: int,
+    labelled: Path | None = None,
+) -> FederationData:
     """Read sites from folders of images; each `labels.csv` has a column `file` and the site's label column."""
     sites = {section.name: _open(section, base, seed) for section in sorted(sections, key=lambda s: s.name)}
     shape = (3 if features.image_colour else 1, features.image_size, features.image_size)
@@ -47,8 +53,9 @@ def read_image_sites(
 
     if test_file is not None:
         with result.noting():
-            result.judge_on(replace(of_server(test_file, "server.test"),
-                                    source=f"the server's own test images, {test_file.name}"))  # fmt: skip
+            result.judge_on(
+                replace(of_server(test_file, "server.test"), source=f"the server's own test images, {test_file.name}")
+            )
     if labelled is not None:
         with result.noting():
             found = of_server(labelled, "server.labelled")

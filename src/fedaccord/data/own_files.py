@@ -19,10 +19,17 @@ TABLE, IMAGES, ARRAYS = "a table", "a folder of images", "an .npz file"
 
 
 def read_own_files(
-    sections: Sequence[SiteSection], features: Features, base: Path, classes: Sequence[str] | None,
-    test_file: Path | None, test_label: str | None, seed: int, labelled: Path | None = None,
-    groups_as_input: bool = False, normalise_groups: bool = False,
-) -> FederationData:  # fmt: skip
+    sections: Sequence[SiteSection],
+    features: Features,
+    base: Path,
+    classes: Sequence[str] | None,
+    test_file: Path | None,
+    test_label: str | None,
+    seed: int,
+    labelled: Path | None = None,
+    groups_as_input: bool = False,
+    normalise_groups: bool = False,
+) -> FederationData:
     """Read the sites' own files, each through its view; relative paths start from `base`."""
     kinds = {section.name: _kind(section, base) for section in sections}
     first, kind = next(iter(kinds.items()))
@@ -31,9 +38,17 @@ def read_own_files(
             raise ConfigError(f"site '{first}' brings {kind}, site '{name}' {other}; all must be of one kind")
     if kind == TABLE:
         return read_table_sites(
-            sections, features, base, classes, test_file, test_label, seed, labelled, groups_as_input,
+            sections,
+            features,
+            base,
+            classes,
+            test_file,
+            test_label,
+            seed,
+            labelled,
+            groups_as_input,
             normalise_groups,
-        )  # fmt: skip
+        )
     if groups_as_input:
         raise ConfigError(f"fairness.input: groups are inputs of tables only, and site '{first}' brings {kind}")
     if kind == IMAGES:

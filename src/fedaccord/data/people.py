@@ -18,12 +18,38 @@ from fedaccord.errors import DataError
 Columns = dict[str, NDArray[np.str_]]
 Feature = tuple[str, NDArray[Any]]  # the column a feature is made of, and its values
 
-ADULT = ("age", "workclass", "fnlwgt", "education", "education-num", "marital-status", "occupation", "relationship",
-         "race", "sex", "capital-gain", "capital-loss", "hours-per-week", "native-country", "income")  # fmt: skip
+ADULT = (
+    "age",
+    "workclass",
+    "fnlwgt",
+    "education",
+    "education-num",
+    "marital-status",
+    "occupation",
+    "relationship",
+    "race",
+    "sex",
+    "capital-gain",
+    "capital-loss",
+    "hours-per-week",
+    "native-country",
+    "income",
+)
 GRADES = ("A", "B", "C", "D", "F")
 ETHNICITIES = ("Caucasian", "African American", "Asian", "Other")
-STUDENT = ("Age", "Gender", "ParentalEducation", "StudyTimeWeekly", "Absences", "Tutoring", "ParentalSupport",
-           "Extracurricular", "Sports", "Music", "Volunteering")  # fmt: skip
+STUDENT = (
+    "Age",
+    "Gender",
+    "ParentalEducation",
+    "StudyTimeWeekly",
+    "Absences",
+    "Tutoring",
+    "ParentalSupport",
+    "Extracurricular",
+    "Sports",
+    "Music",
+    "Volunteering",
+)
 
 
 def load_people(name: str, files: Sequence[Path]) -> Dataset:

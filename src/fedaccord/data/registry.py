@@ -98,10 +98,11 @@ _ENTRIES = (
         }.items()
     ),
     DatasetEntry(
-        "cal500", "502 pieces of music as 68 features, 174 words; tags, no published test part",
+        "cal500",
+        "502 pieces of music as 68 features, 174 words; tags, no published test part",
         ("multi_label/cal500.npz",),
     ),
-)  # fmt: skip
+)
 DATASETS: dict[str, DatasetEntry] = {entry.name: entry for entry in _ENTRIES}
 
 

@@ -34,9 +34,12 @@ class Target:
     def describe(self) -> dict[str, Any]:
         """Return the target as JSON can hold it."""
         return {
-            "groups": list(self.groups), "group": self.group, "label": self.label, "block": self.block,
+            "groups": list(self.groups),
+            "group": self.group,
+            "label": self.label,
+            "block": self.block,
             "normalised": self.normalised,
-        }  # fmt: skip
+        }
 
     @classmethod
     def read(cls, told: dict[str, Any] | None) -> Target | None:

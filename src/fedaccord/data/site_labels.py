@@ -65,9 +65,12 @@ def set_test_aside(section: SiteSection, table: Table, seed: int) -> SiteTable:
 
 
 def assemble(
-    sites: Mapping[str, SiteTable], classes: Sequence[str] | None, missing: Sequence[str], shape: tuple[int, ...],
+    sites: Mapping[str, SiteTable],
+    classes: Sequence[str] | None,
+    missing: Sequence[str],
+    shape: tuple[int, ...],
     encode: Encoder,
-) -> FederationData:  # fmt: skip
+) -> FederationData:
     """Make a federation of sites' tables and of how their features are made; all wrong cells are one flaw of it."""
     space = LabelSpace(classes if classes is not None else _classes(sites, missing))
     result = FederationData(space, {}, shape, groups=group_names(sites, missing))
@@ -99,9 +102,14 @@ def read_labels(
 
 
 def read_true_classes(
-    table: Table, label: str | None, sites: Mapping[str, SiteTable], space: LabelSpace, missing: Sequence[str],
-    encode: Callable[[Table], tuple[NDArray[np.float32], list[str]]], where: str = "server.test",
-) -> ServerTest:  # fmt: skip
+    table: Table,
+    label: str | None,
+    sites: Mapping[str, SiteTable],
+    space: LabelSpace,
+    missing: Sequence[str],
+    encode: Callable[[Table], tuple[NDArray[np.float32], list[str]]],
+    where: str = "server.test",
+) -> ServerTest:
     """Return features and classes of a table of the server's own; rows without a class are left out.
 
     Where it has the sites' sensitive column, these are its rows' candidate groups; one that no site has may be any.

@@ -27,10 +27,17 @@ from fedaccord.errors import ConfigError, DataError
 
 
 def read_table_sites(
-    sections: Sequence[SiteSection], features: Features, base: Path, classes: Sequence[str] | None,
-    test_file: Path | None, test_label: str | None, seed: int, labelled: Path | None = None,
-    groups_as_input: bool = False, normalise_groups: bool = False,
-) -> FederationData:  # fmt: skip
+    sections: Sequence[SiteSection],
+    features: Features,
+    base: Path,
+    classes: Sequence[str] | None,
+    test_file: Path | None,
+    test_label: str | None,
+    seed: int,
+    labelled: Path | None = None,
+    groups_as_input: bool = False,
+    normalise_groups: bool = False,
+) -> FederationData:
     """Read sites from .csv and .parquet files; relative paths start from `base`.
 
     With `groups_as_input` the candidate groups of the sensitive column are the last of the features, each as 1 or, with
@@ -128,7 +135,13 @@ def _plan(sites: Mapping[str, SiteTable], features: Features) -> tuple[FeaturePl
         return FeaturePlan(columns=(), missing=tuple(features.missing)), list(mixed.values())
     clear = {name: {c: r for c, r in report.items() if c not in mixed} for name, report in reports.items()}
     plan = agree(
-        clear, features.missing, features.given_numbers(), features.given_categories(), features.text,
-        features.text_width, features.scale == "federation", [column for column in wanted if column not in mixed],
-    )  # fmt: skip
+        clear,
+        features.missing,
+        features.given_numbers(),
+        features.given_categories(),
+        features.text,
+        features.text_width,
+        features.scale == "federation",
+        [column for column in wanted if column not in mixed],
+    )
     return plan, list(mixed.values())

@@ -108,12 +108,23 @@ class FederationData:
 
 
 def split_dataset(
-    dataset: Dataset, partition: Mapping[str, Any], view: AnyView, views: Mapping[str, AnyView],
-    names: Sequence[str] | None, classes: Sequence[str] | None, seed: int, test: float = 0.2,
-    samples: int | None = None, test_samples: int | None = None, standardise: str = "auto",
-    clean: CleanPredictions | None = None, test_file: Path | None = None, unlabelled: int | None = None,
-    labelled: PerClass | Path | None = None, unseen: int | Sequence[str] | None = None,
-) -> FederationData:  # fmt: skip
+    dataset: Dataset,
+    partition: Mapping[str, Any],
+    view: AnyView,
+    views: Mapping[str, AnyView],
+    names: Sequence[str] | None,
+    classes: Sequence[str] | None,
+    seed: int,
+    test: float = 0.2,
+    samples: int | None = None,
+    test_samples: int | None = None,
+    standardise: str = "auto",
+    clean: CleanPredictions | None = None,
+    test_file: Path | None = None,
+    unlabelled: int | None = None,
+    labelled: PerClass | Path | None = None,
+    unseen: int | Sequence[str] | None = None,
+) -> FederationData:
     """Split one data set into sites and let each observe it through its view; `unseen` ones are the test."""
     space = _space(dataset, classes)
     dataset = _renamed(dataset, space)
@@ -142,9 +153,14 @@ def split_dataset(
     predictions = clean(replace(dataset, train=rows)) if uses_clean and clean else None
 
     result = FederationData(
-        space, {}, dataset.shape, notes=list(parts.notes), brightest=dataset.brightest, groups=list(dataset.groups),
+        space,
+        {},
+        dataset.shape,
+        notes=list(parts.notes),
+        brightest=dataset.brightest,
+        groups=list(dataset.groups),
         block=dataset.block,
-    )  # fmt: skip
+    )
     if samples is not None and samples > len(rows):
         result.notes.append(f"data.samples asks for {samples}, but there are {len(rows)}; all are used")
     moments: list[Moments] = []
@@ -204,7 +220,10 @@ def split_dataset(
 
 
 def read_sites(
-    files: Mapping[str, tuple[Path, AnyView, float]], classes: Sequence[str] | None, test_file: Path | None, seed: int,
+    files: Mapping[str, tuple[Path, AnyView, float]],
+    classes: Sequence[str] | None,
+    test_file: Path | None,
+    seed: int,
     labelled: Path | None = None,
 ) -> FederationData:
     """Read sites that bring their own .npz files; each is scaled by its own training part.
@@ -267,9 +286,16 @@ def pool_sites(name: str, sites: Mapping[str, SiteData], space: LabelSpace, labe
 
 
 def _site(
-    name: str, seen: Annotated, test: float, seed: int, scaled: bool, moments: list[Moments],
-    held: Annotated | None = None, common: Moments | None = None, block: int | None = None,
-) -> SiteData:  # fmt: skip
+    name: str,
+    seen: Annotated,
+    test: float,
+    seed: int,
+    scaled: bool,
+    moments: list[Moments],
+    held: Annotated | None = None,
+    common: Moments | None = None,
+    block: int | None = None,
+) -> SiteData:
     """Set a test share aside, or take the one `held` already, and scale both by the moments of what is left.
 
     `common` moments, of all sites together, are used instead of the site's own.

@@ -67,14 +67,21 @@ def read_known(folder: Path) -> FederationData:
         pooled = told["moments"]
         moments = {} if pooled is None else {"": Moments(**{name: np.array(part) for name, part in pooled.items()})}
         return FederationData(
-            space, sites, tuple(told["input_shape"]),
+            space,
+            sites,
+            tuple(told["input_shape"]),
             test=(tensors["test/x"], tensors["test/y"]) if "test/x" in tensors else None,
             labelled=(tensors["labelled/x"], tensors["labelled/y"]) if "labelled/x" in tensors else None,
-            unlabelled=tensors.get("unlabelled"), test_source=told["test_source"], notes=told["notes"],
+            unlabelled=tensors.get("unlabelled"),
+            test_source=told["test_source"],
+            notes=told["notes"],
             features=None if told["features"] is None else FeaturePlan.model_validate(told["features"]),
             test_groups=(tensors["test/groups"], tensors.get("test/group")) if "test/groups" in tensors else None,
-            groups=told["groups"], block=told.get("block"), moments=moments, brightest=told["brightest"],
-        )  # fmt: skip
+            groups=told["groups"],
+            block=told.get("block"),
+            moments=moments,
+            brightest=told["brightest"],
+        )
     except OSError as error:
         name = Path(error.filename).name
         raise DataError(f"'{folder}' is no server's folder: {name} cannot be read: {error.strerror}") from None

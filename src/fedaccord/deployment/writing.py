@@ -70,9 +70,13 @@ class OwnCertificate:
 
 
 def write_deployment(
-    experiment: Experiment, base: Path, folder: Path, address: Address, local_port: int,
+    experiment: Experiment,
+    base: Path,
+    folder: Path,
+    address: Address,
+    local_port: int,
     own: OwnCertificate | None = None,
-) -> list[str]:  # fmt: skip
+) -> list[str]:
     """Write a deployment of an experiment whose data can be read here; returns the sites' folders."""
     if isinstance(experiment.settings, PooledSettings):
         raise ConfigError("method.name: 'pooled' moves all samples to one place, so it cannot be deployed")
@@ -155,10 +159,13 @@ class _Writer:
             (self.server / "app" / name).write_text(text, encoding="utf-8")
         link = {
             "host": "127.0.0.1" if self.address.host in ("localhost", "127.0.0.1") else "0.0.0.0",
-            "port": self.address.port, "link_port": self.local_port, "address": str(self.address),
-            "deployment": self.deployment, "fedaccord": __version__,
+            "port": self.address.port,
+            "link_port": self.local_port,
+            "address": str(self.address),
+            "deployment": self.deployment,
+            "fedaccord": __version__,
             "keys": {site: f"keys/{place}.pub" for site, place in self.places.items()},
-        }  # fmt: skip
+        }
         (self.server / "link.json").write_text(json.dumps(link, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
         self._copy_code(self.server)
         _write_script(self.server / "start.sh", scripts.server_script())
@@ -188,9 +195,14 @@ class _Writer:
     def write_readme(self) -> None:
         until = min(valid_until(self.server / "tls" / name) for name in ("server.crt", "link.crt"))
         text = scripts.readme(
-            self.places, name=self.experiment.name, version=__version__, address=self.address, port=self.address.port,
-            link=self.local_port, until=until,
-        )  # fmt: skip
+            self.places,
+            name=self.experiment.name,
+            version=__version__,
+            address=self.address,
+            port=self.address.port,
+            link=self.local_port,
+            until=until,
+        )
         (self.folder / "README.md").write_text(text, encoding="utf-8")
 
     def _part(self, site: str) -> str:
@@ -201,8 +213,14 @@ class _Writer:
         if defence.get("reconstruct"):  # whoever takes part should see that the server looks into its data
             method["defence"] = {key: defence[key] for key in ("kind", "reconstruct")}
         # What is measured of a group names a label too, which need not be this site's.
-        update = {"sites": own or None, "data": None, "labels": Labels(), "server": ServerSection(), "method": method,
-                  "fairness": None}  # fmt: skip
+        update = {
+            "sites": own or None,
+            "data": None,
+            "labels": Labels(),
+            "server": ServerSection(),
+            "method": method,
+            "fairness": None,
+        }
         return f"# What site '{site}' takes part in; the node itself reads site.json.\n" + to_toml(
             self.experiment.model_copy(update=update)
         )

@@ -49,9 +49,14 @@ def group_figures(predicted: Tensor, truth: Tensor, member: Tensor, label: int) 
 
 
 def fairness_figures(
-    predicted: Tensor, truth: Tensor, sets: Tensor, true: Tensor | None, group: int, label: int,
+    predicted: Tensor,
+    truth: Tensor,
+    sets: Tensor,
+    true: Tensor | None,
+    group: int,
+    label: int,
     names: Sequence[str] = (),
-) -> Figures:  # fmt: skip
+) -> Figures:
     """Return `group_figures` by true groups and, as `..._candidate`, by candidate bits; and each group's accuracy.
 
     Without true groups, those of certain candidates (sets of one) stand in for them. `rows.NAME` is its rows.

@@ -356,5 +356,6 @@ def refuse_other_views(server: Server) -> None:
     """Refuse, before the first round, a federation whose sites do not all have tags: the `ready` slot."""
     for site in server.trainers():
         if server.cards[site].view != "tags":
-            raise ConfigError(f"the method is for sites with tags, and site '{site}' has a view of kind "
-                              f"'{server.cards[site].view}'")  # fmt: skip
+            raise ConfigError(
+                f"the method is for sites with tags, and site '{site}' has a view of kind '{server.cards[site].view}'"
+            )

@@ -44,9 +44,15 @@ class SiteHost:
     """Serves sites from their data and their memory; nothing of one site is visible to another."""
 
     def __init__(
-        self, sites: Mapping[SiteId, SiteData], network: Network, recipe: Recipe, seed: int,
-        target: Target | None = None, hostile: Collection[SiteId] = (), folds: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        sites: Mapping[SiteId, SiteData],
+        network: Network,
+        recipe: Recipe,
+        seed: int,
+        target: Target | None = None,
+        hostile: Collection[SiteId] = (),
+        folds: bool = False,
+    ) -> None:
         self.network, self.recipe, self.seed, self.target = network, recipe, seed, target
         self.folds = folds  # a site may speak for those it trains with: the server is on this machine
         attack = recipe.attack
@@ -123,10 +129,18 @@ class SiteHost:
         if PRIOR in memory.tensors:
             view = view.with_offset(memory.tensors[PRIOR])
         return LocalWork(
-            site=data, view=view, model=self.network, brief=brief, memory=kept, round=round_,
-            lr=settings.lr_at(round_), parameters=self._parameters,
-            received=received, seed=self.seed, rows=self._rows[site],
-        )  # fmt: skip
+            site=data,
+            view=view,
+            model=self.network,
+            brief=brief,
+            memory=kept,
+            round=round_,
+            lr=settings.lr_at(round_),
+            parameters=self._parameters,
+            received=received,
+            seed=self.seed,
+            rows=self._rows[site],
+        )
 
     def _starts_alike(self, brief: Message, memory: Message, before: LocalWork) -> bool:
         """Say whether a site's model begins with the very tensors that the last site's did."""
@@ -163,9 +177,7 @@ class SiteHost:
         reply = train_locally(work, recipe.objective, recipe.site_solver, recipe.settings)
         return reply if SILENT in reply.words else self._complete(work, reply, self._tensors)
 
-    def _complete(
-        self, work: LocalWork, reply: Message, model: Mapping[str, Tensor], shared: bool = True
-    ) -> Message:  # fmt: skip
+    def _complete(self, work: LocalWork, reply: Message, model: Mapping[str, Tensor], shared: bool = True) -> Message:
         """Add to a reply what the site shares of the trained model, unless another speaks for it; keep the rest."""
         reply.numbers["samples"] = _samples(work)
         if shared:

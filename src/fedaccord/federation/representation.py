@@ -109,10 +109,17 @@ class Representation:
         round_ = server.state.round + 1
         parameters: list[Tensor] = [p for p in server.network.parameters() if p.requires_grad]
         return LocalWork(
-            site=public, view=public.view, model=server.network, brief=told, memory=Message(), round=round_,
-            lr=self.settings.lr_at(round_), parameters=parameters,
-            received=[p.detach().clone() for p in parameters], seed=server.seed,
-        )  # fmt: skip
+            site=public,
+            view=public.view,
+            model=server.network,
+            brief=told,
+            memory=Message(),
+            round=round_,
+            lr=self.settings.lr_at(round_),
+            parameters=parameters,
+            received=[p.detach().clone() for p in parameters],
+            seed=server.seed,
+        )
 
 
 @dataclass(frozen=True)
@@ -191,9 +198,13 @@ class PersonalisedReturns:
         kept, moving = server.state.method.tensors, server.layout.trainable_mask()
         mean = kept.get(MEAN, server.state.model)
         model, momentum = personalised(
-            self.rule, self.temperature * score_of_site, mean, kept[MOMENTUM], kept[REPRESENTATION],
+            self.rule,
+            self.temperature * score_of_site,
+            mean,
+            kept[MOMENTUM],
+            kept[REPRESENTATION],
             kept[REPRESENTATION_MOMENTUM],
-        )  # fmt: skip
+        )
         if not (all_finite(model[moving]) and all_finite(momentum)):
             return mean, kept[MOMENTUM]
         return torch.where(moving, model, mean), momentum

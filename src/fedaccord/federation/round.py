@@ -1,7 +1,7 @@
 """The one loop: seven beats make a round.
 
-    prepare -> brief -> train -> admit -> combine -> refine -> evaluate
-    server     server   site     server   server     server    both
+prepare -> brief -> train -> admit -> combine -> refine -> evaluate
+server     server   site     server   server     server    both
 """
 
 from __future__ import annotations

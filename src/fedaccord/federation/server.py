@@ -104,10 +104,14 @@ class Server:
         if sharing.own_rows or not {slot.name for slot in self.layout.slots} <= set(sharing.names(self.layout)):
             self._whole_reply = []
         # What a site sends of the model by name, dtype and shape, where all send the same.
-        self._forms = {} if sharing.own_rows else {
-            name: tensor.to("meta")
-            for name, tensor in sharing.outgoing(self.layout, self.tensors, torch.zeros(0)).items()
-        }  # fmt: skip
+        self._forms = (
+            {}
+            if sharing.own_rows
+            else {
+                name: tensor.to("meta")
+                for name, tensor in sharing.outgoing(self.layout, self.tensors, torch.zeros(0)).items()
+            }
+        )
 
     @property
     def is_whole(self) -> bool:
@@ -248,9 +252,12 @@ class Server:
         return dict(self.ask_each(task, briefs, expected))
 
     def ask_each(
-        self, task: str, briefs: dict[SiteId, Message], expected: Mapping[str, TensorSpec] | None = None,
+        self,
+        task: str,
+        briefs: dict[SiteId, Message],
+        expected: Mapping[str, TensorSpec] | None = None,
         lent: bool = False,
-    ) -> Iterator[tuple[SiteId, Message]]:  # fmt: skip
+    ) -> Iterator[tuple[SiteId, Message]]:
         """Ask as `ask` does, and yield answers in the order of site names, if the engine can, while others work.
 
         The tensors of a `lent` answer are there only until the next one is asked for.

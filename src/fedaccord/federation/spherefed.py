@@ -27,8 +27,10 @@ def refuse_unfit_network(server: Server) -> None:
     if not any(isinstance(module, UnitLength) for module in network.encoder.modules()):
         raise ConfigError('the method needs features of length one: use model.name = "sphere-mlp"')
     if network.head.in_features < tags:
-        raise ConfigError(f"the method needs at least as many features as tags, and the model has "
-                          f"{network.head.in_features} for {tags}; widen the last layer of model.hidden")  # fmt: skip
+        raise ConfigError(
+            f"the method needs at least as many features as tags, and the model has "
+            f"{network.head.in_features} for {tags}; widen the last layer of model.hidden"
+        )
 
 
 def freeze_head(server: Server) -> None:

@@ -61,9 +61,14 @@ class SupervisedStep:
         server.figures[SERVER_ACCURACY] = float(fitted.float().mean())
 
     def fit(
-        self, server: Server, x: Tensor, classes: Tensor, purpose: str, epochs: int | None = None,
+        self,
+        server: Server,
+        x: Tensor,
+        classes: Tensor,
+        purpose: str,
+        epochs: int | None = None,
         steps: int | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Take so many passes or steps; a model that is no longer finite is not taken over, and told."""
         network, round_ = server.load_network().train(), server.state.round + 1
         parameters: list[Tensor] = [p for p in network.parameters() if p.requires_grad]

@@ -98,10 +98,12 @@ class CentralTuning:
             rows = drawn.to(x.device)
             logits = network(inputs[rows]) if self.whole_model else network.head(inputs[rows])
             h = torch.softmax(logits + offset, -1)
-            loss = torch.stack([
-                share * self.disagreement(h, peers[number][rows], known, present)
-                for share, number, known in zip(shares, heard, informs, strict=True)
-            ]).sum()  # fmt: skip
+            loss = torch.stack(
+                [
+                    share * self.disagreement(h, peers[number][rows], known, present)
+                    for share, number, known in zip(shares, heard, informs, strict=True)
+                ]
+            ).sum()
             stepper.step(list(torch.autograd.grad(loss, parameters, materialize_grads=True)))
         _take(server, server.layout.read(network))
 

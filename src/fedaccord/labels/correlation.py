@@ -121,9 +121,12 @@ class Consensus:
 
 
 def leave_one_out(
-    matrices: Mapping[str, Tensor], informed: Mapping[str, Tensor], weights: Mapping[str, float], operator: Consensus,
+    matrices: Mapping[str, Tensor],
+    informed: Mapping[str, Tensor],
+    weights: Mapping[str, float],
+    operator: Consensus,
     site: str | None = None,
-) -> tuple[Tensor, Tensor] | None:  # fmt: skip
+) -> tuple[Tensor, Tensor] | None:
     """Return what all sites but one agree on, and the pairs somebody says something of; None where no other is."""
     others = [name for name in sorted(matrices) if name != site]
     if not others:

@@ -60,9 +60,15 @@ def instance_rates(
 
 
 def instance_candidates(
-    probabilities: Floats, y: Ints, rho: float, rng: Rng, normalise: str = "mean", min_size: int = 1,
-    drop_full: bool = True, temperature: float = 1.0,
-) -> Bools:  # fmt: skip
+    probabilities: Floats,
+    y: Ints,
+    rho: float,
+    rng: Rng,
+    normalise: str = "mean",
+    min_size: int = 1,
+    drop_full: bool = True,
+    temperature: float = 1.0,
+) -> Bools:
     """Add wrong labels in the measure in which a clean classifier confuses them with the true one."""
     rates = instance_rates(probabilities, y, rho, normalise, temperature)
     return draw_candidates(rates, y, rng, min_size, drop_full)

@@ -24,11 +24,23 @@ _EMPTY = "fedaccord.empty"  # safetensors refuses a file without tensors
 _LONGEST_LINE = 500  # signs
 # The order of a document's tensors, last kind first, and what each is called there.
 _KINDS = (
-    (torch.bool, "BOOL"), (torch.uint8, "U8"), (torch.int8, "I8"), (torch.float8_e5m2, "F8_E5M2"),
-    (torch.float8_e4m3fn, "F8_E4M3"), (torch.int16, "I16"), (torch.uint16, "U16"), (torch.float16, "F16"),
-    (torch.bfloat16, "BF16"), (torch.int32, "I32"), (torch.uint32, "U32"), (torch.float32, "F32"),
-    (torch.complex64, "C64"), (torch.float64, "F64"), (torch.int64, "I64"), (torch.uint64, "U64"),
-)  # fmt: skip
+    (torch.bool, "BOOL"),
+    (torch.uint8, "U8"),
+    (torch.int8, "I8"),
+    (torch.float8_e5m2, "F8_E5M2"),
+    (torch.float8_e4m3fn, "F8_E4M3"),
+    (torch.int16, "I16"),
+    (torch.uint16, "U16"),
+    (torch.float16, "F16"),
+    (torch.bfloat16, "BF16"),
+    (torch.int32, "I32"),
+    (torch.uint32, "U32"),
+    (torch.float32, "F32"),
+    (torch.complex64, "C64"),
+    (torch.float64, "F64"),
+    (torch.int64, "I64"),
+    (torch.uint64, "U64"),
+)
 _RANK = {dtype: rank for rank, (dtype, _) in enumerate(_KINDS)}
 
 

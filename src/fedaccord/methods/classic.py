@@ -119,9 +119,13 @@ def with_controls(recipe: Recipe, rows_of_owners: bool = False) -> Recipe:
     sgd = sgd_alone(recipe.settings, "control variates correct steps of SGD")
     controls = ControlVariates(recipe.sharing, recipe.aggregator, sgd, rows_of_owners)
     return replace(
-        recipe, solver=controls, prepare=(controls.prepare, *recipe.prepare), brief=controls.brief,
-        extras=controls.extras, refine=(controls.refine, *recipe.refine),
-    )  # fmt: skip
+        recipe,
+        solver=controls,
+        prepare=(controls.prepare, *recipe.prepare),
+        brief=controls.brief,
+        extras=controls.extras,
+        refine=(controls.refine, *recipe.refine),
+    )
 
 
 def sgd_alone(settings: TrainingSettings, reason: str) -> SGD:

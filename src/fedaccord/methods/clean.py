@@ -57,10 +57,17 @@ def _train(dataset: Dataset, model: str, seed: int) -> Array:
     network = build(model, {}, dataset.shape, len(space), derive(seed, "clean"))
     parameters: list[Tensor] = list(network.parameters())
     work = LocalWork(
-        site=SiteData("(clean)", Exact(space), samples, samples), view=Exact(space), model=network, brief=Message(),
-        memory=Message(), round=1, lr=SETTINGS.lr, parameters=parameters,
-        received=[p.detach().clone() for p in parameters], seed=seed,
-    )  # fmt: skip
+        site=SiteData("(clean)", Exact(space), samples, samples),
+        view=Exact(space),
+        model=network,
+        brief=Message(),
+        memory=Message(),
+        round=1,
+        lr=SETTINGS.lr,
+        parameters=parameters,
+        received=[p.detach().clone() for p in parameters],
+        seed=seed,
+    )
     with seeded(derive(seed, "clean", "training")):
         train_locally(work, ViewLikelihood(), SGD(SETTINGS.momentum), SETTINGS)
     return predict_logits(network, x).softmax(-1).numpy()

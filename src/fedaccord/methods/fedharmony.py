@@ -25,9 +25,14 @@ def fedharmony(settings: FedHarmonySettings) -> Recipe:
     s = settings
     server = harmoniser(settings)
     harmony = Harmony(
-        strength=s.strength, beta=s.beta, per_block=s.block_loss == "sum", sends=server.sends,
-        noise=s.correlation_noise, by_entropy=s.strength_against == "frequencies", prior=s.site_prior,
-    )  # fmt: skip
+        strength=s.strength,
+        beta=s.beta,
+        per_block=s.block_loss == "sum",
+        sends=server.sends,
+        noise=s.correlation_noise,
+        by_entropy=s.strength_against == "frequencies",
+        prior=s.site_prior,
+    )
     recipe = Recipe(
         s,
         None,
@@ -45,16 +50,26 @@ def fedharmony(settings: FedHarmonySettings) -> Recipe:
             COUNT: CountingTags(s.correlation_noise),
             TEACH: remember_teacher,
         },
-    )  # fmt: skip
+    )
     return combining(recipe, s, rows_of_owners=True)
 
 
 def harmoniser(s: FedHarmonySettings) -> Harmoniser:
     """Return the server's parts as the settings ask for."""
     return Harmoniser(
-        rounds=s.rounds, teacher=s.teacher if s.strength else "none", exchanges=s.exchanges,
-        consensus=Consensus(s.consensus), shrinkage=s.shrinkage, blocks=s.blocks, block_count=s.block_count,
-        permuted=s.permuted, weights=s.weights, gamma=s.gamma, volume_rounds=s.volume_rounds,
-        by_annotations=s.head_rows == "annotated", prior=s.site_prior, noise=s.correlation_noise,
+        rounds=s.rounds,
+        teacher=s.teacher if s.strength else "none",
+        exchanges=s.exchanges,
+        consensus=Consensus(s.consensus),
+        shrinkage=s.shrinkage,
+        blocks=s.blocks,
+        block_count=s.block_count,
+        permuted=s.permuted,
+        weights=s.weights,
+        gamma=s.gamma,
+        volume_rounds=s.volume_rounds,
+        by_annotations=s.head_rows == "annotated",
+        prior=s.site_prior,
+        noise=s.correlation_noise,
         rule=s.aggregation,
-    )  # fmt: skip
+    )

@@ -47,10 +47,15 @@ def fedmt(settings: FedMTSettings) -> Recipe:
     """Return the recipe of `fedmt` and `fedmt+`."""
     how, pooled = settings.correspondence, settings.estimator == "em-pool"
     objective = replace(
-        _pseudo_labels(settings), projected=True, source=_source(how, pooled), lambda2=settings.lambda2,
-        posterior=settings.pseudo_label == "posterior", project_on=settings.project_on, smoothing=settings.smoothing,
+        _pseudo_labels(settings),
+        projected=True,
+        source=_source(how, pooled),
+        lambda2=settings.lambda2,
+        posterior=settings.pseudo_label == "posterior",
+        project_on=settings.project_on,
+        smoothing=settings.smoothing,
         sends_matrix=how == "learnable-average",
-    )  # fmt: skip
+    )
     together = how.endswith("-average") or (how == "estimated" and pooled)
     asked: tuple[ServerStep, ...] = ()
     if how == "estimated" and pooled:
@@ -58,14 +63,15 @@ def fedmt(settings: FedMTSettings) -> Recipe:
     elif how == "estimated-average":
         asked = (names.average_estimates,)
     return _federated(
-        settings, objective,
+        settings,
+        objective,
         prepare=(_supervised(settings), *asked),
         brief=names.tell_matrix if together else None,
         extras=names.matrix_spec if how == "learnable-average" else None,
         refine=(*([names.average_learned] if how == "learnable-average" else []), _watch(settings)),
         tasks={names.COUNT: Counting(settings.threshold, settings.smoothing)},
         correspondence="declared" if how == "known" else "own",
-    )  # fmt: skip
+    )
 
 
 def semifl(settings: SemiFLSettings) -> Recipe:
@@ -90,30 +96,48 @@ def fedtrans(settings: FedTransSettings) -> Recipe:
     """Sites train a model of their own names; then the server fine-tunes it, with a new head, on its own samples."""
     tuning = FineTuning(replace(_supervised(settings), cosine=False))
     return _federated(
-        settings, OwnHead(_augmentation(settings), shared=True), brief=names.tell_head, extras=names.head_spec,
-        ready=(_REFUSE_SETS,), refine=(names.average_heads, keep_head, tuning),
-    )  # fmt: skip
+        settings,
+        OwnHead(_augmentation(settings), shared=True),
+        brief=names.tell_head,
+        extras=names.head_spec,
+        ready=(_REFUSE_SETS,),
+        refine=(names.average_heads, keep_head, tuning),
+    )
 
 
 def _federated(
-    settings: MixedSiteSettings, objective: Objective, prepare: tuple[ServerStep, ...] = (),
-    brief: Brief | None = None, extras: Extras | None = None, refine: tuple[ServerStep, ...] = (),
-    ready: tuple[ServerStep, ...] = (), **slots: Any,
-) -> Recipe:  # fmt: skip
+    settings: MixedSiteSettings,
+    objective: Objective,
+    prepare: tuple[ServerStep, ...] = (),
+    brief: Brief | None = None,
+    extras: Extras | None = None,
+    refine: tuple[ServerStep, ...] = (),
+    ready: tuple[ServerStep, ...] = (),
+    **slots: Any,
+) -> Recipe:
     """Put a method's parts around the local solver and the aggregation that the settings ask for."""
     if settings.local == "fedprox":
         objective = Sum((objective, Proximal(settings.mu)))
     recipe = Recipe(
-        settings, None, objective, sharing=share_model(settings), owners="all", needs_labelled=True,
-        ready=(_REFUSE_TAGS, *ready), **slots,
-    )  # fmt: skip
+        settings,
+        None,
+        objective,
+        sharing=share_model(settings),
+        owners="all",
+        needs_labelled=True,
+        ready=(_REFUSE_TAGS, *ready),
+        **slots,
+    )
     recipe = combining(recipe, settings)
     if settings.local == "scaffold":
         recipe = with_controls(recipe)
     return replace(
-        recipe, prepare=(*recipe.prepare, *prepare), refine=(*recipe.refine, *refine),
-        brief=_told(recipe.brief, brief), extras=_sent(recipe.extras, extras),
-    )  # fmt: skip
+        recipe,
+        prepare=(*recipe.prepare, *prepare),
+        refine=(*recipe.refine, *refine),
+        brief=_told(recipe.brief, brief),
+        extras=_sent(recipe.extras, extras),
+    )
 
 
 def _told(first: Brief | None, second: Brief | None) -> Brief | None:
@@ -142,18 +166,26 @@ def _source(how: str, pooled: bool) -> str:
 
 def _pseudo_labels(settings: SemiFLSettings) -> MixedTypes:
     return MixedTypes(
-        projected=False, threshold=settings.threshold, lambda1=settings.lambda1, mixup=settings.mixup,
+        projected=False,
+        threshold=settings.threshold,
+        lambda1=settings.lambda1,
+        mixup=settings.mixup,
         augmentation=_augmentation(settings),
-    )  # fmt: skip
+    )
 
 
 def _supervised(settings: SupercentreSettings) -> SupervisedStep:
     return SupervisedStep(
-        lr=settings.server_lr or settings.lr, rounds=settings.rounds, cosine=settings.schedule == "cosine",
-        epochs=settings.server_epochs, warmup=settings.warmup, batch=settings.server_batch,
-        sgd=SGD(settings.momentum, settings.weight_decay, settings.clip), augmentation=_augmentation(settings),
+        lr=settings.server_lr or settings.lr,
+        rounds=settings.rounds,
+        cosine=settings.schedule == "cosine",
+        epochs=settings.server_epochs,
+        warmup=settings.warmup,
+        batch=settings.server_batch,
+        sgd=SGD(settings.momentum, settings.weight_decay, settings.clip),
+        augmentation=_augmentation(settings),
         strong=settings.server_augment == "strong",
-    )  # fmt: skip
+    )
 
 
 def _augmentation(settings: SupercentreSettings) -> Augmentation:

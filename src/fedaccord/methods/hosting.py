@@ -27,10 +27,16 @@ _OF_THE_SERVER = frozenset({"sites", "hostile", "defence", "frequencies"})  # wh
 
 
 def host_spec(
-    sites: Mapping[SiteId, SiteData], space: LabelSpace, model: Mapping[str, Any], method: str,
-    settings: TrainingSettings, seed: int, device: str = "cpu", target: Mapping[str, Any] | None = None,
+    sites: Mapping[SiteId, SiteData],
+    space: LabelSpace,
+    model: Mapping[str, Any],
+    method: str,
+    settings: TrainingSettings,
+    seed: int,
+    device: str = "cpu",
+    target: Mapping[str, Any] | None = None,
     hostile: Sequence[SiteId] = (),
-) -> HostSpec:  # fmt: skip
+) -> HostSpec:
     """Describe the sites' side of a run so that any process can build it."""
     spec = {
         "labels": list(space.names),

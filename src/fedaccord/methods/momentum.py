@@ -94,13 +94,23 @@ def mime(settings: MimeSettings) -> Recipe:
     recipe = _plain(settings)
     assert recipe.aggregator is not None
     statistics = GradientStatistics(
-        Beside(recipe.sharing, GRADIENT), Beside(recipe.sharing, STATISTICS), recipe.aggregator, recipe.objective,
-        _sgd(settings), settings.beta, corrected=not settings.lite, samples=settings.gradient_samples,
-    )  # fmt: skip
+        Beside(recipe.sharing, GRADIENT),
+        Beside(recipe.sharing, STATISTICS),
+        recipe.aggregator,
+        recipe.objective,
+        _sgd(settings),
+        settings.beta,
+        corrected=not settings.lite,
+        samples=settings.gradient_samples,
+    )
     return replace(
-        recipe, solver=statistics, prepare=(statistics.prepare,), brief=statistics.brief,
-        refine=(*recipe.refine, statistics.refine), tasks={GRADIENT: statistics.answer},
-    )  # fmt: skip
+        recipe,
+        solver=statistics,
+        prepare=(statistics.prepare,),
+        brief=statistics.brief,
+        refine=(*recipe.refine, statistics.refine),
+        tasks={GRADIENT: statistics.answer},
+    )
 
 
 def fednag(settings: NesterovSettings) -> Recipe:
@@ -109,9 +119,13 @@ def fednag(settings: NesterovSettings) -> Recipe:
     momentum = _travelling(settings, recipe.aggregator)
     recipe = _choosing_once(recipe, momentum.chosen_together)
     return replace(
-        recipe, solver=momentum, prepare=(momentum.prepare,), brief=momentum.brief, extras=momentum.extras,
+        recipe,
+        solver=momentum,
+        prepare=(momentum.prepare,),
+        brief=momentum.brief,
+        extras=momentum.extras,
         refine=(*recipe.refine, momentum.refine),
-    )  # fmt: skip
+    )
 
 
 def fastslowmo(settings: FastSlowMoSettings) -> Recipe:
@@ -129,19 +143,29 @@ def pfedmo(settings: PfedmoSettings) -> Recipe:
     )
     recipe = _choosing_once(recipe, returns.chosen_together)
     return replace(
-        recipe, solver=representation.momentum, needs_labelled=True, prepare=(returns.prepare,), brief=returns.brief,
-        ready=(*recipe.ready, _REFUSE_TAGS, representation.refuse_too_few), extras=representation.momentum.extras,
-        refine=(*recipe.refine, returns.refine), starts=returns.starts,
-    )  # fmt: skip
+        recipe,
+        solver=representation.momentum,
+        needs_labelled=True,
+        prepare=(returns.prepare,),
+        brief=returns.brief,
+        ready=(*recipe.ready, _REFUSE_TAGS, representation.refuse_too_few),
+        extras=representation.momentum.extras,
+        refine=(*recipe.refine, returns.refine),
+        starts=returns.starts,
+    )
 
 
 def representation(settings: RepresentationSettings) -> Recipe:
     """The server's part of pFedMo alone: what its public samples give without any site."""
     alone = _representation(settings, mean)
     return Recipe(
-        settings, mean, trains="server", needs_labelled=True, ready=(alone.refuse_too_few,),
+        settings,
+        mean,
+        trains="server",
+        needs_labelled=True,
+        ready=(alone.refuse_too_few,),
         prepare=(RepresentationAlone(alone),),
-    )  # fmt: skip
+    )
 
 
 def _plain(settings: MomentumSettings) -> Recipe:

@@ -56,9 +56,12 @@ def _weighed_by_labels(recipe: Recipe) -> Recipe:
     own_rows = recipe.sharing.own_rows
     weights = LabelCountWeights(own_rows)
     return replace(
-        recipe, objective=Sum((recipe.objective, TellLabelCounts(own_rows))), weigh=weights, extras=weights.extras,
+        recipe,
+        objective=Sum((recipe.objective, TellLabelCounts(own_rows))),
+        weigh=weights,
+        extras=weights.extras,
         ready=(*recipe.ready, RefuseViews(frozenset({"tags"}), "one label for each sample with label_weight")),
-    )  # fmt: skip
+    )
 
 
 def told_everything(informs: Mapping[SiteId, Tensor]) -> str | None:

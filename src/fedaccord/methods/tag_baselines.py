@@ -17,17 +17,27 @@ def fedcurv(settings: FedCurvSettings) -> Recipe:
     """Federated averaging with a pull to the others' models where these are sure (Shoham et al. 2019)."""
     objective = Sum((ViewLikelihood(), Curvature(settings.curvature, settings.fisher_samples)))
     recipe = Recipe(
-        settings, None, objective, sharing=share_model(settings), brief=tell_curvature, extras=fisher_spec,
+        settings,
+        None,
+        objective,
+        sharing=share_model(settings),
+        brief=tell_curvature,
+        extras=fisher_spec,
         refine=(keep_curvature,),
-    )  # fmt: skip
+    )
     return combining(recipe, settings)
 
 
 def spherefed(settings: SphereFedSettings) -> Recipe:
     """Unit features below a frozen orthonormal head, which is solved for at the end (Dong et al. 2022)."""
     recipe = Recipe(
-        settings, None, SphereFit(), sharing=share_model(settings),
-        ready=(refuse_other_views, sphere.refuse_unfit_network), prepare=(sphere.freeze_head,),
-        refine=(sphere.ClosedForm(settings.rounds, settings.ridge),), tasks={sphere.TASK: feature_moments},
-    )  # fmt: skip
+        settings,
+        None,
+        SphereFit(),
+        sharing=share_model(settings),
+        ready=(refuse_other_views, sphere.refuse_unfit_network),
+        prepare=(sphere.freeze_head,),
+        refine=(sphere.ClosedForm(settings.rounds, settings.ridge),),
+        tasks={sphere.TASK: feature_moments},
+    )
     return combining(recipe, settings)

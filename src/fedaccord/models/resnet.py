@@ -65,9 +65,13 @@ def resnet34(input_shape: Sequence[int], classes: int) -> Network:
 
 
 def _resnet(
-    model: str, stages: Sequence[tuple[int, int]], input_shape: Sequence[int], classes: int,
-    norm: Norm = nn.BatchNorm2d, stem: int = 1,
-) -> Network:  # fmt: skip
+    model: str,
+    stages: Sequence[tuple[int, int]],
+    input_shape: Sequence[int],
+    classes: int,
+    norm: Norm = nn.BatchNorm2d,
+    stem: int = 1,
+) -> Network:
     """Build stages of (width, blocks) upon a stem of the given stride."""
     channels, _, _ = image_shape(model, input_shape)
     inputs = stages[0][0]

@@ -23,8 +23,17 @@ The last argument, where there is one, is multiplied with the encoder's output.
 _Layer = Callable[[Stacked, Tensor], Tensor]
 
 _ELEMENTWISE = (
-    nn.Identity, nn.ReLU, nn.LeakyReLU, nn.ELU, nn.GELU, nn.SiLU, nn.Tanh, nn.Sigmoid, nn.Softplus, nn.Hardtanh,
-)  # fmt: skip
+    nn.Identity,
+    nn.ReLU,
+    nn.LeakyReLU,
+    nn.ELU,
+    nn.GELU,
+    nn.SiLU,
+    nn.Tanh,
+    nn.Sigmoid,
+    nn.Softplus,
+    nn.Hardtanh,
+)
 
 
 def stacked_forward(network: nn.Module) -> StackedForward | None:

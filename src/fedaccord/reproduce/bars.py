@@ -9,9 +9,11 @@ from fedaccord.reproduce.statistics import Paired, mean, spread
 
 
 def verdict(
-    gaps: Iterable[Paired | None], seeds: int, holds: Callable[[Paired], bool],
+    gaps: Iterable[Paired | None],
+    seeds: int,
+    holds: Callable[[Paired], bool],
     of: Callable[[Iterable[bool]], bool] = all,
-) -> bool | None:  # fmt: skip
+) -> bool | None:
     """Say whether something holds of all (or `any`) differences; None unless each was measured on so many seeds."""
     found = [*gaps]
     measured = [gap for gap in found if gap is not None and gap.seeds >= seeds]

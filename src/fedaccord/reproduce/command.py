@@ -99,9 +99,14 @@ class _Shown:
         self.name, self.total, self.console = name, total, console
         self.done, self.ran, self.last, self.start = 0, 0, 0.0, time.monotonic()
         self.bar = Progress(
-            TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(),
-            TextColumn("{task.fields[cell]}"), console=console, disable=not console.is_terminal,
-        )  # fmt: skip
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[cell]}"),
+            console=console,
+            disable=not console.is_terminal,
+        )
         self.task = self.bar.add_task(f"reproduce {name}", total=total, cell="")
 
     def __enter__(self) -> _Shown:
@@ -121,5 +126,8 @@ class _Shown:
         if not self.console.is_terminal and ran and is_due:
             self.last = now
             left = (now - self.start) / self.ran * (self.total - self.done)
-            self.console.print(f"reproduce {self.name}: {self.done} of {self.total} cells, about {duration(left)} left",
-                               highlight=False, soft_wrap=True)  # fmt: skip
+            self.console.print(
+                f"reproduce {self.name}: {self.done} of {self.total} cells, about {duration(left)} left",
+                highlight=False,
+                soft_wrap=True,
+            )

@@ -164,12 +164,20 @@ def _scenario(results: Results, name: str, partition: str) -> list[Block]:
         for attack in (NONE, *ATTACKS) if defence != ALONE else (NONE,):
             row = row_of(name, partition, attack, defence)
             if row in results.cells:
-                lines.append([
-                    defence, attack, spread(results.values(row)), _level(results, row, eod), _shift(results, row, eod),
-                    _shift(results, row, spd), *_by_true_groups(results, row, ending), _shares(results, row),
-                    _precision(results, row),
-                    *(published_of(name, partition, attack, defence) if name in TABLES else ()),
-                ])  # fmt: skip
+                lines.append(
+                    [
+                        defence,
+                        attack,
+                        spread(results.values(row)),
+                        _level(results, row, eod),
+                        _shift(results, row, eod),
+                        _shift(results, row, spd),
+                        *_by_true_groups(results, row, ending),
+                        _shares(results, row),
+                        _precision(results, row),
+                        *(published_of(name, partition, attack, defence) if name in TABLES else ()),
+                    ]
+                )
     true = ("EOD, true groups", "delta EOD, true groups") if ending else ()
     excluded = ("hostile / honest excluded, %", "precision, %")
     published = ("published accuracy, %", "published delta EOD") if name in TABLES else ()

@@ -161,9 +161,16 @@ def row_of(name: str, partition: str, attack: str, defence: str, share: float = 
 
 
 def _cell(
-    scale: Scale, name: str, partition: str, attack: str, defence: str, settings: Mapping[str, Any], seed: int,
-    share: float = 0.3, sites: int = SITES,
-) -> Cell:  # fmt: skip
+    scale: Scale,
+    name: str,
+    partition: str,
+    attack: str,
+    defence: str,
+    settings: Mapping[str, Any],
+    seed: int,
+    share: float = 0.3,
+    sites: int = SITES,
+) -> Cell:
     of = (SCENARIOS | READINGS)[name]
     rounds = scale.rounds_of(of, partition)
     method = {"name": "fed-clpl", "rounds": rounds, "lr": of.lr, **settings}
@@ -175,12 +182,17 @@ def _cell(
     drawn = {} if of.samples is None else {"samples": of.samples, "test_samples": 4000}
     experiment = {
         "name": "fairfedpapl",
-        "data": {"dataset": of.dataset, "partition": {**PARTITIONS[partition], "sites": sites},
-                 "view": {"kind": "candidates", "generate": "uniform", "q": 0.3, "drop_full": False},
-                 "sensitive": {"column": of.column, "q": 0.1}, "standardise": "federation", **drawn},
+        "data": {
+            "dataset": of.dataset,
+            "partition": {**PARTITIONS[partition], "sites": sites},
+            "view": {"kind": "candidates", "generate": "uniform", "q": 0.3, "drop_full": False},
+            "sensitive": {"column": of.column, "q": 0.1},
+            "standardise": "federation",
+            **drawn,
+        },
         "fairness": {"group": of.group, "label": of.label},
         "model": {"name": "mlp", "hidden": [64]},
         "method": method,
         "run": {"evaluate_every": rounds, "batched": "whole"},
-    }  # fmt: skip
+    }
     return Cell(row_of(name, partition, attack, defence, share, sites), seed, experiment)

@@ -128,10 +128,16 @@ def _cell(scale: Scale, data: str, name: str, seed: int) -> Cell:
         "data": {"dataset": chosen.name, "partition": dealt, "view": {"kind": "tags"}, "standardise": "federation"},
         "server": {"unseen": UNSEEN} if natural else {},
         "model": {"name": "sphere-mlp" if method["name"] == "spherefed" else "mlp", "hidden": [chosen.hidden]},
-        "method": {"rounds": max(2, round(scale.share * chosen.rounds)), "epochs": 2, "batch": chosen.batch,
-                   "lr": chosen.lr, "optimiser": "adam", **method},
+        "method": {
+            "rounds": max(2, round(scale.share * chosen.rounds)),
+            "epochs": 2,
+            "batch": chosen.batch,
+            "lr": chosen.lr,
+            "optimiser": "adam",
+            **method,
+        },
         "run": {"evaluate_every": max(2, round(scale.share * chosen.rounds))},
-    }  # fmt: skip
+    }
     return Cell((data, name), seed, experiment)
 
 
@@ -199,15 +205,28 @@ def _comparison(results: Results, data: str) -> list[Block]:
         test, held = results.values(row, TEST), results.values(row, HELD)
         if not held:
             continue
-        lines.append([
-            name + (" (tuned)" if name in (best, ours) else ""), spread(test),
-            "" if name == AVG else in_words(paired(test, base)),
-            "" if name in (best, *YARDSTICKS) else in_words(paired(test, prox)), spread(held),
-            spread(results.values(row, "sites.mean.of1")), spread(results.values(row, "global.of1")),
-            _plain(results.values(row, "global.correlation_error")),
-        ])  # fmt: skip
-    head = ("method", "test", "against FedAvg", f"against {best}", "at the sites", "F1 at the sites", "F1, test",
-            "correlation error")  # fmt: skip
+        lines.append(
+            [
+                name + (" (tuned)" if name in (best, ours) else ""),
+                spread(test),
+                "" if name == AVG else in_words(paired(test, base)),
+                "" if name in (best, *YARDSTICKS) else in_words(paired(test, prox)),
+                spread(held),
+                spread(results.values(row, "sites.mean.of1")),
+                spread(results.values(row, "global.of1")),
+                _plain(results.values(row, "global.correlation_error")),
+            ]
+        )
+    head = (
+        "method",
+        "test",
+        "against FedAvg",
+        f"against {best}",
+        "at the sites",
+        "F1 at the sites",
+        "F1, test",
+        "correlation error",
+    )
     return [Grid(head, lines)]
 
 

@@ -349,18 +349,26 @@ def _curve(results: Results, row: Row) -> dict[int, float]:
 
 
 def _grid(
-    corner: str, results: Results, names: Iterable[str], columns: Mapping[str, Mapping[str, Any]],
-    figure: str = "global.accuracy", scale: float = 100.0, row: RowOf = text_row,
-) -> Grid:  # fmt: skip
+    corner: str,
+    results: Results,
+    names: Iterable[str],
+    columns: Mapping[str, Mapping[str, Any]],
+    figure: str = "global.accuracy",
+    scale: float = 100.0,
+    row: RowOf = text_row,
+) -> Grid:
     """Return a figure of some contestants in some settings."""
     lines = [[n, *(spread(results.values(row(n, **at), figure), scale) for at in columns.values())] for n in names]
     return Grid((corner, *columns), lines)
 
 
 def _against(
-    corner: str, results: Results, names: Iterable[str], columns: Mapping[str, Mapping[str, Any]],
+    corner: str,
+    results: Results,
+    names: Iterable[str],
+    columns: Mapping[str, Mapping[str, Any]],
     row: RowOf = text_row,
-) -> Grid:  # fmt: skip
+) -> Grid:
     """Return paired differences of some contestants from FedMT (E)."""
 
     def gap(name: str, at: Mapping[str, Any]) -> str:

@@ -81,10 +81,16 @@ class Settings:
 
 
 # What was tried for whom, with its accuracy on the validation part, is in docs/mixed-types.md.
-# fmt: off
 ON_TEXTS = Settings(
-    common={"lr": 1.0, "server_lr": 0.5, "clip": 1.0, "weight_decay": 1e-5, "batch": 128, "server_batch": 32,
-            "augment": "words"},
+    common={
+        "lr": 1.0,
+        "server_lr": 0.5,
+        "clip": 1.0,
+        "weight_decay": 1e-5,
+        "batch": 128,
+        "server_batch": 32,
+        "augment": "words",
+    },
     pseudo={"lr": 3.0, "threshold": USUAL_THRESHOLD, "warmup": 450, "epochs": 2, "server_epochs": 3},
     coarse={"lambda2": USUAL_WEIGHT, "project_on": "all"},
     own={
@@ -97,8 +103,15 @@ ON_TEXTS = Settings(
 )
 LIKE_LIKELIHOOD = {"threshold": 0.2, "lambda2": 0.0625, "epochs": 4}
 ON_TEXTS_LINEAR = Settings(
-    common={"lr": 40.0, "server_lr": 5.0, "clip": 0.0, "weight_decay": 0.0, "batch": 128, "server_batch": 32,
-            "augment": "words"},
+    common={
+        "lr": 40.0,
+        "server_lr": 5.0,
+        "clip": 0.0,
+        "weight_decay": 0.0,
+        "batch": 128,
+        "server_batch": 32,
+        "augment": "words",
+    },
     pseudo={"threshold": 0.5, "warmup": 450, "epochs": 2, "server_epochs": 3},
     coarse={"lambda2": USUAL_WEIGHT, "project_on": "all"},
     own={
@@ -109,8 +122,17 @@ ON_TEXTS_LINEAR = Settings(
     },
 )
 ON_IMAGES = Settings(
-    common={"lr": 0.1, "server_lr": 0.05, "clip": 0.0, "weight_decay": 5e-4, "batch": 32, "server_batch": 32,
-            "participation": 3, "epochs": 2, "server_epochs": 9},
+    common={
+        "lr": 0.1,
+        "server_lr": 0.05,
+        "clip": 0.0,
+        "weight_decay": 5e-4,
+        "batch": 32,
+        "server_batch": 32,
+        "participation": 3,
+        "epochs": 2,
+        "server_epochs": 9,
+    },
     pseudo={"threshold": 0.5, "warmup": 0},
     coarse={"lambda2": 0.0625, "project_on": "all"},
     own={
@@ -131,7 +153,6 @@ PUBLISHED_SETTINGS = Settings(  # 2.8 of the paper's description: ResNet-18, 200
     },
     thinned=False,
 )
-# fmt: on
 
 
 IMAGE_MODEL = {"name": "resnet8", "widths": [16, 32, 64], "norm": "batch"}
@@ -159,10 +180,18 @@ SCALES: dict[Size, Scale] = {
     "quick": Scale(5, 1, 1, (3, 5), False, 2, {25: 1}, 1000, ("Single", KNOWN, FOUND), image_test=1000),
     "default": Scale(5, 5, 2, LABELS, True, 25, {25: 3, 10: 1, 5: 1}, 8000),
     "full": Scale(
-        5, 10, 10, LABELS, True, 200, {5: 3, 10: 3, 25: 3}, 10000, image_model={"name": "resnet18"},
+        5,
+        10,
+        10,
+        LABELS,
+        True,
+        200,
+        {5: 3, 10: 3, 25: 3},
+        10000,
+        image_model={"name": "resnet18"},
         on_images=PUBLISHED_SETTINGS,
     ),
-}  # fmt: skip
+}
 
 
 def cells(size: Size) -> list[Cell]:
@@ -175,9 +204,15 @@ def cells(size: Size) -> list[Cell]:
 
 
 def text_row(
-    name: str, labels: int = AT, gamma: float = 0.0, sites: int = 10, size: int = 750, threshold: float | None = None,
-    weight: float | None = None, linear: bool = False,
-) -> Row:  # fmt: skip
+    name: str,
+    labels: int = AT,
+    gamma: float = 0.0,
+    sites: int = 10,
+    size: int = 750,
+    threshold: float | None = None,
+    weight: float | None = None,
+    linear: bool = False,
+) -> Row:
     """Return the name of a row of texts; what has the usual value is not in it, so such a row is run once."""
     changed = [f"threshold {threshold}"] if threshold not in (None, USUAL_THRESHOLD) else []
     changed += [f"lambda2 {weight}"] if weight not in (None, USUAL_WEIGHT) else []
@@ -234,10 +269,19 @@ def _studies(scale: Scale) -> Iterator[Cell]:
 
 
 def text_cell(
-    scale: Scale, name: str, seed: int, labels: int = AT, gamma: float = 0.0, sites: int = 10, size: int = 750,
-    threshold: float | None = None, weight: float | None = None, linear: bool = False, row: str = "",
+    scale: Scale,
+    name: str,
+    seed: int,
+    labels: int = AT,
+    gamma: float = 0.0,
+    sites: int = 10,
+    size: int = 750,
+    threshold: float | None = None,
+    weight: float | None = None,
+    linear: bool = False,
+    row: str = "",
     given: Mapping[str, Any] | None = None,
-) -> Cell:  # fmt: skip
+) -> Cell:
     """Return one run on texts; `given` are further settings of a row of another name."""
     changed: dict[str, Any] = dict(given or {})
     changed |= {} if threshold is None else {"threshold": threshold}
@@ -273,13 +317,19 @@ def image_cell(scale: Scale, name: str, seed: int, labels: int) -> Cell:
     limit = {} if scale.image_test is None else {"test_samples": scale.image_test}
     experiment = {
         "name": "fedmt",
-        "data": {"dataset": "cifar100", "samples": scale.image_samples, "test": 0.05, "view": _coarse(),
-                 "partition": {"kind": "iid", "sites": 10, "stratified": True}, **limit},
+        "data": {
+            "dataset": "cifar100",
+            "samples": scale.image_samples,
+            "test": 0.05,
+            "view": _coarse(),
+            "partition": {"kind": "iid", "sites": 10, "stratified": True},
+            **limit,
+        },
         "server": {"labelled": {"per_class": labels, "reserve": max(IMAGE_LABELS)}},
         "model": dict(scale.image_model),
         "method": scale.on_images.of(name, scale.image_rounds, labels),
         "run": {"evaluate_every": scale.image_rounds},
-    }  # fmt: skip
+    }
     return Cell(image_row(name, labels), seed, experiment)
 
 

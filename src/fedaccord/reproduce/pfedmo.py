@@ -37,9 +37,15 @@ from fedaccord.reproduce.statistics import in_words, mean, paired, spread
 TITLE = "Personalised momentum: pFedMo"
 ACCURACY = "global.accuracy"
 PARTS = {
-    "main": "main table", "quantity": "quantity skew", "dirichlet": "Dirichlet splits", "tau": "steps in a round",
-    "gamma": "Nesterov momentum", "pi": "temperature", "sites": "number of sites", "edge": "edge network",
-}  # fmt: skip
+    "main": "main table",
+    "quantity": "quantity skew",
+    "dirichlet": "Dirichlet splits",
+    "tau": "steps in a round",
+    "gamma": "Nesterov momentum",
+    "pi": "temperature",
+    "sites": "number of sites",
+    "edge": "edge network",
+}
 OF_LENET = "published, LeNet-5"  # said wherever another network may stand beside the figure
 
 
@@ -135,10 +141,13 @@ def _shrunk(scale: Scale) -> str:
         f"{scale.test_samples} test images of MNIST",
         f"Mime's full gradient on {scale.gradient_samples} samples of a site",
         *([f"classes at each site with `{scale.skew}`"] if scale.skew != full.skew else []),
-        (f"other splits, steps, gamma, pi, numbers of sites and the edge network with `{scale.study}`" if scale.studies
-         else f"the edge network with `{scale.study}` and rounds of 20 steps alone; no other studies and tasks"),
+        (
+            f"other splits, steps, gamma, pi, numbers of sites and the edge network with `{scale.study}`"
+            if scale.studies
+            else f"the edge network with `{scale.study}` and rounds of 20 steps alone; no other studies and tasks"
+        ),
         "some of the methods in some parts",
-    ]  # fmt: skip
+    ]
     return (
         f"Shrunk against `--full`, which has the paper's T ({full.iterations[HAR]} for UCI-HAR, "
         f"{full.iterations[CIFAR]} for CIFAR-10), {full.seeds} seeds, {full.tau[HAR]} steps in a round of UCI-HAR, all "
@@ -233,9 +242,12 @@ def _quantity(results: Results) -> list[Block]:
 
 
 def _over(
-    results: Results, what: str, values: Sequence[float], names: Sequence[str],
+    results: Results,
+    what: str,
+    values: Sequence[float],
+    names: Sequence[str],
     printed: Mapping[float, float] | None = None,
-) -> Grid:  # fmt: skip
+) -> Grid:
     rows = [[name, *(spread(_values(results, what, str(v), name)) for v in values)] for name in names]
     if printed:
         rows.insert(0, [f"{OURS}, {OF_LENET}", *(f"{printed[v]:.2f}" if v in printed else "" for v in values)])
@@ -301,7 +313,8 @@ def _bars(results: Results, scale: Scale) -> list[Finding]:
     return [
         ahead_of_all(
             f"{scale.skew}, 3 classes at each site: pFedMo ahead of all nine baselines, mean over paired seeds",
-            gaps, scale.seeds,
+            gaps,
+            scale.seeds,
         ),
         Finding(
             f"{scale.skew}: pFedMo loses less than 2 points from 9 to 3 classes at each site",
@@ -310,10 +323,12 @@ def _bars(results: Results, scale: Scale) -> list[Finding]:
         ),
         Finding(
             "pFedMo is ahead of what the server's public data gives without any site, 3 classes at each site",
-            verdict([alone], scale.seeds, is_ahead), in_words(alone),
+            verdict([alone], scale.seeds, is_ahead),
+            in_words(alone),
         ),
         Finding(
             "The default rule is ahead of the printed one, 3 classes at each site",
-            verdict([printed], scale.seeds, is_ahead), in_words(printed),
+            verdict([printed], scale.seeds, is_ahead),
+            in_words(printed),
         ),
-    ]  # fmt: skip
+    ]

@@ -65,8 +65,12 @@ class Task:
     def data(self, partition: Mapping[str, Any], test_samples: int | None) -> dict[str, Any]:
         """Return the section `[data]`."""
         if self.natural:
-            return {"dataset": self.dataset, "partition": {"kind": "natural", "by": self.natural}, "test": 0.0,
-                    "standardise": "federation"}  # fmt: skip
+            return {
+                "dataset": self.dataset,
+                "partition": {"kind": "natural", "by": self.natural},
+                "test": 0.0,
+                "standardise": "federation",
+            }
         limit = {} if test_samples is None else {"test_samples": test_samples}
         return {"dataset": self.dataset, "partition": dict(partition), "test": 0.0, **limit}
 
@@ -104,12 +108,15 @@ SCALES: dict[Size, Scale] = {
     "quick": Scale(
         {LOGISTIC: 400, HAR: 40}, 2, (OURS, PRINTED, "FedNAG", ALONE), skew=LOGISTIC, test_samples=2000, studies=False
     ),
-    "default": Scale(
-        {LINEAR: 1000, LOGISTIC: 1000, LENET: 1000, CIFAR: 600, HAR: 200}, 3, FEW, test_samples=5000
-    ),
+    "default": Scale({LINEAR: 1000, LOGISTIC: 1000, LENET: 1000, CIFAR: 600, HAR: 200}, 3, FEW, test_samples=5000),
     "full": Scale(
-        {LINEAR: 1000, LOGISTIC: 1000, LENET: 1000, CIFAR: 10000, HAR: 4000}, 5, tuple(METHODS_RUN),
-        tuple(METHODS_RUN), study=LENET, gradient_samples=None, tau={HAR: 40},
+        {LINEAR: 1000, LOGISTIC: 1000, LENET: 1000, CIFAR: 10000, HAR: 4000},
+        5,
+        tuple(METHODS_RUN),
+        tuple(METHODS_RUN),
+        study=LENET,
+        gradient_samples=None,
+        tau={HAR: 40},
     ),
 }
 
@@ -171,9 +178,14 @@ def _edge_cells(scale: Scale, seed: int) -> Iterator[Cell]:
 
 
 def _cell(
-    scale: Scale, name: str, split: Mapping[str, Any], row: Row, method: Mapping[str, Any], seed: int,
+    scale: Scale,
+    name: str,
+    split: Mapping[str, Any],
+    row: Row,
+    method: Mapping[str, Any],
+    seed: int,
     more: Mapping[str, Any] | None = None,
-) -> Cell:  # fmt: skip
+) -> Cell:
     task = TASKS[name]
     tau = method.get("steps", scale.tau.get(name, task.tau))
     rounds = scale.iterations[name] // tau

@@ -58,8 +58,16 @@ RHOS = (0.2, 0.3, 0.4)
 MANY = (20, 40, 80)
 
 # Accuracy as published (T = 100), in the order of PUBLISHED_NAMES.
-PUBLISHED_NAMES = (OURS, "Fed_LW", "Fed_CC", "Fed_RC", "Fed_CAVL", "our approximation of LAAR", "Fed_ABS_GCE",
-                   "FedAvg, uniform targets")  # fmt: skip
+PUBLISHED_NAMES = (
+    OURS,
+    "Fed_LW",
+    "Fed_CC",
+    "Fed_RC",
+    "Fed_CAVL",
+    "our approximation of LAAR",
+    "Fed_ABS_GCE",
+    "FedAvg, uniform targets",
+)
 PUBLISHED: dict[str, tuple[float, ...]] = {
     "MNIST": (98.14, 97.04, 96.60, 96.44, 48.21, 82.01, 94.18, 92.69),
     "Fashion-MNIST": (84.06, 82.89, 82.35, 80.17, 46.35, 51.23, 76.44, 80.12),
@@ -134,14 +142,24 @@ def _study_cells(scale: Scale) -> Iterator[Cell]:
 def _real(scale: Scale, data: str, name: str, seed: int) -> Cell:
     experiment = {
         "name": "pfedpll",
-        "data": {"dataset": REAL[data], "partition": {"kind": "dirichlet", "sites": 4, "alpha": 0.5},
-                 "view": {"kind": "candidates"}, "standardise": "federation"},
+        "data": {
+            "dataset": REAL[data],
+            "partition": {"kind": "dirichlet", "sites": 4, "alpha": 0.5},
+            "view": {"kind": "candidates"},
+            "standardise": "federation",
+        },
         "server": {"unlabelled": 100},
         "model": {"name": "mlp", "hidden": [128]},
-        "method": {"rounds": scale.rounds, "steps": scale.steps, "batch": 32, "lr": 0.01, "momentum": 0.9,
-                   **METHODS[name]},
+        "method": {
+            "rounds": scale.rounds,
+            "steps": scale.steps,
+            "batch": 32,
+            "lr": 0.01,
+            "momentum": 0.9,
+            **METHODS[name],
+        },
         "run": {"evaluate_every": max(1, scale.rounds // 10), "batched": "always"},
-    }  # fmt: skip
+    }
     return Cell((data, name), seed, experiment)
 
 
@@ -160,16 +178,26 @@ def _image(
     steps = {"steps": scale.image_steps} if sites == 4 else {"epochs": 1}
     experiment = {
         "name": "pfedpll",
-        "data": {"dataset": IMAGES[data], "samples": scale.image_samples, "test": scale.image_test,
-                 "test_samples": 500,  # the global model is not judged here, only the sites'
-                 "partition": {"kind": "dirichlet", "sites": sites, "alpha": 0.5},
-                 "view": {"kind": "candidates", "generate": "instance", "rho": rho}},
+        "data": {
+            "dataset": IMAGES[data],
+            "samples": scale.image_samples,
+            "test": scale.image_test,
+            "test_samples": 500,  # the global model is not judged here, only the sites'
+            "partition": {"kind": "dirichlet", "sites": sites, "alpha": 0.5},
+            "view": {"kind": "candidates", "generate": "instance", "rho": rho},
+        },
         "server": {"unlabelled": 640},
         "model": {"name": "lenet5"},
-        "method": {"rounds": scale.image_rounds, "batch": scale.image_batch, "lr": scale.image_lr, "momentum": 0.9,
-                   **steps, **method},
+        "method": {
+            "rounds": scale.image_rounds,
+            "batch": scale.image_batch,
+            "lr": scale.image_lr,
+            "momentum": 0.9,
+            **steps,
+            **method,
+        },
         "run": {"evaluate_every": max(1, scale.image_rounds // 5)},
-    }  # fmt: skip
+    }
     return Cell(_image_row(data, name, rho, sites), seed, experiment)
 
 
@@ -237,11 +265,16 @@ def _comparison(results: Results, data: str, rows: Mapping[str, Row]) -> list[Bl
         last = results.values(row, ACCURACY)
         if not last:
             continue
-        lines.append([
-            name, f"{printed[name]:.2f}" if name in printed else "", spread(last),
-            spread(results.values(row, ACCURACY, "best")), spread(results.values(row, TOLD_APART)),
-            "" if name == ALONE else in_words(paired(last, alone)),
-        ])  # fmt: skip
+        lines.append(
+            [
+                name,
+                f"{printed[name]:.2f}" if name in printed else "",
+                spread(last),
+                spread(results.values(row, ACCURACY, "best")),
+                spread(results.values(row, TOLD_APART)),
+                "" if name == ALONE else in_words(paired(last, alone)),
+            ]
+        )
     return [Grid(("method", "published", "last round", "best round", "told apart", "against " + ALONE), lines)]
 
 
@@ -319,8 +352,10 @@ def _bars(results: Results, scale: Scale) -> list[Finding]:
 def _orderings(results: Results, scale: Scale) -> list[Finding]:
     whole = results.values(_image_row("MNIST", OURS), ACCURACY)
     found = []
-    for statement, variants in (("The full method is ahead of every ablation of its components", COMPONENTS),
-                                ("All three loss terms are ahead of any subset", TERMS)):  # fmt: skip
+    for statement, variants in (
+        ("The full method is ahead of every ablation of its components", COMPONENTS),
+        ("All three loss terms are ahead of any subset", TERMS),
+    ):
         gaps = {n: paired(whole, results.values(_image_row("MNIST", n), ACCURACY)) for n in variants}
         words = "; ".join(f"ahead of {name} by {gap}" for name, gap in gaps.items() if gap is not None)
         found.append(Finding(statement, verdict(gaps.values(), scale.image_seeds, is_ahead), words or "–"))

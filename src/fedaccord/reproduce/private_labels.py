@@ -107,10 +107,16 @@ def _everyone_grid(figures: _Figures, dataset: str) -> Grid:
         private = figures.of(dataset, AT, "private", name)
         public = figures.of(dataset, AT, "public", name)
         plain = figures.of(dataset, AT, "private", "FedAvg")
-        rows.append([
-            name, str(len(private)), spread(private), spread(public),
-            in_words(paired(private, public)), "" if name == "FedAvg" else in_words(paired(private, plain)),
-        ])  # fmt: skip
+        rows.append(
+            [
+                name,
+                str(len(private)),
+                spread(private),
+                spread(public),
+                in_words(paired(private, public)),
+                "" if name == "FedAvg" else in_words(paired(private, plain)),
+            ]
+        )
     head = ("method", "seeds", "private", "public", "private - public", "private: against FedAvg")
     return Grid(head, rows)
 
@@ -143,21 +149,31 @@ def _causes(results: Results, scale: Scale) -> list[Block]:
     for cause in CAUSES:
         at = {(r, n): results.values(cause_row(cause, r, n)) for r in REGIMES for n in ("FedAvg", *TUNED)}
         mse, pairwise = TUNED
-        rows.append([
-            cause,
-            spread(at["private", "FedAvg"]),
-            in_words(paired(at["private", "FedAvg"], at["public", "FedAvg"])),
-            *(in_words(paired(at["private", name], at["private", "FedAvg"])) for name in TUNED),
-            *(in_words(paired(at["public", name], at["public", "FedAvg"])) for name in TUNED),
-            in_words(paired(at["public", pairwise], at["public", mse])),
-            " / ".join(
-                f"{100 * deviation(v):.1f}" if len(v := at["private", name]) > 1 else "–" for name in ("FedAvg", *TUNED)
-            ),
-        ])  # fmt: skip
+        rows.append(
+            [
+                cause,
+                spread(at["private", "FedAvg"]),
+                in_words(paired(at["private", "FedAvg"], at["public", "FedAvg"])),
+                *(in_words(paired(at["private", name], at["private", "FedAvg"])) for name in TUNED),
+                *(in_words(paired(at["public", name], at["public", "FedAvg"])) for name in TUNED),
+                in_words(paired(at["public", pairwise], at["public", mse])),
+                " / ".join(
+                    f"{100 * deviation(v):.1f}" if len(v := at["private", name]) > 1 else "–"
+                    for name in ("FedAvg", *TUNED)
+                ),
+            ]
+        )
     head = (
-        "setting", "private FedAvg", "private - public", "private: MSE", "private: pairwise", "public: MSE",
-        "public: pairwise", "public: pairwise - MSE", "private: deviation of FedAvg / MSE / pairwise",
-    )  # fmt: skip
+        "setting",
+        "private FedAvg",
+        "private - public",
+        "private: MSE",
+        "private: pairwise",
+        "public: MSE",
+        "public: pairwise",
+        "public: pairwise - MSE",
+        "private: deviation of FedAvg / MSE / pairwise",
+    )
     return [
         f"Fashion-MNIST, {AT} labels per site, an MLP with 128 hidden units in place of {scale.model}, one setting "
         f"changed at a time, {scale.causes} paired seeds. Tunings are shown as differences to no tuning.",
@@ -235,7 +251,8 @@ def _bars(figures: _Figures, longer: Finding | None) -> list[Finding]:
     return [
         Finding(
             f"|private FedAvg - public FedAvg| is at most 3 points (mean difference, {ENOUGH} seeds or more)",
-            verdict([regimes], ENOUGH, lambda gap: abs(gap.mean) <= 3), in_words(regimes),
+            verdict([regimes], ENOUGH, lambda gap: abs(gap.mean) <= 3),
+            in_words(regimes),
         ),
         *([longer] if longer else []),
         Finding(
@@ -246,15 +263,15 @@ def _bars(figures: _Figures, longer: Finding | None) -> list[Finding]:
         Finding(
             "Private with MSE tuning is not behind private FedAvg (by no more than one standard error, "
             f"{ENOUGH} seeds or more)",
-            verdict([tuned], ENOUGH, lambda gap: gap.mean >= -gap.error), in_words(tuned),
+            verdict([tuned], ENOUGH, lambda gap: gap.mean >= -gap.error),
+            in_words(tuned),
         ),
         Finding(
-            "The best of ours is at least 3 points ahead of private FedAvg (mean difference, "
-            f"{ENOUGH} seeds or more)",
+            f"The best of ours is at least 3 points ahead of private FedAvg (mean difference, {ENOUGH} seeds or more)",
             verdict(ours.values(), ENOUGH, lambda gap: gap.mean >= 3, of=any),
             "; ".join(f"{name} {in_words(gap)}" for name, gap in ours.items()),
         ),
-    ]  # fmt: skip
+    ]
 
 
 def _variance(figures: _Figures) -> dict[str, float]:

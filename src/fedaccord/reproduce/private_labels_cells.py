@@ -70,17 +70,25 @@ class Scale:
 SCALES: dict[Size, Scale] = {
     "quick": Scale(
         {FASHION: Training(300, 500, 32, 0.05, rounds=8), CIFAR: Training(300, 500, 32, 0.05, rounds=8)},
-        {FASHION: Seeds(2, 2, 1), CIFAR: Seeds(1, 1, 1)}, "lenet5", test=1000,
+        {FASHION: Seeds(2, 2, 1), CIFAR: Seeds(1, 1, 1)},
+        "lenet5",
+        test=1000,
     ),
     "default": Scale(
         {FASHION: Training(2000, 1000, 64, 0.01), CIFAR: Training(350, 500, 32, 0.02, 3)},
-        {FASHION: Seeds(16, 8, 2), CIFAR: Seeds(1, 1, 1)}, "lenet5", confirming=True, longer=8, causes=8,
+        {FASHION: Seeds(16, 8, 2), CIFAR: Seeds(1, 1, 1)},
+        "lenet5",
+        confirming=True,
+        longer=8,
+        causes=8,
     ),
     "full": Scale(
         {FASHION: Training(2000, 1000, 64, 0.01, 1, 100), CIFAR: Training(350, 500, 32, 0.02, 3, 100)},
-        {FASHION: Seeds(16, 10, 10), CIFAR: Seeds(10, 10, 10)}, "cnn", causes=10,
+        {FASHION: Seeds(16, 10, 10), CIFAR: Seeds(10, 10, 10)},
+        "cnn",
+        causes=10,
     ),
-}  # fmt: skip
+}
 
 PLAIN = Training(2000, 1000, 64, 0.01)
 CAUSES: dict[str, Training] = {
@@ -172,9 +180,14 @@ def _experiment(
     dataset: str, labels: int, training: Training, model: str, regime: str, name: str, test: int | None
 ) -> dict[str, Any]:
     method = {
-        "name": "private-labels", "labels": regime, "rounds": training.rounds, "batch": training.batch,
-        "lr": training.lr, "tuning_lr": training.tuning_lr, **(PUBLISHED | OURS)[name],
-    }  # fmt: skip
+        "name": "private-labels",
+        "labels": regime,
+        "rounds": training.rounds,
+        "batch": training.batch,
+        "lr": training.lr,
+        "tuning_lr": training.tuning_lr,
+        **(PUBLISHED | OURS)[name],
+    }
     if training.epochs > 1:
         method["epochs"] = training.epochs
     partition = {"kind": "label-sets", "sites": 10, "labels": labels, "samples": training.samples}

@@ -20,9 +20,12 @@ _PROGRAM = "from fedaccord.reproduce.worker import main; main()"
 
 
 def run_cells(
-    cells: Sequence[Cell], kept: KeptCells, workers: int, told: Callable[[Cell, bool], None] = lambda cell, ran: None,
+    cells: Sequence[Cell],
+    kept: KeptCells,
+    workers: int,
+    told: Callable[[Cell, bool], None] = lambda cell, ran: None,
     device: str = "cpu",
-) -> Results:  # fmt: skip
+) -> Results:
     """Return the results of all cells; `told` hears of each, and whether it ran now or was kept.
 
     Where a cell ran is no part of it, so one that was kept on another device counts. An interrupt ends the cells under

@@ -53,8 +53,15 @@ def write_comparison(folders: Sequence[Path], target: Path) -> Path:
         if folder.resolve() in [earlier.resolve() for earlier in folders[:at]]:
             raise UserError(f"the run folder '{folder}' is named twice; a run cannot be compared with itself")
     contestants, figures = find_contestants([read_run(folder) for folder in folders]), dict[str, Figure]()
-    body = [_headline(contestants), _curves(contestants, figures), _figures(contestants), _pairs(contestants),
-            _sites(contestants), _settings(contestants), _runs(contestants)]  # fmt: skip
+    body = [
+        _headline(contestants),
+        _curves(contestants, figures),
+        _figures(contestants),
+        _pairs(contestants),
+        _sites(contestants),
+        _settings(contestants),
+        _runs(contestants),
+    ]
     title = f"Comparison of {listed([contestant.label for contestant in contestants])}"
     return write_page(target, page(title, body, figures))
 
@@ -149,8 +156,11 @@ def _pairs(contestants: Sequence[Contestant]) -> Html:
     for first, second in combinations(contestants, 2):
         pair = f"{first.label} and {second.label}"
         shared = [seed for seed in first.seeds if seed is not None and seed in second.seeds]
-        left_out = [f"{seed_list(rest)} of {c.label}" for c in (first, second)
-                    if (rest := [seed for seed in c.seeds if seed not in shared])]  # fmt: skip
+        left_out = [
+            f"{seed_list(rest)} of {c.label}"
+            for c in (first, second)
+            if (rest := [seed for seed in c.seeds if seed not in shared])
+        ]
         if not shared:
             apart.append(f"{pair} (seeds {seed_list(first.seeds)} against {seed_list(second.seeds)})")
         elif left_out:
@@ -158,15 +168,33 @@ def _pairs(contestants: Sequence[Contestant]) -> Html:
         for measure in MEASURES:
             if found := paired(first.values(measure), second.values(measure), more_is_better=measure.share):
                 rows.append([first.label, second.label, measure.words, *_paired_cells(found, measure.share)])
-    parts = [remark(f"Not compared, for want of a shared seed: {'; '.join(apart)}. A difference between runs of "
-                    "different seeds may be the seeds' doing.", "warning")] if apart else []  # fmt: skip
+    parts = (
+        [
+            remark(
+                f"Not compared, for want of a shared seed: {'; '.join(apart)}. A difference between runs of "
+                "different seeds may be the seeds' doing.",
+                "warning",
+            )
+        ]
+        if apart
+        else []
+    )
     if in_part:
         why = "The seeds do not match, so these are compared only on those they share"
         parts.append(remark(f"{why}: {'; '.join(in_part)}.", "warning"))
     if not rows:
         return section(title, *parts, "No two contestants have a figure of the same seed.")
-    head = ["First", "Second", "Measure, last round", "Shared seeds", "First's mean", "Second's mean",
-            "First − second", "Standard error", "First ahead"]  # fmt: skip
+    head = [
+        "First",
+        "Second",
+        "Measure, last round",
+        "Shared seeds",
+        "First's mean",
+        "Second's mean",
+        "First − second",
+        "Standard error",
+        "First ahead",
+    ]
     how = (
         "Only runs of the same seed are compared. The difference of accuracies is in points. Its standard error is the "
         "sample standard deviation of the seeds' differences, divided by the square root of their number; one seed has "
@@ -196,8 +224,10 @@ def _settings(contestants: Sequence[Contestant]) -> Html:
     title, differing = "What differs in the settings", differing_settings(contestants)
     if not differing:
         return section(title, "Nothing that changes a figure: the runs differ at most in name and seed.")
-    rows = [[Html(f"<code>{text(key)}</code>"), *(NOTHING if value is None else value for value in values)]
-            for key, values in differing.items()]  # fmt: skip
+    rows = [
+        [Html(f"<code>{text(key)}</code>"), *(NOTHING if value is None else value for value in values)]
+        for key, values in differing.items()
+    ]
     said = f"{NOTHING} means that a contestant has no such setting. All others are the same, but for name and seed."
     return section(title, table(["Setting", *(c.label for c in contestants)], rows), remark(said))
 
@@ -207,7 +237,8 @@ def _runs(contestants: Sequence[Contestant]) -> Html:
     for contestant in contestants:
         for run in contestant.runs:
             told, seed = run.summary, seed_list([run.summary.seed])
-            rows.append([contestant.label, told.method, seed, told.rounds, duration(told.seconds), told.dropped,
-                         run.folder])  # fmt: skip
+            rows.append(
+                [contestant.label, told.method, seed, told.rounds, duration(told.seconds), told.dropped, run.folder]
+            )
     head = ["Contestant", "Method", "Seed", "Rounds", "Time", "Dropped replies", "Folder"]
     return section("Runs", table(head, rows, numbers={2, 3, 4, 5}))

@@ -177,8 +177,9 @@ def _methods(clash: Sequence[Contestant]) -> list[str]:
 
 def _settings(clash: Sequence[Contestant]) -> list[str]:
     differing = {key.rpartition(".")[2]: values for key, values in differing_settings(clash).items()}
-    said = [", ".join(f"{key}={values[at] or 'not set'}" for key, values in differing.items())
-            for at in range(len(clash))]  # fmt: skip
+    said = [
+        ", ".join(f"{key}={values[at] or 'not set'}" for key, values in differing.items()) for at in range(len(clash))
+    ]
     return said if max(map(len, said)) <= LONGEST_LABEL else []
 
 

@@ -101,9 +101,14 @@ class SiteModel:
 
 
 def write_model_folder(
-    folder: RunFolder, server: Server, data: FederationData, model: Mapping[str, Any], method: str,
-    header: Sequence[str] | None = None, own: Collection[SiteId] | None = None,
-) -> None:  # fmt: skip
+    folder: RunFolder,
+    server: Server,
+    data: FederationData,
+    model: Mapping[str, Any],
+    method: str,
+    header: Sequence[str] | None = None,
+    own: Collection[SiteId] | None = None,
+) -> None:
     """Write the trained model of a run, with what sites that took part have of their own: all, or those in `own`."""
     network = build_network(model, data.space.names, method, server.recipe.settings.model_dump(), server.seed)
     lay_out(network)  # as the sites' host has it, so that a prior estimated here is the one the site was judged with
@@ -115,23 +120,34 @@ def write_model_folder(
     kinds = {data.sites[name].view.kind for name in joined if bool(server.cards[name].informs.any())}
     pooled = pool_moments(list(data.moments.values())) if data.moments else None
     description = Description(
-        format=FORMAT, fedaccord=__version__, model=ModelSpec(**model), method=method,
-        common=server.recipe.aggregator is not None, tags=kinds == {Tags.kind}, labels=list(data.space.names),
+        format=FORMAT,
+        fedaccord=__version__,
+        model=ModelSpec(**model),
+        method=method,
+        common=server.recipe.aggregator is not None,
+        tags=kinds == {Tags.kind},
+        labels=list(data.space.names),
         inputs=Inputs(
-            features=data.features, header=None if header is None else list(header), brightest=data.brightest,
+            features=data.features,
+            header=None if header is None else list(header),
+            brightest=data.brightest,
             moments=None if pooled is None else {name: part.tolist() for name, part in vars(pooled).items()},
         ),
         sites={name: f"sites/{number:04d}.safetensors" for number, name in enumerate(names)},
         layout=server.layout.describe(),
-    )  # fmt: skip
+    )
     files = {description.sites[name]: message for name, message in sites.items()}
     folder.write_model(server.tensors, description.model_dump(mode="json"), files)
 
 
 def _own(
-    name: SiteId, server: Server, data: FederationData, network: Network, initial: Mapping[str, Tensor],
+    name: SiteId,
+    server: Server,
+    data: FederationData,
+    network: Network,
+    initial: Mapping[str, Tensor],
     memory: Message,
-) -> Message:  # fmt: skip
+) -> Message:
     common, site, settings = server.tensors, data.sites[name], server.recipe.settings
     brief, known = server.brief(name, common), server.cards[name].informs
     shared = server.recipe.sharing.incoming(server.layout, brief.tensors, common, known)

@@ -65,9 +65,14 @@ def export_onnx(run: Path, target: Path, site: SiteId | None = None) -> Path:
             seen_by_torch = r"torch\.nn\.functional"
             warnings.filterwarnings("ignore", "Converting a tensor to a Python boolean", module=seen_by_torch)
             torch.onnx.export(
-                predictor, (samples,), str(half_written), input_names=[INPUT], output_names=[OUTPUT], dynamo=False,
+                predictor,
+                (samples,),
+                str(half_written),
+                input_names=[INPUT],
+                output_names=[OUTPUT],
+                dynamo=False,
                 dynamic_axes={INPUT: {0: "batch"}, OUTPUT: {0: "batch"}},
-            )  # fmt: skip
+            )
         document = onnx.load(half_written)
         onnx.helper.set_model_props(document, _told(model))
         onnx.save(document, half_written)

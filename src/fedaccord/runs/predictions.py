@@ -40,9 +40,13 @@ class Rows:
 
 
 def predict_file(
-    run: Path, file: Path, out: Path, site: SiteId | None = None, answers: str = "classes",
+    run: Path,
+    file: Path,
+    out: Path,
+    site: SiteId | None = None,
+    answers: str = "classes",
     candidates: str | None = None,
-) -> tuple[Path, Rows]:  # fmt: skip
+) -> tuple[Path, Rows]:
     """Write a CSV of predictions for the rows of a file, in their order; returns its path and the rows read."""
     if out.resolve() == file.resolve():
         raise UserError(f"the predictions would be written over '{file}'; give another file with --out")

@@ -24,10 +24,18 @@ def round_lines(record: RoundRecord, space: LabelSpace) -> list[dict[str, Any]]:
     at = record.round
     dropped = [drop.account() for drop in record.dropped]
     lines: list[dict[str, Any]] = [
-        {"round": at, "scope": "round", "asked": record.asked, "replied": record.replied, "loss": record.loss,
-         "absent": record.absent, "dropped": dropped, "bytes": {s: list(b) for s, b in record.bytes.items()},
-         "seconds": {beat: round(s, 6) for beat, s in record.seconds.items()}}
-    ]  # fmt: skip
+        {
+            "round": at,
+            "scope": "round",
+            "asked": record.asked,
+            "replied": record.replied,
+            "loss": record.loss,
+            "absent": record.absent,
+            "dropped": dropped,
+            "bytes": {s: list(b) for s, b in record.bytes.items()},
+            "seconds": {beat: round(s, 6) for beat, s in record.seconds.items()},
+        }
+    ]
     seldom = {"joined": record.joined, "left": record.left, "warnings": record.warnings, "figures": record.figures}
     lines[0] |= {name: told for name, told in seldom.items() if told}
     if record.simulated is not None:
@@ -51,8 +59,15 @@ def confusion_lines(at: int, figures: Evaluation, data: FederationData) -> list[
     """Return the confusion counts of a round: the global model's and each site's own."""
     lines = []
     if figures.confusion is not None:
-        lines.append({"round": at, "scope": "confusion", "site": None, "names": list(data.space.names),
-                      "counts": figures.confusion.tolist()})  # fmt: skip
+        lines.append(
+            {
+                "round": at,
+                "scope": "confusion",
+                "site": None,
+                "names": list(data.space.names),
+                "counts": figures.confusion.tolist(),
+            }
+        )
     for site, counts in figures.site_confusions.items():
         names = list(data.sites[site].view.answers)
         if int(counts.sum()):
@@ -73,8 +88,9 @@ def correspondence_lines(at: int, server: Server, data: FederationData) -> list[
         matrix = told.tensors.get(CORRESPONDENCE, kept.tensors.get(CORRESPONDENCE))
         if matrix is not None:
             rows = [[round(share, 4) for share in row] for row in matrix.tolist()]
-            lines.append({"round": at, "scope": "correspondence", "site": name, "names": list(view.answers),
-                          "matrix": rows})  # fmt: skip
+            lines.append(
+                {"round": at, "scope": "correspondence", "site": name, "names": list(view.answers), "matrix": rows}
+            )
     return lines
 
 

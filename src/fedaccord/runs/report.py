@@ -16,9 +16,13 @@ from fedaccord.runs import report_tags as tags
 from fedaccord.runs.page import Figure, Html, counted, decimal, listed, percent, remark, section, table, text
 from fedaccord.runs.reading import Metrics, Run, Summary, read_run, read_summary
 
-SOME_SITES_HAVE = {"map": "Mean average precision", "of1": "F1 of all tags",
-                   "accuracy_classes": "Accuracy in all classes", "in_set": "Answers in the candidate set",
-                   "disambiguation": "True candidate most likely, training samples"}  # fmt: skip
+SOME_SITES_HAVE = {
+    "map": "Mean average precision",
+    "of1": "F1 of all tags",
+    "accuracy_classes": "Accuracy in all classes",
+    "in_set": "Answers in the candidate set",
+    "disambiguation": "True candidate most likely, training samples",
+}
 
 
 def write_report(folder: Path, alone: Path | None = None) -> Path:
@@ -28,21 +32,43 @@ def write_report(folder: Path, alone: Path | None = None) -> Path:
     """
     run, figures = read_run(Path(folder)), dict[str, Figure]()
     gains = [] if alone is None else [_gains(run, read_summary(Path(alone)))]
-    body = [_headline(run), fairness.exclusions(run, figures), *gains, _curves(run, figures), _sites(run),
-            _classes(run), _confusion(run, figures), fairness.treatment(run, figures),
-            _coverage(run), _absent(run), _correspondences(run, figures),
-            mixed.found_correspondences(run, figures), mixed.confidence(run, figures), mixed.returns(run, figures),
-            tags.correlations(run, figures), tags.agreement(run, figures),
-            _dropped(run), _time(run), _network(run), _bytes(run), _settings(run)]  # fmt: skip
+    body = [
+        _headline(run),
+        fairness.exclusions(run, figures),
+        *gains,
+        _curves(run, figures),
+        _sites(run),
+        _classes(run),
+        _confusion(run, figures),
+        fairness.treatment(run, figures),
+        _coverage(run),
+        _absent(run),
+        _correspondences(run, figures),
+        mixed.found_correspondences(run, figures),
+        mixed.confidence(run, figures),
+        mixed.returns(run, figures),
+        tags.correlations(run, figures),
+        tags.agreement(run, figures),
+        _dropped(run),
+        _time(run),
+        _network(run),
+        _bytes(run),
+        _settings(run),
+    ]
     return parts.write_page(Path(folder) / "report.html", parts.page(run.summary.name, body, figures))
 
 
 def _headline(run: Run) -> Html:
     summary, final, best = run.summary, run.summary.final, run.summary.best
-    facts = [counted(summary.rounds, "round"), parts.duration(summary.seconds), f"seed {summary.seed}",
-             counted(len(run.federation.sites), "site"), f"engine {summary.engine}",
-             counted(summary.workers, "worker"),
-             *([f"stopped early: {summary.stopped}"] if summary.stopped else [])]  # fmt: skip
+    facts = [
+        counted(summary.rounds, "round"),
+        parts.duration(summary.seconds),
+        f"seed {summary.seed}",
+        counted(len(run.federation.sites), "site"),
+        f"engine {summary.engine}",
+        counted(summary.workers, "worker"),
+        *([f"stopped early: {summary.stopped}"] if summary.stopped else []),
+    ]
     spread = f" ± {100 * final.sites.std['accuracy']:.1f}" if "accuracy" in final.sites.std else ""
     scope, _, metric = best.metric.rpartition(".")
     figure = (best.overall if scope == "global" else best.sites.mean).get(metric)
@@ -52,10 +78,14 @@ def _headline(run: Run) -> Html:
         *fairness.exclusion_cards(run),
         _card("Global model, last round", final.overall),
         _card("Mean over sites, last round", final.sites.mean, spread),
-        parts.card(f"Best, not last: round {best.round}" if metric else "Best, not last",
-                  decimal(figure) if metric == "nll" else percent(figure), chosen_by, "aside"),
+        parts.card(
+            f"Best, not last: round {best.round}" if metric else "Best, not last",
+            decimal(figure) if metric == "nll" else percent(figure),
+            chosen_by,
+            "aside",
+        ),
         parts.card("Dropped replies", str(summary.dropped), f"of {asked} asked for" if asked else ""),
-    ]  # fmt: skip
+    ]
     measured = f"Global figures: {run.federation.test.rstrip('.')}." if run.federation.test else ""
     picked = "The best round is picked by its test figure and so flatters: quote the last round." if metric else ""
     return Html(
@@ -73,8 +103,11 @@ def _card(label: str, metrics: Metrics, spread: str = "") -> Html:
 
 def _gains(run: Run, alone: Summary) -> Html:
     title, before, after = "What federation brought each site", alone.final.sites.each, run.summary.final.sites.each
-    both = {site: (before[site]["accuracy"], metrics["accuracy"]) for site, metrics in after.items()
-            if "accuracy" in metrics and "accuracy" in before.get(site, {})}  # fmt: skip
+    both = {
+        site: (before[site]["accuracy"], metrics["accuracy"])
+        for site, metrics in after.items()
+        if "accuracy" in metrics and "accuracy" in before.get(site, {})
+    }
     if not both:
         return section(title, f"No site has an accuracy both in this run and in '{alone.name}'.")
     source = f"Alone: run '{alone.name}', method {alone.method}, seed {alone.seed}."
@@ -107,19 +140,36 @@ def _sites(run: Run) -> Html:
     labels, best, each = len(run.federation.labels), run.summary.best, run.summary.final.sites.each
     at_best = {line.site: line.metrics for line in run.of("site") if line.round == best.round} | best.sites.each
     more = {words: metric for metric, words in SOME_SITES_HAVE.items() if any(metric in m for m in each.values())}
-    head = ["Site", "How it labels", "Train", "Test", "Labels taught", "Accuracy, last round", "Nll, last round",
-            "Accuracy, best round" + (f" ({best.round})" if best.metric else ""), *more]  # fmt: skip
+    head = [
+        "Site",
+        "How it labels",
+        "Train",
+        "Test",
+        "Labels taught",
+        "Accuracy, last round",
+        "Nll, last round",
+        "Accuracy, best round" + (f" ({best.round})" if best.metric else ""),
+        *more,
+    ]
     rows = []
     for name, site in run.federation.sites.items():
         final, taught = each.get(name, {}), len(site.informs)
         sets = "" if site.set_size is None else f", {site.set_size:.2f} labels on average"
         stay = Stay(site.joins, site.leaves)
         sets += "" if stay == ALWAYS else f"; {stay.in_words()}"
-        rows.append([
-            name, draw.view_in_words(site.view, taught, labels) + sets, site.train, site.test, f"{taught} of {labels}",
-            percent(final.get("accuracy")), decimal(final.get("nll")), percent(at_best.get(name, {}).get("accuracy")),
-            *(percent(final.get(metric)) for metric in more.values()),
-        ])  # fmt: skip
+        rows.append(
+            [
+                name,
+                draw.view_in_words(site.view, taught, labels) + sets,
+                site.train,
+                site.test,
+                f"{taught} of {labels}",
+                percent(final.get("accuracy")),
+                decimal(final.get("nll")),
+                percent(at_best.get(name, {}).get("accuracy")),
+                *(percent(final.get(metric)) for metric in more.values()),
+            ]
+        )
     own = "Accuracy is on the site's own task and test samples: a site that labels in groups is judged in its groups."
     return section("Sites", table(head, rows, numbers=range(2, len(head))), remark(own))
 
@@ -205,8 +255,10 @@ def _time(run: Run) -> Html:
         total.update(line.seconds)
     if not total.total():
         return section("Time", "No time was recorded.")
-    rows = [(beat, parts.share_bar(seconds / total.total()), f"{seconds:.2f}", percent(seconds / total.total()))
-            for beat, seconds in total.items()]  # fmt: skip
+    rows = [
+        (beat, parts.share_bar(seconds / total.total()), f"{seconds:.2f}", percent(seconds / total.total()))
+        for beat, seconds in total.items()
+    ]
     said = f"Seconds in each beat of a round, over {counted(len(run.of('round')), 'round')}."
     return section("Time", said, table(["Beat", "", "Seconds", "Share"], rows, numbers={2, 3}))
 
@@ -224,8 +276,10 @@ def _network(run: Run) -> Html:
             when = f"after {parts.duration(at['seconds'])}, {when}"
         said += f" It came to {told.metric} {told.target:g} {when}."
     head = ["Site", "Samples in a second", "Up-link, Mbit/s", "Down-link, Mbit/s", "Latency, s"]
-    rows = [(name, *(f"{link.get(key, 0.0):.3g}" for key in ("speed", "up", "down", "latency")))
-            for name, link in told.sites.items()]  # fmt: skip
+    rows = [
+        (name, *(f"{link.get(key, 0.0):.3g}" for key in ("speed", "up", "down", "latency")))
+        for name, link in told.sites.items()
+    ]
     return section("Simulated network", said, table(head, rows, numbers={1, 2, 3, 4}))
 
 

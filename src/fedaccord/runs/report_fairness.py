@@ -33,8 +33,17 @@ def treatment(run: Run, figures: dict[str, Figure]) -> Html:
         f"Of {who}, last round: how rates of the label '{label}' differ between the others and '{group}'. Below zero, "
         "the group is given the label more often. A rate of few people says little, of none nothing."
     )
-    head = ["Groups", "EOD", "SPD", f"Accuracy, {group}", "Accuracy, others", f"{group}", f"{group}, {label}", "Others",
-            f"Others, {label}"]  # fmt: skip
+    head = [
+        "Groups",
+        "EOD",
+        "SPD",
+        f"Accuracy, {group}",
+        "Accuracy, others",
+        f"{group}",
+        f"{group}, {label}",
+        "Others",
+        f"Others, {label}",
+    ]
     readings = {"": _known_by(last), CANDIDATE: "by candidate groups"}
     rows = [[words, *_row(last, ending, each_site)] for ending, words in readings.items()]
     each = {name.removeprefix("accuracy."): value for name, value in last.items() if name.startswith("accuracy.")}

@@ -24,14 +24,19 @@ from fedaccord.runs.page import (
     signed_points,
     table,
     text,
-)  # fmt: skip
+)
 
 Curve = Sequence[tuple[int, float]]
 Band = Sequence[tuple[int, float, float]]
 Teaching = Mapping[str, tuple[str, Collection[str]]]  # site -> the kind of its view, the labels it teaches
 
-KINDS = {"exact": ("E", "labels exactly"), "candidates": ("C", "candidate sets"), "coarse": ("G", "labels in groups"),
-         "tags": ("T", "several tags per sample"), "unlabelled": ("", "no labels")}  # fmt: skip
+KINDS = {
+    "exact": ("E", "labels exactly"),
+    "candidates": ("C", "candidate sets"),
+    "coarse": ("G", "labels in groups"),
+    "tags": ("T", "several tags per sample"),
+    "unlabelled": ("", "no labels"),
+}
 # Okabe and Ito's colours: told apart by colour-blind readers, too.
 BLUE, ORANGE, GREY = "#0072B2", "#E69F00", "#7A8794"
 OTHERS = ("#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#8C6D1F", "#4B4B9F", GREY)
@@ -166,23 +171,42 @@ def matrix_figure(
     if any(value is not None and value < 0 for row in values for value in row):
         trace |= {"zmin": -1, "colorscale": [[0, "#B64A00"], [0.5, "#F6F8FA"], [1, "#00507D"]]}
     lines = textwrap.wrap(title, TITLE_WIDTH)
-    head = {"text": "<br>".join(map(text, lines)), "x": 0, "xanchor": "left", "y": 1, "yanchor": "top",
-            "pad": {"t": 4}, "font": {"size": 14}}  # fmt: skip
+    head = {
+        "text": "<br>".join(map(text, lines)),
+        "x": 0,
+        "xanchor": "left",
+        "y": 1,
+        "yanchor": "top",
+        "pad": {"t": 4},
+        "font": {"size": 14},
+    }
     top = 12 + 18 * len(lines)
     return figure(
-        [trace], xaxis=_name_axis(names_columns), yaxis=_name_axis(names_rows) | {"autorange": "reversed"},
-        title=head, margin={"l": 8, "r": 8, "t": top, "b": 8}, height=top + 90 + min(34 * len(names_rows), 700),
-    )  # fmt: skip
+        [trace],
+        xaxis=_name_axis(names_columns),
+        yaxis=_name_axis(names_rows) | {"autorange": "reversed"},
+        title=head,
+        margin={"l": 8, "r": 8, "t": top, "b": 8},
+        height=top + 90 + min(34 * len(names_rows), 700),
+    )
 
 
 def _heat_map(rows: Sequence[str], columns: Sequence[str], z: Sequence[Any], cells: Sequence[Sequence[Any]]) -> Figure:
     few = max(len(rows), len(columns)) <= CELL_TEXT_UP_TO
     return {
-        "type": "heatmap", "z": [list(row) for row in z], "x": [text(name) for name in columns],
-        "y": [text(name) for name in rows], "zmin": 0, "zmax": 1, "showscale": False,
-        "colorscale": [[0, "#F6F8FA"], [0.5, "#7FB8D8"], [1, "#00507D"]], "xgap": int(few), "ygap": int(few),
-        "text": [list(row) for row in cells], "texttemplate": "%{text}" if few else "",
-    }  # fmt: skip
+        "type": "heatmap",
+        "z": [list(row) for row in z],
+        "x": [text(name) for name in columns],
+        "y": [text(name) for name in rows],
+        "zmin": 0,
+        "zmax": 1,
+        "showscale": False,
+        "colorscale": [[0, "#F6F8FA"], [0.5, "#7FB8D8"], [1, "#00507D"]],
+        "xgap": int(few),
+        "ygap": int(few),
+        "text": [list(row) for row in cells],
+        "texttemplate": "%{text}" if few else "",
+    }
 
 
 def _name_axis(names: Sequence[str]) -> Figure:
@@ -196,8 +220,14 @@ def figure(traces: Sequence[Figure], xaxis: Figure, yaxis: Figure, **more: Any) 
     """Return a figure of these traces in the dress that all our figures wear; `more` are further keys of its layout."""
     import plotly.graph_objects as go  # here, so that a run without a report does not pay for it
 
-    axis = {"gridcolor": "#E4E8EC", "zeroline": False, "automargin": True, "ticks": "", "ticklabelstandoff": 6,
-            "fixedrange": True}  # so that a swipe scrolls the page  # fmt: skip
+    axis = {
+        "gridcolor": "#E4E8EC",
+        "zeroline": False,
+        "automargin": True,
+        "ticks": "",
+        "ticklabelstandoff": 6,
+        "fixedrange": True,
+    }  # so that a swipe scrolls the page
     layout = {
         "template": {},
         "font": {"family": "system-ui, sans-serif", "size": 12, "color": "#1F2933"},
@@ -223,9 +253,12 @@ def curve_line(name: str, curve: Curve, line: Figure, **more: Any) -> Figure:
 
 
 def names_by_class(
-    prefix: str, sites: Iterable[tuple[str, Sequence[str], Sequence[Sequence[float]]]], labels: Sequence[str],
-    figures: dict[str, Figure], how: str = "",
-) -> list[Html]:  # fmt: skip
+    prefix: str,
+    sites: Iterable[tuple[str, Sequence[str], Sequence[Sequence[float]]]],
+    labels: Sequence[str],
+    figures: dict[str, Figure],
+    how: str = "",
+) -> list[Html]:
     """Draw each site's names against the classes, given as site, names and matrix; sites that are alike share a figure.
 
     Returns the place of the figure, with a selector where there are several; nothing where there is no site.

@@ -68,9 +68,9 @@ class AlignedAugmentation(Objective):
         sets = work.scratch["sets"] = candidate_sets(work.view, work.site.train.target)
         last = work.memory.select(RECEIVED)
         # The step the federation made is minus a gradient. Before the first there is none to align with.
-        work.scratch["direction"] = [
-            last[str(i)].to(now.device) - now for i, now in enumerate(work.received)
-        ] if last else None  # fmt: skip
+        work.scratch["direction"] = (
+            [last[str(i)].to(now.device) - now for i, now in enumerate(work.received)] if last else None
+        )
         work.memory.put(RECEIVED, {str(i): tensor for i, tensor in enumerate(work.received)})
         if sets is not None:
             work.scratch["received"] = work.view.adjusted(_predict(work.model, work.site.train.x))

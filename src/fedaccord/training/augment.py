@@ -14,8 +14,19 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-OPERATIONS = ("identity", "rotate", "shear x", "shear y", "shift x", "shift y", "brightness", "contrast", "solarize",
-              "posterize", "saturation")  # fmt: skip
+OPERATIONS = (
+    "identity",
+    "rotate",
+    "shear x",
+    "shear y",
+    "shift x",
+    "shift y",
+    "brightness",
+    "contrast",
+    "solarize",
+    "posterize",
+    "saturation",
+)
 _LARGEST = {"rotate": 0.52, "shear x": 0.3, "shear y": 0.3, "shift x": 0.6, "shift y": 0.6}  # radians, shares of a half
 
 

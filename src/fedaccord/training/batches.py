@@ -9,9 +9,13 @@ from torch import Tensor
 
 
 def batches(
-    samples: int, size: int, generator: torch.Generator, epochs: int | None = None, steps: int | None = None,
+    samples: int,
+    size: int,
+    generator: torch.Generator,
+    epochs: int | None = None,
+    steps: int | None = None,
     drop_single: bool = False,
-) -> Iterator[Tensor]:  # fmt: skip
+) -> Iterator[Tensor]:
     """Yield index tensors: `epochs` shuffled passes, or exactly `steps` batches from as many passes as that takes.
 
     `drop_single` leaves out batches of one sample, since batch-norm has no variance there; a single sample gives none.

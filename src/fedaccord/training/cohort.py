@@ -80,9 +80,12 @@ class Trained:
 
 
 def train_together(
-    works: Sequence[LocalWork], objective: Objective, solver: Solver, settings: TrainingSettings,
+    works: Sequence[LocalWork],
+    objective: Objective,
+    solver: Solver,
+    settings: TrainingSettings,
     forward: StackedForward,
-) -> Trained:  # fmt: skip
+) -> Trained:
     """Train works, which have started, as `train_locally` would each; their model's own values stay as they are.
 
     The parameters that were trained are also in `work.parameters`.

@@ -38,9 +38,12 @@ def outside_penalty(z: Tensor, sets: Tensor) -> Tensor:
 
 
 def triplet(
-    z: Tensor, sets: Tensor, confidences: Tensor, terms: Collection[str] = TERMS,
+    z: Tensor,
+    sets: Tensor,
+    confidences: Tensor,
+    terms: Collection[str] = TERMS,
     lambdas: Mapping[str, float] | None = None,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """pFedPLL's loss: `lambda_s L_s + lambda_pc L_pc + lambda_nc L_nc`, or any of these terms."""
     log_p, weight = _log_p(z), lambdas or {}
     parts: list[Tensor] = []
@@ -135,9 +138,16 @@ class PartialLoss:
 
 
 def partial_loss(
-    name: str, *, beta: float = 1.0, form: str = "sigmoid", q: float = 0.7, terms: Collection[str] = TERMS,
-    lambdas: Mapping[str, float] | None = None, psi: str = "logistic", on: str = "logits",
-) -> PartialLoss:  # fmt: skip
+    name: str,
+    *,
+    beta: float = 1.0,
+    form: str = "sigmoid",
+    q: float = 0.7,
+    terms: Collection[str] = TERMS,
+    lambdas: Mapping[str, float] | None = None,
+    psi: str = "logistic",
+    on: str = "logits",
+) -> PartialLoss:
     """Return a loss by its name in the experiment file."""
     leveraged = leveraged_sigmoid if form == "sigmoid" else leveraged_cross_entropy
     calibrated = confidences if "pc" in terms else None  # the other terms need no confidences

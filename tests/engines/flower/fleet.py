@@ -58,16 +58,28 @@ class Fleet:
         config.write_text(experiment, encoding="utf-8")
         options = [word for change in changes for word in ("--set", change)]
         done = command(
-            "deploy", config, folder, "--address", f"localhost:{self.port}", "--local-port", self.port + 1, *options,
+            "deploy",
+            config,
+            folder,
+            "--address",
+            f"localhost:{self.port}",
+            "--local-port",
+            self.port + 1,
+            *options,
             cwd=folder.parent,
-        )  # fmt: skip
+        )
         assert done.code == 0, done.err
         self.server = folder / "server"
         self.processes: dict[str, subprocess.Popen] = {}
         self.environment = {
             key: value for key, value in os.environ.items() if key != "CI" and not key.startswith("PYTEST_")
-        } | {"FEDACCORD_BIN": str(BIN), "FEDACCORD_FLEET": self.mark, "RETRY_SECONDS": "3", "PYTHONUNBUFFERED": "1",
-             "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}"}  # fmt: skip
+        } | {
+            "FEDACCORD_BIN": str(BIN),
+            "FEDACCORD_FLEET": self.mark,
+            "RETRY_SECONDS": "3",
+            "PYTHONUNBUFFERED": "1",
+            "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
+        }
 
     def __enter__(self):
         return self
@@ -95,9 +107,12 @@ class Fleet:
     def begin(self) -> None:
         """Begin the run, or go on with it."""
         done = subprocess.run(
-            [self.server / "run.sh", "--format", "json"], env=self.environment, capture_output=True, text=True,
+            [self.server / "run.sh", "--format", "json"],
+            env=self.environment,
+            capture_output=True,
+            text=True,
             timeout=60,
-        )  # fmt: skip
+        )
         answer = json.loads(done.stdout)
         assert answer["success"], done.stdout + done.stderr  # Flower's exit code is 0 all the same
 
@@ -178,6 +193,10 @@ class Fleet:
     def _script(self, name: str, script: Path, **variables: str) -> None:
         with (self.folder / f"{name}.out").open("ab") as out:
             self.processes[name] = subprocess.Popen(
-                [script], env=self.environment | variables, stdin=subprocess.DEVNULL, stdout=out, stderr=out,
+                [script],
+                env=self.environment | variables,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
                 start_new_session=True,
-            )  # fmt: skip
+            )

@@ -81,9 +81,16 @@ def main() -> None:
 
     pem = str(deployment / "tap.pem")
     uvicorn.run(
-        listening, host="127.0.0.1", port=port, ssl_certfile=pem, ssl_keyfile=pem, log_level="error", ws="none",
-        lifespan="off", timeout_graceful_shutdown=1,
-    )  # fmt: skip
+        listening,
+        host="127.0.0.1",
+        port=port,
+        ssl_certfile=pem,
+        ssl_keyfile=pem,
+        log_level="error",
+        ws="none",
+        lifespan="off",
+        timeout_graceful_shutdown=1,
+    )
 
 
 if __name__ == "__main__":

@@ -98,11 +98,25 @@ def outsiders(fleet, tap):
     write_secret(key, private)
     said = (fleet.folder / "stranger.out").open("wb")
     node = subprocess.Popen(
-        [BIN / "flower-supernode", "--superlink", f"localhost:{fleet.port}", "--root-certificates",
-         fleet.server / "tls/ca.crt", "--auth-supernode-private-key", key, "--host", "127.0.0.1",
-         "--port", str(fleet.port + 9), "--node-config", f"site={json.dumps(str(fleet.site('b')))}"],
-        env=fleet.environment, stdout=said, stderr=said,
-    )  # fmt: skip
+        [
+            BIN / "flower-supernode",
+            "--superlink",
+            f"localhost:{fleet.port}",
+            "--root-certificates",
+            fleet.server / "tls/ca.crt",
+            "--auth-supernode-private-key",
+            key,
+            "--host",
+            "127.0.0.1",
+            "--port",
+            str(fleet.port + 9),
+            "--node-config",
+            f"site={json.dumps(str(fleet.site('b')))}",
+        ],
+        env=fleet.environment,
+        stdout=said,
+        stderr=said,
+    )
     home = fleet.folder / "stranger"
     home.mkdir()
     ca = json.dumps(str(fleet.server / "tls/ca.crt"))
@@ -110,8 +124,11 @@ def outsiders(fleet, tap):
     (home / "config.toml").write_text(told)
     submit = subprocess.Popen(
         [BIN / "flwr", "run", fleet.server / "app", "x", "--format", "json"],
-        env=fleet.environment | {"FLWR_HOME": str(home)}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-    )  # fmt: skip
+        env=fleet.environment | {"FLWR_HOME": str(home)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
     yield node, submit
     for outsider in (node, submit):
         outsider.kill()
@@ -320,5 +337,3 @@ def poison(site):
             x[:, ..., 0] = np.nan
             np.save(site / "data" / file, x, allow_pickle=False)
     (site / "site.json").touch()  # so that the host that is kept ready is built anew
-
-

@@ -36,19 +36,36 @@ def test_nodes_are_let_through(path):
 
 @pytest.mark.parametrize(
     "path",
-    ["/", "/v1/control/start-run", "/v1/runtime/push-messages", "/v1/fleet/../control/start-run", "/v1/fleet", "/docs",
-     "/v1/fleet/%2e%2e/control/start-run", "/v1/fleet//x", "//v1/fleet/x", "/V1/FLEET/x", "/health/", "/openapi.json"],
-)  # fmt: skip
+    [
+        "/",
+        "/v1/control/start-run",
+        "/v1/runtime/push-messages",
+        "/v1/fleet/../control/start-run",
+        "/v1/fleet",
+        "/docs",
+        "/v1/fleet/%2e%2e/control/start-run",
+        "/v1/fleet//x",
+        "//v1/fleet/x",
+        "/V1/FLEET/x",
+        "/health/",
+        "/openapi.json",
+    ],
+)
 def test_nobody_else_is(path):
     assert not is_let_through(path)
 
 
 @pytest.mark.parametrize(
     ("path", "status"),
-    [("/v1/fleet/pull-messages", 502), ("/v1/control/start-run", 403), ("//v1/control/start-run", 403),
-     ("/v1/fleet/%2e%2e/control/start-run", 403), ("/v1/fleet/..;/control/start-run", 403),
-     ("/flwr.proto.Control/StartRun", 403)],
-)  # fmt: skip
+    [
+        ("/v1/fleet/pull-messages", 502),
+        ("/v1/control/start-run", 403),
+        ("//v1/control/start-run", 403),
+        ("/v1/fleet/%2e%2e/control/start-run", 403),
+        ("/v1/fleet/..;/control/start-run", 403),
+        ("/flwr.proto.Control/StartRun", 403),
+    ],
+)
 def test_the_gate_goes_by_the_path_as_it_was_sent(tmp_path, path, status):
     """Nobody listens behind this one, so what it lets through comes back as 502."""
     ca = tmp_path / "ca.crt"

@@ -60,10 +60,16 @@ class FlowerEngine:
     part = 512
 
     def __init__(
-        self, grid: Grid, roll: Roll, *, carries_memories: bool, patience: float = 60.0,
-        note: Callable[[str], None] = lambda text: None, close: Callable[[], None] = lambda: None,
+        self,
+        grid: Grid,
+        roll: Roll,
+        *,
+        carries_memories: bool,
+        patience: float = 60.0,
+        note: Callable[[str], None] = lambda text: None,
+        close: Callable[[], None] = lambda: None,
         alive: Callable[[], None] = lambda: None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         if len(set(roll.sites)) < len(roll.sites):
             raise ValueError("two sites have the same name; every site needs its own")
         self.note = note

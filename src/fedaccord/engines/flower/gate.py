@@ -47,9 +47,12 @@ def is_let_through(path: str) -> bool:
 def gate_app(link: str, ca: Path) -> Starlette:
     """Return the gate in front of the SuperLink at `link`, whose certificate `ca` vouches for."""
     client = httpx.AsyncClient(
-        base_url=link, verify=ssl.create_default_context(cafile=str(ca)), trust_env=False,
-        timeout=httpx.Timeout(30, read=None), limits=httpx.Limits(max_connections=None, max_keepalive_connections=100),
-    )  # fmt: skip
+        base_url=link,
+        verify=ssl.create_default_context(cafile=str(ca)),
+        trust_env=False,
+        timeout=httpx.Timeout(30, read=None),
+        limits=httpx.Limits(max_connections=None, max_keepalive_connections=100),
+    )
 
     async def pass_on(request: Request) -> Response:
         raw = request.scope["raw_path"].decode("latin-1").partition("?")[0]
@@ -103,8 +106,15 @@ async def _parts(held: IO[bytes]) -> AsyncIterator[bytes]:
 def make_gate(host: str, port: int, certificate: Path, key: Path, link: str, ca: Path) -> uvicorn.Server:
     """Return the gate, ready to run until it is told to exit."""
     config = uvicorn.Config(
-        gate_app(link, ca), host=host, port=port, ssl_certfile=str(certificate), ssl_keyfile=str(key),
-        log_level="warning", access_log=False, ws="none", lifespan="off",
+        gate_app(link, ca),
+        host=host,
+        port=port,
+        ssl_certfile=str(certificate),
+        ssl_keyfile=str(key),
+        log_level="warning",
+        access_log=False,
+        ws="none",
+        lifespan="off",
         timeout_graceful_shutdown=3,
-    )  # fmt: skip
+    )
     return uvicorn.Server(config)

@@ -40,9 +40,13 @@ def write_connection(folder: Path, link_port: int) -> None:
     home.mkdir(exist_ok=True)
     ca = json.dumps(str((folder / "tls/link-ca.crt").resolve()))
     lines = [
-        "[superlink]", f'default = "{CONNECTION}"', "", f"[superlink.{CONNECTION}]",
-        f'address = "127.0.0.1:{link_port}"', f"root-certificates = {ca}",
-    ]  # fmt: skip
+        "[superlink]",
+        f'default = "{CONNECTION}"',
+        "",
+        f"[superlink.{CONNECTION}]",
+        f'address = "127.0.0.1:{link_port}"',
+        f"root-certificates = {ca}",
+    ]
     (home / "config.toml").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
@@ -55,11 +59,24 @@ def start_link(folder: Path, link_port: int) -> subprocess.Popen[bytes]:
         )
     tls = folder / "tls"
     process = subprocess.Popen(
-        ["flower-superlink", "--host", "127.0.0.1", "--port", str(link_port), "--database", str(folder / "state.db"),
-         "--ssl-ca-certfile", str(tls / "link-ca.crt"), "--ssl-certfile", str(tls / "link.crt"),
-         "--ssl-keyfile", str(tls / "link.key"), "--enable-supernode-auth"],
+        [
+            "flower-superlink",
+            "--host",
+            "127.0.0.1",
+            "--port",
+            str(link_port),
+            "--database",
+            str(folder / "state.db"),
+            "--ssl-ca-certfile",
+            str(tls / "link-ca.crt"),
+            "--ssl-certfile",
+            str(tls / "link.crt"),
+            "--ssl-keyfile",
+            str(tls / "link.key"),
+            "--enable-supernode-auth",
+        ],
         stdin=subprocess.DEVNULL,
-    )  # fmt: skip
+    )
     try:
         trust = ssl.create_default_context(cafile=str(tls / "link-ca.crt"))
         end = time.monotonic() + _START
@@ -123,9 +140,13 @@ def serve_nodes(folder: Path) -> None:
     try:
         register(folder, told["keys"])
         gate = make_gate(
-            told["host"], told["port"], folder / "tls/server.crt", folder / "tls/server.key",
-            f"https://127.0.0.1:{told['link_port']}", folder / "tls/link-ca.crt",
-        )  # fmt: skip
+            told["host"],
+            told["port"],
+            folder / "tls/server.crt",
+            folder / "tls/server.key",
+            f"https://127.0.0.1:{told['link_port']}",
+            folder / "tls/link-ca.crt",
+        )
         threading.Thread(target=_end_together, args=(link, gate), daemon=True).start()
         print(f"ready: nodes may connect to port {told['port']}", flush=True)
         with contextlib.suppress(KeyboardInterrupt):

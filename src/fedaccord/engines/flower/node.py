@@ -51,10 +51,20 @@ def main() -> None:
 
 def _command(folder: SiteFolder, told: dict[str, str]) -> list[str]:
     return [
-        "flower-supernode", "--superlink", told["address"], "--root-certificates", str(folder.path / "tls/ca.crt"),
-        "--auth-supernode-private-key", str(folder.path / "node.key"), "--host", "127.0.0.1",
-        "--port", str(told["port"]), "--node-config", f"site={json.dumps(str(folder.path))}",
-    ]  # fmt: skip
+        "flower-supernode",
+        "--superlink",
+        told["address"],
+        "--root-certificates",
+        str(folder.path / "tls/ca.crt"),
+        "--auth-supernode-private-key",
+        str(folder.path / "node.key"),
+        "--host",
+        "127.0.0.1",
+        "--port",
+        str(told["port"]),
+        "--node-config",
+        f"site={json.dumps(str(folder.path))}",
+    ]
 
 
 def _keep_host(folder: SiteFolder) -> None:

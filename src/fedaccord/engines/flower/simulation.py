@@ -52,9 +52,13 @@ def simulated_engine(hosts: dict[str, HostSpec], workers: int, code: Sequence[st
         simulation.stop()
         raise
     return FlowerEngine(
-        grid, Roll(tuple(names)), carries_memories=True, patience=_PATIENCE, close=simulation.stop,
+        grid,
+        Roll(tuple(names)),
+        carries_memories=True,
+        patience=_PATIENCE,
+        close=simulation.stop,
         alive=simulation.check,
-    )  # fmt: skip
+    )
 
 
 class _Simulation:
@@ -96,13 +100,19 @@ class _Simulation:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # the function is marked as going away, and Ray has its own
                 run_simulation(
-                    server, _nodes_app(str(self._place)), self._nodes,
+                    server,
+                    _nodes_app(str(self._place)),
+                    self._nodes,
                     backend_config={
                         "client_resources": {"num_cpus": 1, "num_gpus": 0.0},
-                        "init_args": {"num_cpus": self._workers, "include_dashboard": False, "log_to_driver": False,
-                                      "logging_level": "error"},
+                        "init_args": {
+                            "num_cpus": self._workers,
+                            "include_dashboard": False,
+                            "log_to_driver": False,
+                            "logging_level": "error",
+                        },
                     },
-                )  # fmt: skip
+                )
         except (Exception, SystemExit) as error:
             self._problem = error
 

@@ -48,9 +48,15 @@ class SiteFolder:
         try:
             told = json.loads((path / _DESCRIPTION).read_text(encoding="utf-8"))
             return cls(
-                path, told["site"], told["deployment"], told["fedaccord"], told["entry"], told["spec"],
-                dict(told["tensors"]), tuple(told["code"]),
-            )  # fmt: skip
+                path,
+                told["site"],
+                told["deployment"],
+                told["fedaccord"],
+                told["entry"],
+                told["spec"],
+                dict(told["tensors"]),
+                tuple(told["code"]),
+            )
         except OSError as error:
             raise DataError(f"'{path}' is no site's folder: {_DESCRIPTION} cannot be read: {error.strerror}") from None
         except (ValueError, KeyError, TypeError):
@@ -108,9 +114,14 @@ def write_site_folder(
         with whole_file(path / _DATA / file) as new:
             np.save(new, host.tensors[name].contiguous().numpy(), allow_pickle=False)
     told = {
-        "site": site, "deployment": deployment, "fedaccord": version, "entry": host.entry, "spec": host.spec,
-        "tensors": files, "code": list(code),
-    }  # fmt: skip
+        "site": site,
+        "deployment": deployment,
+        "fedaccord": version,
+        "entry": host.entry,
+        "spec": host.spec,
+        "tensors": files,
+        "code": list(code),
+    }
     write_whole(path / _DESCRIPTION, (json.dumps(told, indent=1, ensure_ascii=False) + "\n").encode())
 
 
