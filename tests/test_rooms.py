@@ -10,6 +10,7 @@ import fedaccord
 SOURCE = Path(fedaccord.__file__).parent
 ROOMS = [
     "errors",
+    "extensions",
     "seeds",
     "durable",
     "messages",

@@ -3,6 +3,7 @@
 FedAccordError
 ├── UserError (ValueError)       a mistake in what we were given; one sentence, exit code 2
 │   ├── ConfigError              the experiment file: unknown key, wrong value, parts that do not fit
+│   │   ├── UntrustedError       code that is not ours and that nobody has allowed to run
 │   │   └── CorrespondenceError  a coarse site's table of classes: not a distribution, or about no class
 │   ├── DataError                a file or data set: missing, unreadable, empty, of the wrong form
 │   │   └── AnnotationError      single annotations that mean nothing in the label space
@@ -38,6 +39,17 @@ class UserError(FedAccordError, ValueError):
 
 class ConfigError(UserError):
     """The experiment file is wrong."""
+
+
+class UntrustedError(ConfigError):
+    """A file names code that is not part of FedAccord, and the person who runs it has not allowed it."""
+
+    def __init__(self, name: str, package: str, what: str) -> None:
+        self.package = package
+        super().__init__(
+            f"{what}: '{name}' would run code of the package '{package}', which is not part of FedAccord; "
+            f'if you trust it, allow it with --trust {package} (in Python trust=["{package}"])'
+        )
 
 
 class CorrespondenceError(ConfigError):
