@@ -24,7 +24,7 @@ import shlex
 import subprocess
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -183,17 +183,29 @@ def test_a_page_does_what_it_says(page, tmp_path):
     follow(page.read_text(encoding="utf-8"), tmp_path, page_id(page))
 
 
-@pytest.mark.parametrize("page", [*PAGES, *EXAMPLES], ids=page_id)
-def test_links_lead_somewhere(page):
-    text = FENCE.sub("", page.read_text(encoding="utf-8"))
-    for target in re.findall(r"\]\(([^)\s]+)\)", text):
-        if re.match(r"https?://", target):
-            continue
-        file, _, anchor = target.partition("#")
-        path = (page.parent / file).resolve() if file else page
-        assert path.exists(), f"{page_id(page)}: {target} is not there"
-        if anchor:
-            assert anchor in anchors(path.read_text(encoding="utf-8")), f"{page_id(page)}: no heading for {target}"
+def offenders(faults_of: Callable[[Path, str], Iterator[str]]) -> str:
+    """Return a line for each fault that a rule finds in the running text of a page."""
+    found = ""
+    for page in [*PAGES, *EXAMPLES]:
+        text = FENCE.sub("", page.read_text(encoding="utf-8"))
+        found += "".join(f"\n  {page_id(page)}: {fault}" for fault in faults_of(page, text))
+    return found
+
+
+def test_links_lead_somewhere():
+    def faults(page, text):
+        for target in re.findall(r"\]\(([^)\s]+)\)", text):
+            if re.match(r"https?://", target):
+                continue
+            file, _, anchor = target.partition("#")
+            path = (page.parent / file).resolve() if file else page
+            if not path.exists():
+                yield f"{target} is not there"
+            elif anchor and anchor not in anchors(path.read_text(encoding="utf-8")):
+                yield f"no heading for {target}"
+
+    found = offenders(faults)
+    assert not found, found
 
 
 def anchors(text: str) -> set[str]:
@@ -202,23 +214,31 @@ def anchors(text: str) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
 
 
-@pytest.mark.parametrize("page", [*PAGES, *EXAMPLES], ids=page_id)
-def test_commands_in_a_sentence_exist(page):
+def test_commands_in_a_sentence_exist():
     """`fedaccord NAME --option` in running text names a real command and a real option."""
     known = cli.typer.main.get_command(cli.app).commands
-    text = FENCE.sub("", page.read_text(encoding="utf-8"))
-    for words in re.findall(r"`(?:\.venv/bin/)?fedaccord ([a-z][^`]*)`", text):
-        name = words.split()[0]
-        assert name in known, f"{page_id(page)}: there is no command 'fedaccord {name}'"
-        options = {option for parameter in known[name].params for option in parameter.opts} | {"--help"}
-        used = set(re.findall(r"--[a-z-]+", words))
-        assert used <= options, f"{page_id(page)}: 'fedaccord {name}' has no {used - options}"
+
+    def faults(page, text):
+        for words in re.findall(r"`(?:\.venv/bin/)?fedaccord ([a-z][^`]*)`", text):
+            name = words.split()[0]
+            if name not in known:
+                yield f"there is no command 'fedaccord {name}'"
+                continue
+            options = {option for parameter in known[name].params for option in parameter.opts} | {"--help"}
+            unknown = set(re.findall(r"--[a-z-]+", words)) - options
+            if unknown:
+                yield f"'fedaccord {name}' has no {sorted(unknown)}"
+
+    found = offenders(faults)
+    assert not found, found
 
 
-@pytest.mark.parametrize("page", [*PAGES, *EXAMPLES], ids=page_id)
-def test_no_command_hides_outside_a_block(page):
-    text = FENCE.sub("", page.read_text(encoding="utf-8"))
-    assert not re.search(r"^(?:    |\t)(?:\$ |\S*fedaccord |make |pip )", text, re.MULTILINE)
+def test_no_command_hides_outside_a_block():
+    def faults(page, text):
+        yield from re.findall(r"^(?:    |\t)(?:\$ |\S*fedaccord |make |pip ).*$", text, re.MULTILINE)
+
+    found = offenders(faults)
+    assert not found, found
 
 
 @cache
@@ -240,9 +260,9 @@ def quoted_messages() -> list[str]:
     return [found.replace("\\|", "|") for found in re.findall(r"^\| `([^`]+)` \|", text, re.MULTILINE)]
 
 
-@pytest.mark.parametrize("message", quoted_messages())
-def test_a_quoted_message_is_one_of_ours(message):
-    assert message in templates(), "no string of the source reads like this; `…` stands for what is filled in"
+def test_a_quoted_message_is_one_of_ours():
+    foreign = [message for message in quoted_messages() if message not in templates()]
+    assert not foreign, "no string of the source reads like these; `…` stands for what is filled in"
 
 
 def test_the_decision_table_names_every_method_and_no_other():

@@ -1,9 +1,8 @@
 """The plan of the house: a room imports only from rooms above it, and nothing in it opens a pickle."""
 
 import ast
+from functools import cache
 from pathlib import Path
-
-import pytest
 
 import fedaccord
 
@@ -89,6 +88,7 @@ def read(text, package=("fedaccord",)):
     return visitor
 
 
+@cache
 def look_into(module):
     return read((SOURCE / module).read_text(), ("fedaccord", *Path(module).parent.parts))
 
@@ -98,32 +98,51 @@ def rooms_used(imports):
     return {room_of(name) for name in names} - {"__version__"}
 
 
-@pytest.mark.parametrize("module", MODULES)
-def test_a_room_imports_only_from_rooms_above_it(module):
-    room = room_of(module)
-    assert room in ROOMS, f"'{module}' is in no room of this list; add it where it belongs"
-    below = rooms_used(look_into(module)) - set(ROOMS[: ROOMS.index(room) + 1])
-    assert not below, f"{module} imports from {sorted(below)}, which is below '{room}'"
+def offenders(modules, fault_of):
+    """Return a line for each module that has a fault, so that one run names them all."""
+    faults = {module: fault_of(module) for module in modules}
+    return "".join(f"\n  {module}: {fault}" for module, fault in faults.items() if fault)
 
 
-@pytest.mark.parametrize("module", [module for module in MODULES if module.startswith("engines/")])
-def test_engines_know_nothing_of_labels_data_models_and_methods(module):
-    assert rooms_used(look_into(module)) <= {"errors", "durable", "messages", "engines"}
+def test_a_room_imports_only_from_rooms_above_it():
+    def fault(module):
+        room = room_of(module)
+        if room not in ROOMS:
+            return "is in no room of this list; add it where it belongs"
+        below = rooms_used(look_into(module)) - set(ROOMS[: ROOMS.index(room) + 1])
+        return below and f"imports from {sorted(below)}, below '{room}'"
+
+    found = offenders(MODULES, fault)
+    assert not found, found
 
 
-@pytest.mark.parametrize("module", [module for module in MODULES if not module.startswith("engines/flower/")])
-def test_only_the_flower_engine_knows_flower(module):
-    packages = {name.split(".")[0] for name in look_into(module).names}
-    assert not packages & {"flwr", "ray", "uvicorn", "starlette", "httpx"}
+def test_engines_know_nothing_of_labels_data_models_and_methods():
+    def fault(module):
+        return sorted(rooms_used(look_into(module)) - {"errors", "durable", "messages", "engines"})
+
+    engines = [module for module in MODULES if module.startswith("engines/")]
+    assert engines
+    found = offenders(engines, fault)
+    assert not found, found
 
 
-@pytest.mark.parametrize("module", [*MODULES, "__init__.py"])
-def test_nothing_opens_a_pickle(module):
-    imports = look_into(module)
-    assert not {name.split(".")[0] for name in imports.names} & UNSAFE
-    opened = [call for call in imports.calls if call in ("torch.load", "torch.save")]
-    assert not opened, f"{module} calls {opened}; tensors travel and rest as safetensors"
-    assert not {"torch.load", "torch.multiprocessing", "torch.save"} & set(imports.names)
+def test_only_the_flower_engine_knows_flower():
+    def fault(module):
+        packages = {name.split(".")[0] for name in look_into(module).names}
+        return sorted(packages & {"flwr", "ray", "uvicorn", "starlette", "httpx"})
+
+    found = offenders([module for module in MODULES if not module.startswith("engines/flower/")], fault)
+    assert not found, found
+
+
+def test_nothing_opens_a_pickle():
+    def fault(module):
+        imports, opening = look_into(module), {"torch.load", "torch.save", "torch.multiprocessing"}
+        unsafe = {name.split(".")[0] for name in imports.names} & UNSAFE
+        return sorted(unsafe | opening & {*imports.names, *imports.calls})
+
+    found = offenders([*MODULES, "__init__.py"], fault)
+    assert not found, f"{found}\ntensors travel and rest as safetensors"
 
 
 def test_the_reader_finds_what_it_looks_for():
