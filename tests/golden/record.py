@@ -27,11 +27,45 @@ sys.path[:0] = [str(Path(__file__).parents[1])]
 
 from command_line import command  # noqa: E402
 
-METHODS = (
-    "accord fedavg fedprox scaffold fednova fedcurv private-labels pfedpll pfedpll+ fed-cc fed-rc fed-lw fed-cavl "
-    "fed-abs-gce fed-uniform fed-clpl fedpll-la-approx fedmt fedmt+ semifl fedrep fedtrans single pfedmo fednag "
-    "fastslowmo fedmom slowmo domo fedadc mime representation fedharmony fedharmony+ spherefed local pooled"
-).split()
+METHODS = [
+    "accord",
+    "fedavg",
+    "fedprox",
+    "scaffold",
+    "fednova",
+    "fedcurv",
+    "private-labels",
+    "pfedpll",
+    "pfedpll+",
+    "fed-cc",
+    "fed-rc",
+    "fed-lw",
+    "fed-cavl",
+    "fed-abs-gce",
+    "fed-uniform",
+    "fed-clpl",
+    "fedpll-la-approx",
+    "fedmt",
+    "fedmt+",
+    "semifl",
+    "fedrep",
+    "fedtrans",
+    "single",
+    "pfedmo",
+    "fednag",
+    "fastslowmo",
+    "fedmom",
+    "slowmo",
+    "domo",
+    "fedadc",
+    "mime",
+    "representation",
+    "fedharmony",
+    "fedharmony+",
+    "spherefed",
+    "local",
+    "pooled",
+]
 
 DIGITS = """
 seed = 5
@@ -49,8 +83,8 @@ VIEWS = {
     "candidates": DIGITS
     + "[data.views]\n"
     + "".join(f'{site} = {{ kind = "candidates", generate = "uniform" }}\n' for site in "abc"),
-    "mixture": FOUR
-    + '[data.views]\na = { known = ["0", "1", "2", "3", "4", "5"] }\nb = { kind = "candidates", generate = "uniform" }\n'
+    "mixture": FOUR + '[data.views]\na = { known = ["0", "1", "2", "3", "4", "5"] }\n'
+    'b = { kind = "candidates", generate = "uniform" }\n'
     'c = { kind = "coarse", correspondence = "shape" }\nd = { kind = "unlabelled" }\n',
     "coarse-labelled": DIGITS.replace("240", "320")
     + "[data.views]\n"
