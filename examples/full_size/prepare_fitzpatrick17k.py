@@ -2,8 +2,8 @@
 
     python prepare_fitzpatrick17k.py fitzpatrick17k.csv.gz IMAGES [--size 64] [--out fitzpatrick17k.npz]
 
-An image is called by its `md5hash` and .jpg, or .png. Rows without an image are counted and left out; a fifth of each
-of the nine classes is marked as test.
+An image file is named MD5HASH.jpg or MD5HASH.png. Rows without an image are skipped and counted. A fifth of each of the
+nine classes is marked as test data.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ FINE, COARSE = "nine_partition_label", "three_partition_label"
 
 
 def main() -> None:
-    """Read, scale and write the images."""
+    """Read and resize the images, and write the .npz file."""
     parser = argparse.ArgumentParser()
     parser.add_argument("table", type=Path)
     parser.add_argument("images", type=Path)
@@ -49,18 +49,18 @@ def main() -> None:
 
 
 def image_of(folder: Path, name: str) -> Path | None:
-    """Return the file of an image; None where there is none."""
+    """Return the path of an image, or None if there is none."""
     return next((path for ending in (".jpg", ".png") if (path := folder / f"{name}{ending}").exists()), None)
 
 
 def read_image(path: Path, size: int) -> np.ndarray:
-    """Return an image as bytes, (size, size, 3)."""
+    """Return an image as a uint8 array of shape (size, size, 3)."""
     with Image.open(path) as picture:
         return np.asarray(picture.convert("RGB").resize((size, size)), dtype=np.uint8)
 
 
 def fifth_of_each(y: np.ndarray) -> np.ndarray:
-    """Mark a fifth of each class, drawn once and for all."""
+    """Mark a fixed random fifth of each class with 1."""
     order = np.random.default_rng(0).permutation(len(y))
     marked = np.zeros(len(y), dtype=np.uint8)
     for column in np.unique(y):

@@ -1,4 +1,4 @@
-"""A vision transformer (Dosovitskiy et al. 2021) as an encoder and a head, for `model.name = "vit:vit_b16"`."""
+"""Vision transformer (Dosovitskiy et al. 2021) with an encoder and a head, for `model.name = "vit:vit_b16"`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 
 class Encoder(nn.Module):
-    """From images to the features of the class token."""
+    """Map images to the features of the class token."""
 
     def __init__(self, shape: Sequence[int], width: int, depth: int, heads: int, patch: int) -> None:
         super().__init__()
@@ -24,7 +24,7 @@ class Encoder(nn.Module):
         self.blocks = nn.TransformerEncoder(layer, depth, norm=nn.LayerNorm(width), enable_nested_tensor=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return (batch, width)."""
+        """Return features of shape (batch, width)."""
         parts = self.patches(x).flatten(2).transpose(1, 2)
         tokens = torch.cat([self.token.expand(len(x), -1, -1), parts], 1) + self.places
         return self.blocks(tokens)[:, 0]
@@ -41,12 +41,12 @@ class ViT(nn.Module):
         self.head = nn.Linear(width, classes)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the logits."""
+        """Return logits of shape (batch, classes)."""
         return self.head(self.encoder(x))
 
 
 def vit_b16(input_shape: Sequence[int], classes: int, weights: str = "") -> ViT:
-    """Build ViT-B/16; `weights` is a safetensors file of an encoder trained before, with these names."""
+    """Build ViT-B/16; `weights` is a safetensors file with the state dict of a pretrained encoder."""
     model = ViT(input_shape, classes)
     if weights:
         from safetensors.torch import load_file

@@ -1,9 +1,9 @@
-"""FedAccord from Python, cell by cell: three sites that label handwritten digits differently, and a network of our own.
+"""FedAccord from Python: three sites that label handwritten digits differently, and a custom network.
 
-Run it as a whole, or cell by cell in an editor that knows `# %%`. Files go to the current folder.
+Run it as a script, or cell by cell in an editor that supports `# %%`. It writes to the current folder.
 """
 
-# %% Data that is in memory already. In real life every site has its own.
+# %% Data in memory. In practice each site has its own.
 import numpy as np
 from sklearn.datasets import load_digits
 from torch import nn
@@ -19,7 +19,7 @@ lab, clinic, archive, server = np.split(order, [120, 420, 720])
 space = fedaccord.LabelSpace(list("0123456789"))
 shapes = {"round": ["0", "6", "8", "9"], "straight": ["1", "4", "7"], "open": ["2", "3", "5"]}
 shape_of = {digit: shape for shape, digits_ in shapes.items() for digit in digits_}
-pairs = {digit: f"{digit}|{(int(digit) + 1) % 10}" for digit in space.names}  # cannot tell a digit from the next one
+pairs = {digit: f"{digit}|{(int(digit) + 1) % 10}" for digit in space.names}  # each digit is confused with the next
 
 sites = [
     fedaccord.Site("lab", x[lab], names[lab], fedaccord.Exact(space)),
@@ -31,7 +31,7 @@ federation = fedaccord.Federation(sites, test=(x[server], names[server]))
 
 # %% Any module with an encoder and a head.
 class Digits(nn.Module):
-    """A small network; methods that treat the head apart find it by its name."""
+    """Small network; methods find the encoder and the head by these names."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -43,11 +43,11 @@ class Digits(nn.Module):
         return self.head(self.encoder(pixels))
 
 
-# %% Together, and every site alone.
+# %% Train together, and each site alone.
 together = federation.train(method="accord", model=Digits(), rounds=20, steps=10, lr=0.1)
 alone = federation.train(method="local", model=Digits(), rounds=20, steps=10, lr=0.1)
 
-# %% All figures of all rounds are one data frame.
+# %% The metrics of all rounds are one data frame.
 for name, result in {"together": together, "alone": alone}.items():
     last = result.metrics.query("round == 20 and scope == 'site' and metric != 'samples'")
     print(name, last.pivot(index="site", columns="metric", values="value").round(3), "", sep="\n")
