@@ -187,8 +187,8 @@ class TestLabels:
         ("more", "said"),
         [
             ('[model]\nname = "cnn"\n', "the model 'cnn' needs images"),
-            ('[stop]\nmetric = "global.accuracy"\npatience = 2\n', "there is no figure 'global.accuracy'"),
-            ("[network]\ntarget = 0.5\n", "network.metric: there is no figure 'global.accuracy'"),
+            ('[stop]\nmetric = "global.accuracy"\npatience = 2\n', "unknown metric 'global.accuracy'"),
+            ("[network]\ntarget = 0.5\n", "network.metric: unknown metric 'global.accuracy'"),
             ('[method]\nname = "fedavg"\nsites = ["z"]\n', "method.sites: there is no site 'z'"),
         ],
     )

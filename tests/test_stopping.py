@@ -9,7 +9,7 @@ import pytest
 from fedaccord.config import Stop
 from fedaccord.errors import ConfigError
 from fedaccord.recording import SimulatedTime
-from fedaccord.stopping import Clock, Signals, Stopped, Stopping, figure, known, signals_stop
+from fedaccord.stopping import Clock, Signals, Stopped, Stopping, figure, metric_names, signals_stop
 
 
 def figures(**values):
@@ -101,14 +101,12 @@ class TestAFigureThatNoLongerImproves:
         stopping = Stopping(Stop(metric="global.acuracy"), Clock())
         with pytest.raises(ConfigError) as caught:
             stopping.look(figures(global_accuracy=0.5))
-        assert str(caught.value) == (
-            "stop.metric: there is no figure 'global.acuracy'; did you mean 'global.accuracy'?"
-        )
+        assert str(caught.value) == ("stop.metric: unknown metric 'global.acuracy'; did you mean 'global.accuracy'?")
 
     def test_all_that_can_be_watched(self):
         there = figures(global_nll=1.0, mean_accuracy=0.5)
-        assert known(there) == ["global.nll", "sites.mean.accuracy", "sites.each.St. Mary.accuracy"]
-        assert [figure(there, name) for name in known(there)] == [1.0, 0.5, 0.25]
+        assert metric_names(there) == ["global.nll", "sites.mean.accuracy", "sites.each.St. Mary.accuracy"]
+        assert [figure(there, name) for name in metric_names(there)] == [1.0, 0.5, 0.25]
         assert figure(there, "sites.each.St.accuracy") is None
 
 
@@ -136,7 +134,7 @@ class TestSignals:
         wrote = []
 
         def write(signals):
-            with signals.held():
+            with signals.deferred():
                 signal.raise_signal(signal.SIGINT)
                 signal.raise_signal(signal.SIGTERM)
                 wrote.append("all")
@@ -151,7 +149,7 @@ class TestSignals:
         signals = Signals()
         with pytest.raises(Stopped):
             signals.arrive(signal.SIGTERM)  # and swallowed, as an exception in a destructor would be
-        with pytest.raises(Stopped), signals.held():
+        with pytest.raises(Stopped), signals.deferred():
             pass
 
     def test_none_disturbs_the_end(self):

@@ -1,4 +1,4 @@
-"""What a person sees while a run goes: a live line in a terminal, plain lines elsewhere."""
+"""Progress of a run: a live line in a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from fedaccord.config import Experiment
 from fedaccord.data.sites import FederationData
 from fedaccord.federation.round import Evaluation, RoundRecord
-from fedaccord.recording import Watcher, comings_and_goings
+from fedaccord.recording import Watcher, membership_changes
 
 SECONDS_BETWEEN_LINES = 5.0
 
 
 class Display:
-    """Shows rounds, the time left and the main figures."""
+    """Shows rounds, the remaining time and the main metrics."""
 
     def __init__(self, experiment: Experiment, console: Console) -> None:
         self.experiment, self.console = experiment, console
         self.rounds = experiment.settings.rounds
         self.figures = ""
-        self._told = 0.0
+        self._printed = 0.0  # time of the last plain line
         self._progress: Progress | None = None
         self._task: TaskID | None = None
         if console.is_terminal:
@@ -40,9 +40,9 @@ class Display:
     def __enter__(self) -> Self:
         if self._progress is not None:
             self._progress.start()
-            self._task = self._progress.add_task(self._title(), total=self.rounds, figures="getting ready")
+            self._task = self._progress.add_task(self._title(), total=self.rounds, figures="preparing")
         else:
-            self._say(f"{self._title()}: getting ready")
+            self._print(f"{self._title()}: preparing")
         return self
 
     def __exit__(
@@ -52,13 +52,13 @@ class Display:
             self._progress.stop()
 
     def watcher(self) -> Watcher:
-        """Return what the run should call."""
+        """Return the callbacks for the run."""
         return Watcher(self.started, self.round, self.note)
 
     def started(self, data: FederationData) -> None:
-        """Tell what kind of federation this is."""
+        """Print the size of the federation."""
         sizes = [len(site.train) for site in data.sites.values()]
-        self._say(
+        self._print(
             f"{self._title()}: {len(sizes)} sites, {sum(sizes):,} training samples, {len(data.space)} labels, "
             f"{self.rounds} rounds"
         )
@@ -67,23 +67,23 @@ class Display:
         """Show a finished round."""
         if record.evaluation is not None:
             self.figures = _figures(record.evaluation)
-        told = [*comings_and_goings(record), *(f"warning: {warning}" for warning in record.warnings)]
-        for text in [*(f"round {record.round}: {said}" for said in told), *map(str, record.dropped)]:
-            self._say(f"  {text}")
+        events = [*membership_changes(record), *(f"warning: {warning}" for warning in record.warnings)]
+        for text in [*(f"round {record.round}: {event}" for event in events), *map(str, record.dropped)]:
+            self._print(f"  {text}")
         if self._progress is not None and self._task is not None:
             self._progress.update(self._task, completed=record.round, figures=self.figures)
-        elif record.round == self.rounds or time.monotonic() - self._told > SECONDS_BETWEEN_LINES:
-            self._told = time.monotonic()
-            self._say(f"{self._title()}: round {record.round}/{self.rounds}  {self.figures}")
+        elif record.round == self.rounds or time.monotonic() - self._printed > SECONDS_BETWEEN_LINES:
+            self._printed = time.monotonic()
+            self._print(f"{self._title()}: round {record.round}/{self.rounds}  {self.figures}")
 
     def note(self, text: str) -> None:
-        """Tell something out of the ordinary."""
-        self._say(f"{self._title()}: {text}")
+        """Print a message for the user."""
+        self._print(f"{self._title()}: {text}")
 
     def _title(self) -> str:
         return f"{self.experiment.name} ({self.experiment.method_name})"
 
-    def _say(self, text: str) -> None:
+    def _print(self, text: str) -> None:
         self.console.print(text, highlight=False, markup=False, soft_wrap=True)
 
 

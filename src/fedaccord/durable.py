@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all, and still there after a power cut."""
+"""Atomic file writes that survive a power cut."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from typing import BinaryIO
 
 
 @contextlib.contextmanager
-def whole_file(target: Path, mark: str = "") -> Iterator[BinaryIO]:
-    """Open a file for writing, of which either the old or the new content is there, whatever happens.
+def atomic_write(target: Path, suffix: str = "") -> Iterator[BinaryIO]:
+    """Open a file for writing and replace the target atomically at the end.
 
-    Who has the old content open or mapped keeps it. Processes that may write one file at a time need a `mark` each.
+    Readers that have the old file open or mapped keep the old content. Processes that may write the same file
+    concurrently need different values of `suffix`.
     """
-    temporary = target.with_name(f".{target.name}{mark}.tmp")
+    temporary = target.with_name(f".{target.name}{suffix}.tmp")
     try:
         with temporary.open("wb") as file:
             yield file
@@ -24,15 +25,15 @@ def whole_file(target: Path, mark: str = "") -> Iterator[BinaryIO]:
         temporary.replace(target)
         sync(target.parent)
     except OSError:
-        with contextlib.suppress(OSError):  # nothing can be removed from a read-only folder
+        with contextlib.suppress(OSError):  # the folder may be read-only
             temporary.unlink(missing_ok=True)
         raise
 
 
 def sync(path: Path) -> None:
-    """Wait until a file, or the names in a folder, are on the disk."""
+    """Flush a file, or the entries of a folder, to disk."""
     if path.is_dir() and os.name == "nt":
-        return  # there a folder cannot be opened
+        return  # Windows cannot open a folder
     fd = os.open(path, os.O_RDONLY)
     try:
         os.fsync(fd)

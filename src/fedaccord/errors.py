@@ -1,18 +1,18 @@
-"""What can go wrong, and how it is said.
+"""The exception hierarchy.
 
 FedAccordError
-├── UserError (ValueError)       a mistake in what we were given; one sentence, exit code 2
-│   ├── ConfigError              the experiment file: unknown key, wrong value, parts that do not fit
-│   │   ├── UntrustedError       code that is not ours and that nobody has allowed to run
-│   │   └── CorrespondenceError  a coarse site's table of classes: not a distribution, or about no class
-│   ├── DataError                a file or data set: missing, unreadable, empty, of the wrong form
-│   │   └── AnnotationError      single annotations that mean nothing in the label space
-│   ├── PartitionError           a split into sites that cannot be made
-│   └── TooFewSitesError         a robust rule was given fewer sites than it can work with
-├── MessageError (ValueError)    a message that is not one: undecodable, or of a forbidden content
-├── EngineError (RuntimeError)   the place where sites run broke down
-└── RunFolderError (OSError)     a run folder that cannot be written or read; exit code 3
-    └── FolderTakenError         the folder asked for is not empty; also a UserError, exit code 2
+├── UserError (ValueError)       invalid user input; the message is one sentence, exit code 2
+│   ├── ConfigError              experiment file: unknown key, wrong value, incompatible settings
+│   │   ├── UntrustedError       external code that the user has not allowed
+│   │   └── CorrespondenceError  a coarse site's correspondence table: not a distribution, or unknown classes
+│   ├── DataError                a file or data set: missing, unreadable, empty, wrong format
+│   │   └── AnnotationError      annotations that are not in the label space
+│   ├── PartitionError           an impossible split into sites
+│   └── TooFewSitesError         fewer sites than a robust rule needs
+├── MessageError (ValueError)    a message that cannot be decoded or has forbidden content
+├── EngineError (RuntimeError)   the engine failed
+└── RunFolderError (OSError)     a run folder that cannot be read or written; exit code 3
+    └── FolderTakenError         the requested run folder is not empty; also a UserError, exit code 2
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ if TYPE_CHECKING:
 
 
 class FedAccordError(Exception):
-    """Root of everything FedAccord raises on purpose."""
+    """Base class of all FedAccord exceptions."""
 
     exit_code = 1
 
 
 class UserError(FedAccordError, ValueError):
-    """A mistake in what the user gave; its text is one sentence that says what, where and what to do."""
+    """Invalid user input; the message is one sentence that says what, where and how to fix it."""
 
     exit_code = 2
 
 
 class ConfigError(UserError):
-    """The experiment file is wrong."""
+    """The experiment file is invalid."""
 
 
 class UntrustedError(ConfigError):
@@ -53,52 +53,43 @@ class UntrustedError(ConfigError):
 
 
 class CorrespondenceError(ConfigError):
-    """A correspondence is wrong; `problems` holds a sentence for each mistake.
+    """A correspondence is invalid; `problems` has one sentence per mistake.
 
-    `own` holds the same without any class that the correspondence does not name itself: what the site may read of it.
+    `site_problems` has the same sentences without classes that the correspondence does not name, so that the site can
+    read them.
     """
 
-    SHOWN = 10
-
-    def __init__(self, problems: list[str], own: list[str], where: str = "") -> None:
-        self.problems, self.own, self.where = problems, own, where
-        super().__init__(self._told(problems))
+    def __init__(self, problems: list[str], site_problems: list[str], where: str = "") -> None:
+        self.problems, self.site_problems, self.where = problems, site_problems, where
+        super().__init__(where + _first_problems(problems))
 
     def at(self, where: str) -> CorrespondenceError:
-        """Return the error with the place where it was made."""
-        return CorrespondenceError(self.problems, self.own, f"{where}: ")
+        """Return the error with its location as a prefix."""
+        return CorrespondenceError(self.problems, self.site_problems, f"{where}: ")
 
-    def told_to_its_site(self) -> str:
-        """Return the sentence without classes of other sites."""
-        return self._told(self.own)
-
-    def _told(self, problems: list[str]) -> str:
-        more = len(problems) - self.SHOWN
-        return self.where + "; ".join(problems[: self.SHOWN]) + (f"; and {more} more" if more > 0 else "")
+    def message_for_site(self) -> str:
+        """Return the message without classes of other sites."""
+        return self.where + _first_problems(self.site_problems)
 
 
 class DataError(UserError):
-    """A file or data set cannot be used."""
+    """A file or data set is unusable."""
 
 
 class PartitionError(UserError):
-    """The asked split into sites cannot be made from these samples."""
+    """The samples cannot be split into sites as requested."""
 
 
 class TooFewSitesError(UserError):
-    """A robust rule was given fewer sites than it needs to outvote the hostile ones."""
+    """A robust rule has fewer sites than it needs to outvote the hostile ones."""
 
 
 class AnnotationError(DataError):
-    """Some annotations cannot be read; `problems` holds one line for each of them."""
-
-    SHOWN = 10
+    """Some annotations cannot be read; `problems` has one line for each."""
 
     def __init__(self, what: str, problems: list[str]) -> None:
         self.problems = problems
-        shown = "; ".join(problems[: self.SHOWN])
-        more = len(problems) - self.SHOWN
-        super().__init__(f"{what}: {shown}" + (f"; and {more} more" if more > 0 else ""))
+        super().__init__(f"{what}: {_first_problems(problems)}")
 
 
 class MessageError(FedAccordError, ValueError):
@@ -116,13 +107,18 @@ class RunFolderError(FedAccordError, OSError):
 
 
 class FolderTakenError(RunFolderError, UserError):
-    """The folder asked for a new run has something in it already."""
+    """The folder requested for a new run is not empty."""
 
     exit_code = 2
 
 
+def _first_problems(problems: list[str], limit: int = 10) -> str:
+    more = len(problems) - limit
+    return "; ".join(problems[:limit]) + (f"; and {more} more" if more > 0 else "")
+
+
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Say the closest known word, or list what is known: the tail of every 'unknown name' message."""
+    """Return the end of an "unknown name" message: the closest known name, or a list of the known names."""
     names = [str(name) for name in known]
     close = difflib.get_close_matches(str(word), names, n=1, cutoff=0.6)
     if close:
@@ -131,8 +127,8 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     return f"known: {shown}" if names else "none is known"
 
 
-def refuse_idle(settings: BaseModel, names: Iterable[str], when: str) -> None:
-    """Refuse settings that nothing looks at, unless they have their defaults, which stand in every complete file."""
+def refuse_unused(settings: BaseModel, names: Iterable[str], when: str) -> None:
+    """Raise ValueError for settings that have no effect; defaults are allowed because complete files contain them."""
     for name in names:
         if getattr(settings, name) != type(settings).model_fields[name].default:
             raise ValueError(f"{name} has no effect {when}")

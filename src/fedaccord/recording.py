@@ -1,4 +1,4 @@
-"""A run is played and written down round by round, so that it can be cut at any moment and go on."""
+"""Plays the rounds of a run and records each one, so that an interrupted run can be resumed."""
 
 from __future__ import annotations
 
@@ -27,46 +27,46 @@ from fedaccord.runs.records import (
 )
 from fedaccord.runs.resume import Past
 from fedaccord.runs.tracking import Tracking
-from fedaccord.stopping import Clock, Signals, Stopped, Stopping, figure, gain, unknown_figure
+from fedaccord.stopping import Clock, Signals, Stopped, Stopping, figure, gain, unknown_metric
 
 
 @dataclass
 class Watcher:
-    """Who is told how a run goes: the command line's display, or nobody."""
+    """Callbacks that report the progress of a run."""
 
     started: Callable[[FederationData], None] = lambda data: None
     round: Callable[[RoundRecord], None] = lambda record: None
-    note: Callable[[str], None] = lambda text: None  # what a person should know: a refused checkpoint, an early stop
+    note: Callable[[str], None] = lambda text: None  # for the user: a rejected checkpoint, an early stop
 
 
 @dataclass
-class Played:
-    """What the rounds of a run came to."""
+class RunOutcome:
+    """The outcome of all rounds of a run."""
 
     best: Best = field(default_factory=Best)
-    figures: dict[str, Any] = field(default_factory=lambda: scopes(None))  # of the last evaluation
-    stopped: str = ""  # why it ended before its last round
+    figures: dict[str, Any] = field(default_factory=lambda: scopes(None))  # metrics of the last evaluation
+    stopped: str = ""  # the reason for an early stop
     seconds: float = 0.0
-    replies: int = 0  # admitted, over all rounds
+    replies: int = 0  # admitted replies, over all rounds
     bytes: Bytes = field(default_factory=dict)  # over all rounds
     simulated: SimulatedTime | None = None
 
 
 @dataclass
 class SimulatedTime:
-    """The seconds of a run on its simulated network, and when a figure first reached its target."""
+    """The seconds of a run on its simulated network, and when a metric first reached its target."""
 
     metric: str
     target: float | None
     seconds: float = 0.0
     reached: dict[str, float] | None = None
-    seen: bool = False  # whether any evaluation had the figure
+    seen: bool = False  # whether any evaluation had the metric
 
     def look(self, number: int, figures: dict[str, Any]) -> None:
-        """Take the figures of an evaluation into account; a figure that the first does not have is an unknown one."""
+        """Update with the metrics of an evaluation; raise ConfigError if the first one lacks the metric."""
         value = figure(figures, self.metric)
         if self.target is not None and value is None and not self.seen:
-            raise unknown_figure("network.metric", self.metric, figures)
+            raise unknown_metric("network.metric", self.metric, figures)
         self.seen = True
         if self.target is None or self.reached is not None or value is None:
             return
@@ -77,22 +77,22 @@ class SimulatedTime:
 def play(
     experiment: Experiment, server: Server, out_of_time: Callable[[], bool] = lambda: False
 ) -> Iterator[RoundRecord]:
-    """Play all rounds of an experiment, one at a time; one that is `out_of_time` is evaluated, since it is the last."""
+    """Yield the record of each round; a round that ends `out_of_time` is evaluated because it is the last."""
     every, rounds = experiment.run.evaluate_every, experiment.settings.rounds
     for number in range(server.state.round + 1, rounds + 1):
         due = every > 0 and (number % every == 0 or number == rounds)
         yield play_round(server, evaluated=due or (every > 0 and out_of_time))
 
 
-def comings_and_goings(record: RoundRecord) -> list[str]:
-    """Say who belongs to the federation from a round on, and who no longer does."""
+def membership_changes(record: RoundRecord) -> list[str]:
+    """Return one sentence for each site that joins or leaves in a round."""
     joined = [f"site '{site}' joins the federation" for site in record.joined]
     return joined + [f"site '{site}' has left the federation" for site in record.left]
 
 
 @dataclass(frozen=True)
 class Finished:
-    """A run between two rounds, as a checkpoint keeps it."""
+    """The state of a run after a round, as saved in a checkpoint."""
 
     state: RunState
     memories: dict[SiteId, Message]
@@ -100,7 +100,7 @@ class Finished:
     seconds: float
 
     def message(self) -> Message:
-        """Return the state with what else is known of the run."""
+        """Return the state, the run's words and its seconds as one message."""
         message = self.state.to_message()
         message.words |= self.words
         message.numbers["seconds"] = self.seconds
@@ -108,7 +108,7 @@ class Finished:
 
 
 class Recorder:
-    """Writes down each round of a run; a stop by a signal leaves a checkpoint of the last finished one."""
+    """Records each round of a run; a signal leaves a checkpoint of the last finished round."""
 
     def __init__(
         self,
@@ -124,57 +124,57 @@ class Recorder:
         self.watcher, self.tracking = watcher, tracking
         self.clock = Clock(past.seconds)
         self.stop = Stopping(experiment.stop, self.clock)
-        self.played = Played(stopped=past.stopped)
+        self.outcome = RunOutcome(stopped=past.stopped)
         network, before = experiment.network, past_scopes(past.lines)
         if network is not None and isinstance(server.engine, SimulatedNetwork):
-            self.played.simulated = SimulatedTime(network.metric, network.target)
+            self.outcome.simulated = SimulatedTime(network.metric, network.target)
         for line in past.lines:
             if line["scope"] == "round":
-                self._pass(line.get("simulated"))
+                self._add_simulated(line.get("simulated"))
                 if line["round"] in before:
                     self._look(line["round"], before[line["round"]])
-        self.played.replies = sum(line["replied"] for line in past.lines if line["scope"] == "round")
-        self.played.bytes = added(line.get("bytes", {}) for line in past.lines)
+        self.outcome.replies = sum(line["replied"] for line in past.lines if line["scope"] == "round")
+        self.outcome.bytes = added(line.get("bytes", {}) for line in past.lines)
         self._finished = self._snapshot()
-        self._kept = past.round  # the round of the last checkpoint
+        self._checkpointed = past.round  # the round of the last checkpoint
         self._writer = Background()
-        self._unsettled: dict[SiteId, Message] | None = None  # the memories in a checkpoint that is being written
+        self._pending: dict[SiteId, Message] | None = None  # the memories in the checkpoint being written
 
-    def play(self, signals: Signals) -> Played:
-        """Play the rounds that are left, until the last one or an early stop."""
+    def play(self, signals: Signals) -> RunOutcome:
+        """Play the remaining rounds, until the last one or an early stop."""
         try:
-            if not self.played.stopped:
+            if not self.outcome.stopped:
                 for record in play(self.experiment, self.server, self.stop.out_of_time):
-                    with signals.held():
+                    with signals.deferred():
                         is_last = self._write(record)
                     if is_last:
                         break
-            self._settle()
+            self._finish_checkpoint()
         except Stopped as stopped:
             signals.ignore()
-            self._keep()
-            self._settle()
+            self._start_checkpoint()
+            self._finish_checkpoint()
             self.folder.log(f"{stopped} after round {self._round}")
             raise
         finally:
-            self._writer.rest()
-        self.played.seconds = self.clock.seconds()
-        return self.played
+            self._writer.join()
+        self.outcome.seconds = self.clock.seconds()
+        return self.outcome
 
     def _write(self, record: RoundRecord) -> bool:
-        """Write down a round, and say whether it is the last."""
-        self._settle()  # so that a cut run never goes back further than to the checkpoint before this round
+        """Record a round, and return whether it is the last."""
+        self._finish_checkpoint()  # so that an interrupted run loses at most the rounds after the checkpoint before
         every, rounds = self.experiment.run.checkpoint_every, self.experiment.settings.rounds
-        played = self.played
-        played.replies += record.replied
-        played.bytes = added([played.bytes, record.bytes])
-        self._pass(record.simulated)
+        outcome = self.outcome
+        outcome.replies += record.replied
+        outcome.bytes = added([outcome.bytes, record.bytes])
+        self._add_simulated(record.simulated)
         if record.evaluation is not None:
             self._look(record.round, scopes(record.evaluation))
-        # Without an evaluation the clock alone ends no run: the last model is to be judged.
+        # A run only stops after an evaluated round, so that its last model has metrics.
         if record.round < rounds and (record.evaluation is not None or not self.experiment.run.evaluate_every):
-            played.stopped = self.stop.reason()
-        is_last = record.round == rounds or bool(played.stopped)
+            outcome.stopped = self.stop.reason()
+        is_last = record.round == rounds or bool(outcome.stopped)
         lines = round_lines(record, self.data.space)
         if is_last and record.evaluation is not None:
             lines += confusion_lines(record.round, record.evaluation, self.data)
@@ -186,27 +186,27 @@ class Recorder:
         self.tracking.put(lines)
         self._finished = self._snapshot()
         if is_last or (every and record.round % every == 0):
-            self._keep()
+            self._start_checkpoint()
         self.watcher.round(record)
-        if played.stopped:
-            said = f"stopped early, after round {record.round} of {rounds}: {played.stopped}"
-            self.folder.log(said)
-            self.watcher.note(said)
+        if outcome.stopped:
+            text = f"stopped early, after round {record.round} of {rounds}: {outcome.stopped}"
+            self.folder.log(text)
+            self.watcher.note(text)
         return is_last
 
-    def _pass(self, seconds: float | None) -> None:
-        if self.played.simulated is not None:
-            self.played.simulated.seconds += seconds or 0.0
+    def _add_simulated(self, seconds: float | None) -> None:
+        if self.outcome.simulated is not None:
+            self.outcome.simulated.seconds += seconds or 0.0
 
     def _look(self, number: int, figures: dict[str, Any]) -> None:
-        if self.played.simulated is not None:
-            self.played.simulated.look(number, figures)
-        self.played.figures = figures
-        self.played.best.look(number, figures)
+        if self.outcome.simulated is not None:
+            self.outcome.simulated.look(number, figures)
+        self.outcome.figures = figures
+        self.outcome.best.look(number, figures)
         self.stop.look(figures)
 
     def _snapshot(self) -> Finished:
-        words = {"run": self.server.run} | ({"stopped": self.played.stopped} if self.played.stopped else {})
+        words = {"run": self.server.run} | ({"stopped": self.outcome.stopped} if self.outcome.stopped else {})
         memories = self.server.engine.memories()
         return Finished(self.server.state.snapshot(), memories, words, self.clock.seconds())
 
@@ -214,29 +214,29 @@ class Recorder:
     def _round(self) -> int:
         return self._finished.state.round
 
-    def _keep(self) -> None:
-        """Begin to write a checkpoint of the last finished round, if there is none; training goes on meanwhile."""
-        if self._round > self._kept:
-            self._settle()
+    def _start_checkpoint(self) -> None:
+        """Start writing a checkpoint of the last finished round in the background, unless it has one."""
+        if self._round > self._checkpointed:
+            self._finish_checkpoint()
             finished = self._finished
-            self._writer.do(lambda: self.folder.write_checkpoint(finished.message(), finished.memories))
-            self._unsettled, self._kept = finished.memories, self._round
+            self._writer.start(lambda: self.folder.write_checkpoint(finished.message(), finished.memories))
+            self._pending, self._checkpointed = finished.memories, self._round
 
-    def _settle(self) -> None:
-        """Wait for the checkpoint that is being written, and tell the engine of it."""
+    def _finish_checkpoint(self) -> None:
+        """Wait for the checkpoint being written, and confirm it to the engine."""
         self._writer.wait()
-        if self._unsettled is not None:
-            self.server.engine.settle(self._unsettled)
-            self._unsettled = None
+        if self._pending is not None:
+            self.server.engine.checkpointed(self._pending)
+            self._pending = None
 
     def _log_events(self, record: RoundRecord) -> None:
-        for said in [*comings_and_goings(record), *(f"warning: {warning}" for warning in record.warnings)]:
-            self.folder.log(f"round {record.round}: {said}")
+        for event in [*membership_changes(record), *(f"warning: {warning}" for warning in record.warnings)]:
+            self.folder.log(f"round {record.round}: {event}")
         if record.figures:
-            told = ", ".join(f"{name} {value:.4g}" for name, value in record.figures.items())
-            self.folder.log(f"round {record.round}: {told}")
+            metrics = ", ".join(f"{name} {value:.4g}" for name, value in record.figures.items())
+            self.folder.log(f"round {record.round}: {metrics}")
         if record.absent:
-            self.folder.log(f"round {record.round}: no site that took part knows {', '.join(record.absent)}")
+            self.folder.log(f"round {record.round}: no participating site knows {', '.join(record.absent)}")
         for drop in record.dropped:
             self.folder.log(str(drop))
             if drop.trace:

@@ -1,4 +1,4 @@
-"""When a run ends before its last round: a figure that no longer improves, a time budget, or a signal."""
+"""Early stopping: a metric that no longer improves, a time budget, or a signal."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from typing import Any
 from fedaccord.config import Stop
 from fedaccord.errors import ConfigError, FedAccordError, did_you_mean
 
-# Losses, errors, and differences between groups, of which either sign is one.
+# Losses, errors, and signed differences between groups.
 BEST_AT_ZERO = {"nll", "hamming", "correlation_error", "matrix_error", "matrix_change"}
 BEST_AT_ZERO |= {f"{name}{by}" for name in ("eod", "spd") for by in ("", "_candidate")}
 
 
 class Stopped(FedAccordError):
-    """A signal asked the run to end; a checkpoint of the last finished round was written."""
+    """A signal stopped the run; a checkpoint of the last finished round was written."""
 
     def __init__(self, number: int) -> None:
         super().__init__(f"stopped by {signal.Signals(number).name}")
@@ -27,38 +27,38 @@ class Stopped(FedAccordError):
 
 
 class Signals:
-    """SIGINT and SIGTERM of a run: raised as `Stopped` at once, but not in the middle of writing a round down."""
+    """Raises SIGINT and SIGTERM as `Stopped`: at once, or after a round that is being written."""
 
     def __init__(self) -> None:
         self._caught = 0
-        self._held = False
+        self._deferring = False
 
     @contextmanager
-    def held(self) -> Iterator[None]:
-        """Let a signal wait for the end of this block."""
-        self._held = True
+    def deferred(self) -> Iterator[None]:
+        """Defer signals to the end of this block."""
+        self._deferring = True
         try:
             yield
         finally:
-            self._held = False
-        # Also one that was raised before, where nobody could hear it: in a destructor, or under a user's `except`.
+            self._deferring = False
+        # Also raise a signal whose exception was lost earlier: in a destructor, or in a user's `except`.
         if self._caught:
             raise Stopped(self._caught)
 
     def ignore(self) -> None:
-        """Let no further signal disturb how the run ends."""
-        self._held = True
+        """Ignore all further signals."""
+        self._deferring = True
 
     def arrive(self, number: int, frame: FrameType | None = None) -> None:
-        """Take a signal: the handler."""
+        """Handle a signal."""
         self._caught = self._caught or number
-        if not self._held:
+        if not self._deferring:
             raise Stopped(number)
 
 
 @contextmanager
 def signals_stop() -> Iterator[Signals]:
-    """Turn SIGINT and SIGTERM into `Stopped` while a run goes; outside the main thread signals are not ours."""
+    """Raise SIGINT and SIGTERM as `Stopped` inside this block; do nothing outside the main thread."""
     signals = Signals()
     if threading.current_thread() is not threading.main_thread():
         yield signals
@@ -72,18 +72,18 @@ def signals_stop() -> Iterator[Signals]:
 
 
 class Clock:
-    """Counts the seconds of a run, over all its parts."""
+    """Measures the seconds of a run, including those before it was resumed."""
 
     def __init__(self, before: float = 0.0) -> None:
         self._start = time.perf_counter() - before
 
     def seconds(self) -> float:
-        """Return the seconds so far."""
+        """Return the elapsed seconds."""
         return time.perf_counter() - self._start
 
 
 class Stopping:
-    """Says when a run should end before its last round, as `[stop]` of the experiment file asks."""
+    """Decides when to stop early, following `[stop]` of the experiment file."""
 
     def __init__(self, settings: Stop, clock: Clock) -> None:
         self.settings, self.clock = settings, clock
@@ -91,16 +91,17 @@ class Stopping:
         self.waited = 0
 
     def look(self, figures: dict[str, Any]) -> None:
-        """Take the figures of an evaluation into account, by scope as in `summary.json`.
+        """Update with the metrics of an evaluation, by scope as in `summary.json`.
 
-        A figure that the first evaluation does not have is an unknown one; later it may be missing, and nothing is won.
+        Raise ConfigError if the first evaluation lacks the metric; if a later one lacks it, it counts as no
+        improvement.
         """
         metric = self.settings.metric
         if metric is None:
             return
         value = figure(figures, metric)
         if value is None and self.best is None:
-            raise unknown_figure("stop.metric", metric, figures)
+            raise unknown_metric("stop.metric", metric, figures)
         worth = float("-inf") if value is None else gain(metric, value)
         if self.best is None or worth > self.best + self.settings.min_delta:
             self.best, self.waited = worth, 0
@@ -108,11 +109,11 @@ class Stopping:
             self.waited += 1
 
     def out_of_time(self) -> bool:
-        """Say whether the time budget is used up."""
+        """Return whether the time budget is used up."""
         return self.settings.seconds is not None and self.clock.seconds() >= self.settings.seconds
 
     def reason(self) -> str:
-        """Return why the run should end now, or nothing."""
+        """Return why the run should stop now, or an empty string."""
         settings = self.settings
         if settings.metric is not None and self.waited >= settings.patience:
             return f"{settings.metric} did not improve in {self.waited} evaluations"
@@ -122,26 +123,26 @@ class Stopping:
 
 
 def gain(metric: str, value: float) -> float:
-    """Return a number that grows as a figure improves: the figure, or where the best is zero, minus its distance."""
+    """Return a number that grows as a metric improves: its value, or minus its magnitude if the best value is zero."""
     return -abs(value) if metric.rpartition(".")[2] in BEST_AT_ZERO else value
 
 
 def figure(figures: dict[str, Any], metric: str) -> float | None:
-    """Return a figure by its dotted name, if there is one: `global.F`, `sites.mean.F` or `sites.each.SITE.F`."""
+    """Return a metric by its dotted name, or None: `global.M`, `sites.mean.M` or `sites.each.SITE.M`."""
     scope, _, name = metric.rpartition(".")
-    if scope.startswith("sites.each."):  # a site's name may have dots in it
+    if scope.startswith("sites.each."):  # the name of a site may contain dots
         place = figures["sites"]["each"].get(scope.removeprefix("sites.each."), {})
     else:
         place = {"global": figures["global"], "sites.mean": figures["sites"]["mean"]}.get(scope, {})
     return place.get(name)
 
 
-def unknown_figure(where: str, metric: str, figures: dict[str, Any]) -> ConfigError:
-    """Return the error that tells a figure nobody measures, and the closest one that is."""
-    return ConfigError(f"{where}: there is no figure '{metric}'; {did_you_mean(metric, known(figures))}")
+def unknown_metric(where: str, metric: str, figures: dict[str, Any]) -> ConfigError:
+    """Return the error for a metric that is not measured, with the closest one that is."""
+    return ConfigError(f"{where}: unknown metric '{metric}'; {did_you_mean(metric, metric_names(figures))}")
 
 
-def known(figures: dict[str, Any]) -> list[str]:
-    """Return the dotted names of all figures that can be watched."""
+def metric_names(figures: dict[str, Any]) -> list[str]:
+    """Return the dotted names of all measured metrics."""
     each = [f"sites.each.{site}.{name}" for site, metrics in figures["sites"]["each"].items() for name in metrics]
     return [f"global.{k}" for k in figures["global"]] + [f"sites.mean.{k}" for k in figures["sites"]["mean"]] + each

@@ -215,7 +215,7 @@ class TestRuns:
     def test_a_figure_that_nobody_measures_is_told_at_the_first_evaluation(self, tmp_path):
         text = (TEXT + NETWORK).replace("target = 0.6", 'target = 0.6\nmetric = "global.acuracy"')
         folder = RunFolder(tmp_path / "run")
-        with pytest.raises(ConfigError, match=r"network\.metric: there is no figure 'global\.acuracy'; did you mean"):
+        with pytest.raises(ConfigError, match=r"network\.metric: unknown metric 'global\.acuracy'; did you mean"):
             run_experiment(parse_experiment(text), tmp_path, folder)
         folder.close()
 

@@ -116,7 +116,7 @@ class TestRun:
         assert (done.code, done.err) == (0, "")
         assert not set(done.out) & {"\x1b", "\r"}
         told = done.out.splitlines()
-        assert told[0] == "mixed (accord): getting ready"
+        assert told[0] == "mixed (accord): preparing"
         assert re.fullmatch(r"mixed \(accord\): 3 sites, \d+ training samples, 10 labels, 3 rounds", told[1])
         assert re.fullmatch(r"mixed \(accord\): round 3/3  global \d+\.\d%, sites \d+\.\d% ± \d+\.\d", told[-2])
         assert told[-1] == "report: runs/mixed/report.html"

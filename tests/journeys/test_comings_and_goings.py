@@ -79,7 +79,7 @@ class TestARun:
         for text in said:
             assert log.count(text) == 1, text
             assert text in done.out + done.err, text
-        assert "round 3: no site that took part knows 8, 9" in log
+        assert "round 3: no participating site knows 8, 9" in log
 
     def test_the_lines_of_the_rounds(self, run):
         rounds = [line for line in lines(run[0]) if line["scope"] == "round"]

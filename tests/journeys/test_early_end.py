@@ -117,7 +117,7 @@ class TestWrongMetrics:
         done = command("run", path, *options, "--out", "out", cwd=tmp_path)
         assert done.code == 2
         assert done.err == (
-            "error: stop.metric: there is no figure 'sites.mean.acuracy'; did you mean 'sites.mean.accuracy'?\n"
+            "error: stop.metric: unknown metric 'sites.mean.acuracy'; did you mean 'sites.mean.accuracy'?\n"
         )
         assert not (tmp_path / "out").exists()  # so that the next try finds its folder free
 

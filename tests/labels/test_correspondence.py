@@ -126,13 +126,13 @@ def test_every_mistake_is_told_at_once():
 def test_a_site_does_not_read_of_classes_that_it_does_not_name():
     sums = caught({"pet": {"dog": 0.5}})
     assert [name for name in SPACE if f"'{name}' sum to" in str(sums)] == ["cat", "dog", "cow"]
-    assert sums.told_to_its_site() == (
+    assert sums.message_for_site() == (
         "correspondence: a class that it does not name has no probability; "
         "correspondence: the probabilities given class 'dog' sum to 0.5, not to 1"
     )
     unknown = caught({"pet": ["bull", "dog"]})
     assert "known: cat, dog, cow" in str(unknown)
-    assert "cow" not in unknown.told_to_its_site()
+    assert "cow" not in unknown.message_for_site()
 
 
 def test_a_wrong_correspondence_becomes_one_that_can_be_looked_at():

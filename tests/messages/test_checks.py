@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from fedaccord.messages.checks import MOST_SAMPLES, Problem, TensorSpec, find_figures_problem, find_problem
+from fedaccord.messages.checks import MOST_SAMPLES, Problem, TensorSpec, find_metrics_problem, find_problem
 from fedaccord.messages.message import Message
 
 EXPECTED = {"w": TensorSpec((2, 3), torch.float32), "count": TensorSpec((), torch.int64)}
@@ -94,17 +94,17 @@ def figures(**changes):
 
 
 def test_figures_are_finite_and_counts_stand_in_a_square():
-    assert find_figures_problem(figures(), "r", 5) is None
-    assert find_figures_problem(Message(numbers={"round": 5, "samples": 0}, words={"run": "r"}), "r", 5) is None
-    assert find_figures_problem(figures(accuracy=math.nan), "r", 5) == Problem("accuracy", "the figure is nan")
-    assert find_figures_problem(figures(samples=math.inf), "r", 5) == Problem("samples", "the figure is inf")
-    assert find_figures_problem(figures(), "s", 5).tensor == "run"
-    assert find_figures_problem(figures(), "r", 6).tensor == "round"
-    assert find_figures_problem(figures(accuracy=1e200), "r", 5) == Problem("accuracy", "the figure is 1e+200")
-    assert find_figures_problem(figures(accuracy=-(10**200)), "r", 5).tensor == "accuracy"
+    assert find_metrics_problem(figures(), "r", 5) is None
+    assert find_metrics_problem(Message(numbers={"round": 5, "samples": 0}, words={"run": "r"}), "r", 5) is None
+    assert find_metrics_problem(figures(accuracy=math.nan), "r", 5) == Problem("accuracy", "the metric is nan")
+    assert find_metrics_problem(figures(samples=math.inf), "r", 5) == Problem("samples", "the metric is inf")
+    assert find_metrics_problem(figures(), "s", 5).tensor == "run"
+    assert find_metrics_problem(figures(), "r", 6).tensor == "round"
+    assert find_metrics_problem(figures(accuracy=1e200), "r", 5) == Problem("accuracy", "the metric is 1e+200")
+    assert find_metrics_problem(figures(accuracy=-(10**200)), "r", 5).tensor == "accuracy"
     for name in ("a\nb", "\ud800", "x" * 201):
-        assert find_figures_problem(figures(**{name: 1.0}), "r", 5) == Problem(name, "is no name of a figure")
+        assert find_metrics_problem(figures(**{name: 1.0}), "r", 5) == Problem(name, "is not a valid metric name")
     square = (torch.zeros(2, 2), torch.zeros(2, 2, dtype=torch.complex64), torch.zeros(2, 2, dtype=torch.uint64))
     for counts in (torch.zeros(2, 3, dtype=torch.int64), torch.zeros(4, dtype=torch.int64), *square):
         spoiled = replace(figures(), tensors={"confusion": counts})
-        assert find_figures_problem(spoiled, "r", 5).tensor == "confusion"
+        assert find_metrics_problem(spoiled, "r", 5).tensor == "confusion"

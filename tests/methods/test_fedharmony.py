@@ -97,7 +97,7 @@ class TestPublished:
 
     def test_at_first_size_counts_and_later_agreement(self):
         server, records = played(rounds=3, volume_rounds=2.0, gamma=5.0)
-        # Played once more up to the last beat, to see the weights.
+        # RunOutcome once more up to the last beat, to see the weights.
         weights = {}
         for rounds in (0, 2):
             again, _ = played(rounds=rounds, volume_rounds=2.0, gamma=5.0)

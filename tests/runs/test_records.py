@@ -13,7 +13,7 @@ from fedaccord.federation.round import Evaluation, RoundRecord
 from fedaccord.federation.server import Dropped, SiteCard
 from fedaccord.labels.space import LabelSpace
 from fedaccord.labels.views import Candidates, Coarse, Exact, Unlabelled
-from fedaccord.runs.records import Best, confusion_lines, federation_account, round_lines, scopes
+from fedaccord.runs.records import Best, confusion_lines, describe_federation, round_lines, scopes
 
 SPACE = LabelSpace(["ant", "bee", "cat"])
 
@@ -104,7 +104,7 @@ class TestFederationAccount:
         data.notes.append("a note")
         data.partition, data.histogram = {"asked": {"kind": "iid"}}, {"a": {"ant": 6}}
         cards = {name: SiteCard(name, 6, "exact", torch.ones(3)) for name in ("b", "a")}
-        account = federation_account(data, cards)
+        account = describe_federation(data, cards)
         assert json.loads(json.dumps(account, allow_nan=False)) == account
         assert account["labels"] == ["ant", "bee", "cat"]
         assert account["joined"] == ["a", "b"]
@@ -128,7 +128,7 @@ class TestFederationAccount:
         x = torch.zeros(3, 2)
         data.sites["b"] = SiteData("b", Candidates(SPACE), Samples(x, sets), Samples(x[:1], ~sets[:1]))
         data.sites["c"] = SiteData("c", Candidates(SPACE), Samples(x[:0], sets[:0]), Samples(x, sets))
-        sites = federation_account(data, {})["sites"]
+        sites = describe_federation(data, {})["sites"]
         assert {name: site.get("set_size") for name, site in sites.items()} == {"b": 2.0, "a": None, "c": None}
 
 
@@ -137,7 +137,7 @@ class TestBest:
         best = Best()
         for round_, shown in enumerate(figures, start=1):
             best.look(round_, scopes(shown))
-        return best.account()
+        return best.summary()
 
     def test_the_best_round_is_kept_with_all_its_figures(self):
         account = self.look(

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from fedaccord.errors import refuse_idle
+from fedaccord.errors import refuse_unused
 from fedaccord.training.settings import Count, Device
 
 SENDING = ("sign-flip", "scaling", "alie", "ipm")  # attacks on what is sent
@@ -39,9 +39,9 @@ class AttackSettings(BaseModel):
     @model_validator(mode="after")
     def _every_key_does_something(self) -> AttackSettings:
         if self.kind != "mixup":
-            refuse_idle(self, ("ratio",), "unless kind is 'mixup'")
+            refuse_unused(self, ("ratio",), "unless kind is 'mixup'")
         if self.kind not in SENDING:
-            refuse_idle(self, ("strength",), "unless kind is one of " + ", ".join(f"'{kind}'" for kind in SENDING))
+            refuse_unused(self, ("strength",), "unless kind is one of " + ", ".join(f"'{kind}'" for kind in SENDING))
         return self
 
 
@@ -125,15 +125,15 @@ class DefenceSettings(BaseModel):
     @model_validator(mode="after")
     def _every_key_does_something(self) -> DefenceSettings:
         if not self.inverts:
-            refuse_idle(self, RECONSTRUCTING, "unless kind is 'inversion' or 'inversion+'")
+            refuse_unused(self, RECONSTRUCTING, "unless kind is 'inversion' or 'inversion+'")
         if self.kind != "probe":
-            refuse_idle(self, ("probes",), "unless kind is 'probe'")
+            refuse_unused(self, ("probes",), "unless kind is 'probe'")
         if self.verdicts_by == "two-means":
             # The score itself of group-update+ looks back.
             idle = ("gate", "most") if self.kind == "group-update+" else ("gate", "most", "memory")
-            refuse_idle(self, idle, 'unless rule = "minority" or "peeling"')
+            refuse_unused(self, idle, 'unless rule = "minority" or "peeling"')
         if not self.trusts:
-            refuse_idle(self, ("rho", "low", "high", "trust", "freeze"), "unless confidence = true")
+            refuse_unused(self, ("rho", "low", "high", "trust", "freeze"), "unless confidence = true")
         return self
 
     @model_validator(mode="after")

@@ -120,7 +120,7 @@ def check_own_data(experiment: Experiment, base: Path, name: str) -> SiteReport:
 
 def _own_report(data: FederationData, name: str, flaws: Sequence[Flaw]) -> SiteReport:
     report = check_site(data.sites[name], data.groups, data.gaps.get(name, {}))
-    said = [f.error.told_to_its_site() if isinstance(f.error, CorrespondenceError) else str(f.error) for f in flaws]
+    said = [f.error.message_for_site() if isinstance(f.error, CorrespondenceError) else str(f.error) for f in flaws]
     return replace(report, findings=[*(Finding("error", text) for text in said), *report.findings])
 
 

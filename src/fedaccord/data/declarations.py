@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from fedaccord.errors import refuse_idle
+from fedaccord.errors import refuse_unused
 from fedaccord.labels.declarations import ViewConfig, exact_view
 
 Count = Annotated[int, Field(ge=1)]
@@ -102,9 +102,9 @@ class Sensitive(Section):
     @model_validator(mode="after")
     def _every_key_does_something(self) -> Sensitive:
         if self.flips == "cyclic":
-            refuse_idle(self, ("q",), 'unless flips = "uniform"')
+            refuse_unused(self, ("q",), 'unless flips = "uniform"')
         else:
-            refuse_idle(self, ("following", "other"), 'unless flips = "cyclic"')
+            refuse_unused(self, ("following", "other"), 'unless flips = "cyclic"')
         return self
 
 
@@ -123,7 +123,7 @@ class Fairness(Section):
     @model_validator(mode="after")
     def _every_key_does_something(self) -> Fairness:
         if not self.input:
-            refuse_idle(self, ("normalise",), "unless input = true")
+            refuse_unused(self, ("normalise",), "unless input = true")
         return self
 
 

@@ -119,7 +119,7 @@ class EmbeddedEngine:
         self._check_sites("memory", memories)
         self._memories = {site: self._over_the_wire(memory) for site, memory in memories.items()}
 
-    def settle(self, memories: Mapping[SiteId, Message]) -> None:
+    def checkpointed(self, memories: Mapping[SiteId, Message]) -> None:
         """Do nothing: a checkpoint holds the memories whole."""
 
     def close(self) -> None:

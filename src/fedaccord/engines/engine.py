@@ -57,7 +57,7 @@ class Engine(Protocol):
         """Put back what `memories` returned; a site that is left out keeps nothing from now on."""
         ...
 
-    def settle(self, memories: Mapping[SiteId, Message]) -> None:
+    def checkpointed(self, memories: Mapping[SiteId, Message]) -> None:
         """Take note that a checkpoint holds what `memories` returned: a run may go on from there."""
         ...
 

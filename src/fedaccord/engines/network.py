@@ -76,9 +76,9 @@ class SimulatedNetwork:
         """Put back what `memories` returned."""
         self._engine.restore(memories)
 
-    def settle(self, memories: Mapping[SiteId, Message]) -> None:
+    def checkpointed(self, memories: Mapping[SiteId, Message]) -> None:
         """Take note that a checkpoint holds what `memories` returned."""
-        self._engine.settle(memories)
+        self._engine.checkpointed(memories)
 
     def close(self) -> None:
         """Give back processes and memory."""

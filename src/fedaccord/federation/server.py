@@ -28,7 +28,7 @@ from fedaccord.messages.checks import (
     TensorSpec,
     all_finite,
     find_answer_problem,
-    find_figures_problem,
+    find_metrics_problem,
     find_problem,
 )
 from fedaccord.messages.message import Failure, Message, SiteId, one_line
@@ -323,7 +323,7 @@ class Server:
         """Return the sites' answers to `evaluate` that can be written down as they are."""
         good = {}
         for site, answer in answers.items():
-            problem = find_figures_problem(answer, self.run, self.state.round + 1)
+            problem = find_metrics_problem(answer, self.run, self.state.round + 1)
             if problem:
                 self.drop(site, "evaluate", problem.tensor, problem.reason)
             else:

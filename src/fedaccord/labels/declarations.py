@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from fedaccord.errors import refuse_idle
+from fedaccord.errors import refuse_unused
 
 Names = Annotated[list[str], Field(min_length=1)]
 
@@ -52,12 +52,14 @@ class CandidatesView(_View):
     @model_validator(mode="after")
     def _every_key_does_something(self) -> CandidatesView:
         if self.generate is None:
-            refuse_idle(self, (*(key for keys in DRAWN_BY.values() for key in keys), *BOUNDS), "unless generate is set")
+            refuse_unused(
+                self, (*(key for keys in DRAWN_BY.values() for key in keys), *BOUNDS), "unless generate is set"
+            )
         for kind, keys in DRAWN_BY.items():
             if kind != self.generate:
-                refuse_idle(self, keys, f'unless generate = "{kind}"')
+                refuse_unused(self, keys, f'unless generate = "{kind}"')
         if self.generate == "superset":
-            refuse_idle(self, BOUNDS, "on sets of which all are equally likely")
+            refuse_unused(self, BOUNDS, "on sets of which all are equally likely")
         return self
 
 

@@ -1,1 +1,1 @@
-"""What crosses the boundary between server and site, and the checks on it."""
+"""Messages between server and sites, and the checks on replies."""

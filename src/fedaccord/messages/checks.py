@@ -1,4 +1,4 @@
-"""Is a reply what was asked for? The one place where replies are checked."""
+"""Checks on replies; no other module checks them."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from fedaccord.messages.message import Message
 
 MOST_SAMPLES = 10**9
 NOT_FINITE = "it holds NaN or infinite values"
-_LARGEST = 1e100  # of a number in a message: squares and sums of such numbers are still finite
-_LONGEST_NAME = 200  # signs in the name of a figure
+_LARGEST = 1e100  # absolute value of a number in a message, so that squares and sums stay finite
+_LONGEST_NAME = 200  # characters in the name of a metric
 
 
 @dataclass(frozen=True)
 class TensorSpec:
-    """The shape and dtype a tensor must have."""
+    """The required shape and dtype of a tensor."""
 
     shape: tuple[int, ...]
     dtype: torch.dtype
@@ -32,7 +32,7 @@ class TensorSpec:
 
 @dataclass(frozen=True)
 class Problem:
-    """Why a reply is refused, and which tensor or number is to blame."""
+    """Why a reply is rejected, and the name of the tensor or number at fault."""
 
     tensor: str
     reason: str
@@ -41,7 +41,7 @@ class Problem:
 def find_problem(
     reply: Message, expected: Mapping[str, TensorSpec], run: str, round_: int, most_samples: int = MOST_SAMPLES
 ) -> Problem | None:
-    """Return the first thing wrong with a reply, or None. Nothing is ever broadcast, cast or renamed to make it fit."""
+    """Return the first problem of a reply, or None; replies are never broadcast, cast or renamed to fit."""
     return (
         _address_problem(reply, run, round_)
         or _weight_problem(reply, most_samples)
@@ -50,23 +50,23 @@ def find_problem(
 
 
 def find_answer_problem(answer: Message, expected: Mapping[str, TensorSpec], run: str, round_: int) -> Problem | None:
-    """Return the first thing wrong with the answer to a further question, or None."""
+    """Return the first problem of the answer to a follow-up task, or None."""
     for name, value in answer.numbers.items():
         if not is_finite(value):
             return Problem(name, f"the number is {value!r}")
     return _address_problem(answer, run, round_) or _tensor_problem(answer.tensors, expected)
 
 
-def find_figures_problem(reply: Message, run: str, round_: int) -> Problem | None:
-    """Return the first thing wrong with a site's figures, or None: finite numbers, and counts in a square."""
+def find_metrics_problem(reply: Message, run: str, round_: int) -> Problem | None:
+    """Return the first problem of a site's metrics, or None; values must be finite, confusion counts int64 (n, n)."""
     for name, value in reply.numbers.items():
         if not name.isprintable() or len(name) > _LONGEST_NAME:
-            return Problem(name, "is no name of a figure")
+            return Problem(name, "is not a valid metric name")
         if not is_finite(value):
-            return Problem(name, f"the figure is {value!r}")
+            return Problem(name, f"the metric is {value!r}")
     counts = reply.tensors.get("confusion")
     if counts is not None and (counts.dim() != 2 or counts.shape[0] != counts.shape[1] or counts.dtype != torch.int64):
-        return Problem("confusion", f"the counts are {counts.dtype} of shape {tuple(counts.shape)}")
+        return Problem("confusion", f"the counts are {counts.dtype} with shape {tuple(counts.shape)}")
     return _address_problem(reply, run, round_)
 
 
@@ -109,12 +109,13 @@ def _tensor_problem(tensors: Mapping[str, Tensor], expected: Mapping[str, Tensor
 
 
 def all_finite(tensor: Tensor) -> bool:
-    """Say whether a tensor holds no NaN and no infinity; the sum tells at once unless it is too large itself."""
+    """Return whether a tensor has no NaN and no infinite value."""
+    # A finite sum is a fast proof; a sum that overflows proves nothing.
     if not tensor.is_floating_point() or math.isfinite(float(tensor.sum())):
         return True
     return bool(torch.isfinite(tensor).all())
 
 
 def is_finite(value: object) -> bool:
-    """Say whether a value from a message is a number one can go on with; one too large to be squared is none."""
+    """Return whether a value in a message is a finite number that can also be squared."""
     return not isinstance(value, bool) and isinstance(value, int | float) and -_LARGEST <= value <= _LARGEST

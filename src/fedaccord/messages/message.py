@@ -1,4 +1,4 @@
-"""The one thing that crosses the boundary between server and site."""
+"""The message type that server and sites exchange, and its encoding."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ SiteId = str
 Number = int | float
 _HEADER = "fedaccord"
 _EMPTY = "fedaccord.empty"  # safetensors refuses a file without tensors
-_LONGEST_LINE = 500  # signs
-# The order of a document's tensors, last kind first, and what each is called there.
+_LONGEST_LINE = 500  # characters
+# Dtypes with their safetensors names, in reverse of the order in which safetensors writes them.
 _KINDS = (
     (torch.bool, "BOOL"),
     (torch.uint8, "U8"),
@@ -46,18 +46,18 @@ _RANK = {dtype: rank for rank, (dtype, _) in enumerate(_KINDS)}
 
 @dataclass
 class Message:
-    """Named tensors, numbers and short strings, and nothing else."""
+    """Named tensors, numbers and short strings."""
 
     tensors: dict[str, Tensor] = field(default_factory=dict)
     numbers: dict[str, Number] = field(default_factory=dict)
     words: dict[str, str] = field(default_factory=dict)
 
     def is_empty(self) -> bool:
-        """Say whether there is nothing in it."""
+        """Return whether the message has no content."""
         return not (self.tensors or self.numbers or self.words)
 
     def select(self, prefix: str) -> dict[str, Tensor]:
-        """Return the tensors under `prefix/`, with the prefix taken off."""
+        """Return the tensors under `prefix/`, named without the prefix."""
         return {name[len(prefix) + 1 :]: t for name, t in self.tensors.items() if name.startswith(prefix + "/")}
 
     def put(self, prefix: str, tensors: dict[str, Tensor]) -> None:
@@ -67,9 +67,9 @@ class Message:
 
 @dataclass(frozen=True)
 class Failure:
-    """A site that gave no reply: who, at which task, why; `trace` is for the log only.
+    """A task for which a site gave no reply; `trace` is for the log only.
 
-    The reason may be a site's own words, so it is made one line.
+    The reason may be text from the site, so it is reduced to one line.
     """
 
     site: SiteId
@@ -82,37 +82,35 @@ class Failure:
 
 
 def one_line(text: str) -> str:
-    """Make what may be a site's own words one line of readable text, cut where it is long.
-
-    So it can be written to any file, and cannot pass for another line of the log.
-    """
-    line = " ".join("".join(sign if sign.isprintable() else " " for sign in text[: 8 * _LONGEST_LINE]).split())
+    """Return text from a site as one printable line of limited length, so that it cannot forge lines of a log."""
+    printable = "".join(char if char.isprintable() else " " for char in text[: 8 * _LONGEST_LINE])
+    line = " ".join(printable.split())
     return line if len(line) <= _LONGEST_LINE else line[: _LONGEST_LINE - 1] + "…"
 
 
 def to_bytes(message: Message) -> bytes:
-    """Encode a message as one safetensors document whose header carries numbers and words as JSON."""
+    """Encode a message as one safetensors document, with numbers and words as JSON in its header."""
     _check_content(message.tensors.keys(), message.numbers, message.words)
-    # One entry only: safetensors writes several in a random order, and equal messages are to be equal bytes.
+    # A single entry, because safetensors writes several in random order and equal messages must give equal bytes.
     header = {_HEADER: json.dumps({"numbers": message.numbers, "words": message.words})}
-    return safetensors_save(_apart(message.tensors) or {_EMPTY: torch.zeros(0)}, metadata=header)
+    return safetensors_save(_unshared(message.tensors) or {_EMPTY: torch.zeros(0)}, metadata=header)
 
 
 def encoded_size(message: Message) -> int:
-    """Return how many bytes `to_bytes` makes of a message, without making them."""
+    """Return the number of bytes that `to_bytes` would produce, without encoding the message."""
     form = tuple([(name, tensor.dtype, tensor.shape) for name, tensor in message.tensors.items()])
     try:
         table, data = _form_size(form)
-    except KeyError:  # of a dtype whose place in a document we do not know
+    except KeyError:  # a dtype that is not in _KINDS
         return len(to_bytes(message))
     inner = json.dumps({"numbers": message.numbers, "words": message.words})
-    header = table + len(inner) + inner.count('"') + inner.count("\\") + len('""')  # as JSON writes it once more
-    return 8 + -(-header // 8) * 8 + data  # the header's length, the header filled up to a multiple of 8, the tensors
+    header = table + len(inner) + inner.count('"') + inner.count("\\") + len('""')  # escaped a second time
+    return 8 + -(-header // 8) * 8 + data  # length field, header padded to a multiple of 8, tensors
 
 
-@lru_cache(maxsize=4096)  # a round's messages have few forms
+@lru_cache(maxsize=4096)  # the messages of a round have few distinct forms
 def _form_size(form: tuple[tuple[str, torch.dtype, tuple[int, ...]], ...]) -> tuple[int, int]:
-    """Return the length of a header without our own entry, and that of the tensors behind it."""
+    """Return the length in bytes of a header without the message's JSON, and of the tensors."""
     table: dict[str, Any] = {"__metadata__": {_HEADER: ""}}
     end = 0
     for name, dtype, shape in sorted(form or ((_EMPTY, torch.float32, (0,)),), key=lambda t: (-_RANK[t[1]], t[0])):
@@ -122,12 +120,12 @@ def _form_size(form: tuple[tuple[str, torch.dtype, tuple[int, ...]], ...]) -> tu
 
 
 def from_bytes(data: bytes) -> Message:
-    """Decode what `to_bytes` made; anything else is a MessageError. No pickle is ever involved."""
+    """Decode the output of `to_bytes`; raise MessageError for anything else. Pickle is never used."""
     try:
         size = int.from_bytes(data[:8], "little")
         header = json.loads(json.loads(data[8 : 8 + size])["__metadata__"][_HEADER])
         numbers, words = header["numbers"], header["words"]
-        tensors = dict(sorted(safetensors_load(data).items()))  # they come in a random order
+        tensors = dict(sorted(safetensors_load(data).items()))  # safetensors returns them in random order
         tensors.pop(_EMPTY, None)
         _check_content(tensors.keys(), numbers, words)
         return Message(tensors, numbers, words)
@@ -136,11 +134,11 @@ def from_bytes(data: bytes) -> Message:
 
 
 def _check_content(tensors: Iterable[str], numbers: Any, words: Any) -> None:
-    """Refuse what a message may not hold; what was decoded was written by somebody else, so nothing is sure."""
+    """Raise MessageError for forbidden content; decoded messages are untrusted."""
     for name in {_EMPTY, "__metadata__"}.intersection(tensors):
         raise MessageError(f"a tensor of a message cannot be named '{name}'")
     if not isinstance(numbers, dict) or not isinstance(words, dict):
-        raise MessageError("the numbers and the words of a message are tables")
+        raise MessageError("the numbers and the words of a message must be tables")
     for name, value in numbers.items():
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise MessageError(f"number '{name}' of a message is a {type(value).__name__}, not an int or a float")
@@ -149,12 +147,12 @@ def _check_content(tensors: Iterable[str], numbers: Any, words: Any) -> None:
             raise MessageError(f"word '{name}' of a message is a {type(value).__name__}, not a string")
 
 
-def _apart(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Return the tensors with memory of their own: safetensors refuses two names for one memory."""
-    apart, seen = {}, set()
+def _unshared(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Return the tensors with separate storages, because safetensors rejects shared ones."""
+    unshared, seen = {}, set()
     for name, tensor in tensors.items():
         flat = tensor.detach().cpu().contiguous()
-        memory = flat.untyped_storage().data_ptr()
-        apart[name] = flat.clone() if memory in seen else flat
-        seen.add(memory)
-    return apart
+        storage = flat.untyped_storage().data_ptr()
+        unshared[name] = flat.clone() if storage in seen else flat
+        seen.add(storage)
+    return unshared

@@ -1,12 +1,12 @@
-"""Names that mean something to the server; importable without torch."""
+"""Reserved names in messages; importable without torch."""
 
 from __future__ import annotations
 
 POOL = "(pool)"
-"""The one place that holds all samples when a study pools them; no site can be named so."""
+"""The name of the single site that holds all samples when a study pools them; no other site can have it."""
 
 SILENT = "silent"
-"""The word in a reply of a site that has nothing to send this round: it is left out without being dropped."""
+"""The word in a reply from a site that has nothing to send this round: it is skipped, not dropped."""
 
 COMPUTED = "computed"
-"""The number in a reply that says of how many samples the site took gradients, a sample seen twice counted twice."""
+"""The number in a reply that counts per-sample gradients; a sample used twice counts twice."""

@@ -7,7 +7,7 @@ from typing import Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from fedaccord.adversary.settings import AttackSettings, DefenceSettings
-from fedaccord.errors import refuse_idle
+from fedaccord.errors import refuse_unused
 from fedaccord.methods.loss_settings import AnyLossSettings
 from fedaccord.training.settings import Count, TrainingSettings
 
@@ -88,7 +88,7 @@ class PooledSettings(TrainingSettings):
 
     @model_validator(mode="after")
     def _no_settings_of_sites(self) -> PooledSettings:
-        refuse_idle(self, OF_SITES, "on pooled data, which has no sites of its own")
+        refuse_unused(self, OF_SITES, "on pooled data, which has no sites of its own")
         return self
 
 
@@ -166,5 +166,5 @@ class PrivateLabelsSettings(SharedModelSettings):
         }
         for name, (effective, where) in works.items():
             if not effective:
-                refuse_idle(self, (name,), f"unless {where}")
+                refuse_unused(self, (name,), f"unless {where}")
         return self

@@ -50,7 +50,7 @@ def run_cell(table: dict[str, Any], device: str = "cpu") -> Result:
     sizes = [size for site in data.sites.values() for size in set_size(site).values()]
     return {
         "final": {**last, "set_size": statistics.fmean(sizes)} if sizes else last,
-        "best": best.account(),
+        "best": best.summary(),
         "curve": curve,
         "loss": loss,
         "steps": steps,

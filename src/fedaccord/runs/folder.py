@@ -12,7 +12,7 @@ from typing import Any
 
 from torch import Tensor
 
-from fedaccord.durable import sync, whole_file
+from fedaccord.durable import atomic_write, sync
 from fedaccord.errors import FolderTakenError, RunFolderError
 from fedaccord.messages.message import Message, to_bytes
 from fedaccord.runs.checkpoint import pack, seal
@@ -135,7 +135,7 @@ class RunFolder:
         target = self.path / name
         data = content.encode() if isinstance(content, str) else content
         try:
-            with whole_file(target) as file:
+            with atomic_write(target) as file:
                 file.write(data)
         except OSError as error:
             raise NotWritten(f"'{target}' cannot be written: {error.strerror}") from None

@@ -99,7 +99,7 @@ def method_lines(at: int, server: Server) -> list[dict[str, Any]]:
     return [{"round": at, **line} for line in server.recipe.account(server)] if server.recipe.account else []
 
 
-def federation_account(
+def describe_federation(
     data: FederationData, cards: Mapping[str, SiteCard], stays: Mapping[str, Stay] | None = None
 ) -> dict[str, Any]:
     """Return what federation.json says: which sites there were, when, and what each could teach."""
@@ -166,7 +166,7 @@ class Best:
                     self.value, self.round, self.figures = value, at, dict(figures)
                 return
 
-    def account(self) -> dict[str, Any]:
+    def summary(self) -> dict[str, Any]:
         """Return the `best` part of the summary."""
         return {"round": self.round, "metric": self.metric, **(self.figures or {"global": {}, "sites": {}})}
 

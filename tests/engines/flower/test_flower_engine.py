@@ -275,7 +275,7 @@ class TestMemories:
     def test_a_run_goes_back_to_its_checkpoint(self, grid):
         ours = engine_on(grid)
         ours.ask("train", briefs())
-        ours.settle(kept := ours.memories())
+        ours.checkpointed(kept := ours.memories())
         for _ in range(3):
             ours.ask("train", briefs())
         again = engine_on(grid)  # the server was killed; the sites were not
@@ -293,7 +293,7 @@ class TestMemories:
         kept = ours.memories()
         for task in ("train", "echo"):
             ours.ask(task, briefs())
-        ours.settle(kept)
+        ours.checkpointed(kept)
         again = engine_on(grid)
         again.restore(kept)
         assert [reply.numbers["rounds"] for reply in again.ask("train", briefs()).values()] == [2, 2, 2]
@@ -304,7 +304,7 @@ class TestMemories:
             ours.ask("train", briefs())
             kept = ours.memories()
             if round_ % 2:
-                ours.settle(kept)
+                ours.checkpointed(kept)
         assert len(list((grid.folders["site-0"] / "memory" / "run-1").iterdir())) <= 5
 
     def test_a_memory_of_another_run_is_not_used(self, grid):

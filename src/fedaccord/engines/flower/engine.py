@@ -132,9 +132,9 @@ class FlowerEngine:
                 held = "lie at the sites" if self._carries else "were kept by the server"
                 raise EngineError(f"the checkpoint's memories {held}, as that of site '{site}'; go on where it began")
         self._memories = dict(memories)
-        self.settle(memories)
+        self.checkpointed(memories)
 
-    def settle(self, memories: Mapping[SiteId, Message]) -> None:
+    def checkpointed(self, memories: Mapping[SiteId, Message]) -> None:
         """Take note that a checkpoint names these memories, so that the sites keep them."""
         self._settled = [*self._settled, _versions(memories)][-_KEPT_BY_CHECKPOINTS:]
 

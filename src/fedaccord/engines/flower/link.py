@@ -24,7 +24,7 @@ from types import FrameType
 import click
 import uvicorn
 
-from fedaccord.durable import whole_file
+from fedaccord.durable import atomic_write
 from fedaccord.engines.flower.environment import flower_environment
 from fedaccord.engines.flower.gate import make_gate
 from fedaccord.errors import EngineError
@@ -118,7 +118,7 @@ def register(folder: Path, keys: dict[str, str]) -> None:
                 if _REGISTERED not in error.message:
                     raise EngineError(f"the key of site '{site}' cannot be registered: {error.message}") from None
             known[site] = key
-            with whole_file(told) as new:  # at once: a start that is cut here goes on where it was
+            with atomic_write(told) as new:  # at once: a start that is cut here goes on where it was
                 new.write(json.dumps(known, indent=1).encode())
 
 

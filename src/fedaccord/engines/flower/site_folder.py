@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedaccord.durable import whole_file
+from fedaccord.durable import atomic_write
 from fedaccord.errors import DataError
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ def write_site_folder(
     files = {name: f"{number:04d}.npy" for number, name in enumerate(sorted(host.tensors))}
     for name, file in files.items():
         # Not in place: the process that keeps the host ready may have the old file mapped.
-        with whole_file(path / _DATA / file) as new:
+        with atomic_write(path / _DATA / file) as new:
             np.save(new, host.tensors[name].contiguous().numpy(), allow_pickle=False)
     told = {
         "site": site,
@@ -127,5 +127,5 @@ def write_site_folder(
 
 def write_whole(target: Path, content: bytes) -> None:
     """Write a file of a site, at which more than one process may work."""
-    with whole_file(target, f".{os.getpid()}") as file:
+    with atomic_write(target, f".{os.getpid()}") as file:
         file.write(content)
