@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 
-.PHONY: demo test lint parity bench bench-peers clean
+.PHONY: demo test lint parity reproduce bench bench-peers clean
 
 demo: $(VENV)/.runs
 	$(BIN)/fedaccord demo
@@ -17,6 +17,10 @@ lint: $(VENV)/.tests
 
 parity: $(VENV)/.tests
 	$(BIN)/python tests/engines/flower/all_recipes.py
+
+# Tables of papers: make reproduce TABLE=fedmt ARGS="--quick --data DIR"; without TABLE, their list.
+reproduce: $(VENV)/.runs
+	$(BIN)/python -m papers $(TABLE) $(ARGS)
 
 bench: $(VENV)/.tests
 	$(BIN)/python benchmarks/engine.py --rounds 15

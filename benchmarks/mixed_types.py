@@ -1,7 +1,7 @@
-"""Chooses the settings of `fedaccord reproduce fedmt` without a look at test data.
+"""Chooses the settings of `python -m papers fedmt` without a look at test data.
 
-    python benchmarks/mixed_types.py --names "Single; FedMT (E)" --labels 5 --vary lr=0.5,1,2 --vary weight_decay=0,5e-4
-    python benchmarks/mixed_types.py --on images --names "Single; FedTrans" --labels 25 --vary lr=0.03,0.1
+    python -m benchmarks.mixed_types --names "Single; FedMT (E)" --labels 5 --vary lr=0.5,1,2 --vary weight_decay=0,5e-4
+    python -m benchmarks.mixed_types --on images --names "Single; FedTrans" --labels 25 --vary lr=0.03,0.1
 
 Each contestant of the table runs with every combination of the varied settings, beside what the table gives it, on seed
 100, which the table does not use. Texts are judged on CLINC150's validation part; of CIFAR-100's training images 25 of
@@ -24,9 +24,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from fedaccord.reproduce import fedmt_cells as table
-from fedaccord.reproduce.cells import Cell
-from fedaccord.reproduce.worker import run_cell
+from papers.fedmt import cells as table
+from papers.harness.cells import Cell
+from papers.harness.worker import run_cell
 
 SEED = 100
 HELD_OUT = 25  # training images of each class

@@ -1,6 +1,6 @@
-"""Which of pFedMo's rules works, under label skew, on training data alone: nothing that `reproduce pfedmo` tests on.
+"""Compare pFedMo's momentum rules under label skew, on training data that `python -m papers pfedmo` does not test on.
 
-    FEDACCORD_DATA=DIR python benchmarks/momentum_rules.py [--seeds 3] [--task lenet5] [--rule pull]
+    FEDACCORD_DATA=DIR python -m benchmarks.momentum_rules [--seeds 3] [--task lenet5] [--rule pull]
 
 MNIST: the last 10,000 training images are the validation part, 4 sites with 3 classes each, LeNet-5, 50 public images
 of each class. UCI-HAR: subjects 1 to 15 (the table is tested on 25 to 30), three of them the validation part, the
@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from fedaccord.reproduce.worker import run_cell
+from papers.harness.worker import run_cell
 
 RULES: dict[str, dict[str, Any]] = {
     "pull": {"name": "pfedmo", "rule": "pull"},

@@ -179,7 +179,8 @@ def pages() -> list[object]:
 @pytest.mark.parametrize("page", pages())
 @pytest.mark.usefixtures("one_thread")
 def test_a_page_does_what_it_says(page, tmp_path):
-    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    for folder in ("examples", "papers"):
+        (tmp_path / folder).symlink_to(ROOT / folder)
     follow(page.read_text(encoding="utf-8"), tmp_path, page_id(page))
 
 

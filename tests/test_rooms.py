@@ -36,7 +36,6 @@ ROOMS = [
     "checks",
     "init",
     "display",
-    "reproduce",
     "cli_prepare",
     "cli_deploy",
     "cli",

@@ -1,4 +1,4 @@
-"""`fedaccord reproduce` as a user types it, with a small table of the bundled digits."""
+"""`python -m papers` as a user types it, with a small table of the bundled digits."""
 
 import json
 import os
@@ -12,16 +12,18 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from fedaccord.cli import app
+from fedaccord.cli import app as fedaccord
 from fedaccord.errors import DataError, RunFolderError, UserError
-from fedaccord.reproduce import registry
-from fedaccord.reproduce.cells import KeptCells
-from fedaccord.reproduce.command import reproduce_table
-from fedaccord.reproduce.runner import run_cells
-from fedaccord.reproduce.worker import run_cell
 from fedaccord.runs.lock import FolderLock
+from papers.harness import registry
+from papers.harness.cells import KeptCells
+from papers.harness.command import app
+from papers.harness.runner import run_cells
+from papers.harness.table import reproduce_table
+from papers.harness.worker import run_cell
 
 HERE = str(Path(__file__).parent)
+CLONE = Path(__file__).parents[2]
 
 
 @pytest.fixture(autouse=True)
@@ -38,7 +40,7 @@ def test_the_page_holds_the_figures_the_command_and_no_unescaped_text(tmp_path):
     page, results = run(tmp_path)
     assert (len(results), results.failed) == (2, {})
     text, html = (tmp_path / "table.md").read_text(), page.read_text()
-    assert "fedaccord reproduce small --quick" in text
+    assert "python -m papers small --quick" in text
     assert "2 of 2 cells are finished" in text
     assert "FedAvg \\| local" in text  # a bar inside a cell does not end it
     assert "A small &lt;table&gt;" in html
@@ -68,7 +70,7 @@ def test_the_figures_of_a_cell_are_those_of_a_run(tmp_path):
         '[data]\ndataset = "digits"\nsamples = 60\npartition = {kind = "iid", sites = 2}\n[model]\nname = "linear"\n'
         '[method]\nname = "fedavg"\nrounds = 2\nbatch = 16\n'
     )
-    asked = CliRunner().invoke(app, ["run", str(config), "--out", str(tmp_path / "run"), "--workers", "0"])
+    asked = CliRunner().invoke(fedaccord, ["run", str(config), "--out", str(tmp_path / "run"), "--workers", "0"])
     assert asked.exit_code == 0
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
     assert results.values(("fedavg",), "sites.mean.accuracy") == {0: summary["final"]["sites"]["mean"]["accuracy"]}
@@ -123,12 +125,12 @@ class TestDevice:
 
     @pytest.mark.parametrize("asked", [(), ("--device", "cpu"), ("--device", "cuda")])
     def test_it_reaches_the_processes_but_is_no_part_of_a_cell(self, tmp_path, handed, asked):
-        command = ["reproduce", "small", "--quick", "--out", str(tmp_path)]
+        command = ["small", "--quick", "--out", str(tmp_path)]
         assert CliRunner().invoke(app, [*command, *asked]).exit_code == 0
         device = asked[-1] if asked else "cpu"
         assert [line["device"] for line in handed] == [device] * 2
         assert not any("run" in line["table"] for line in handed)
-        how = f"fedaccord reproduce small --quick{' --device cuda' if device == 'cuda' else ''}`"
+        how = f"python -m papers small --quick{' --device cuda' if device == 'cuda' else ''}`"
         assert how in (tmp_path / "table.md").read_text()
         assert CliRunner().invoke(app, command).exit_code == 0
         assert len(handed) == 2  # all were kept, whatever the device
@@ -140,7 +142,7 @@ class TestDevice:
             opened.append((experiment.run.device, experiment.run.workers))
             raise DataError("enough was seen")
 
-        monkeypatch.setattr("fedaccord.reproduce.worker.open_server", opening)
+        monkeypatch.setattr("papers.harness.worker.open_server", opening)
         told = registry.find_table("small").cells("quick")[0].table
         for device in ({}, {"device": "cuda"}):
             with pytest.raises(DataError, match="enough was seen"):
@@ -155,16 +157,16 @@ class TestDevice:
         assert not (tmp_path / "new").exists()
 
     def test_another_word_is_refused(self):
-        asked = CliRunner().invoke(app, ["reproduce", "small", "--device", "gpu"])
+        asked = CliRunner().invoke(app, ["small", "--device", "gpu"])
         assert asked.exit_code == 2
 
 
 def test_mistakes_are_told_before_anything_runs(tmp_path, monkeypatch):
     ask = CliRunner().invoke
-    assert "did you mean 'private-labels'" in str(ask(app, ["reproduce", "private-label"]).exception)
-    assert "two sizes" in str(ask(app, ["reproduce", "small", "--quick", "--full"]).exception)
+    assert "did you mean 'private-labels'" in str(ask(app, ["private-label"]).exception)
+    assert "two sizes" in str(ask(app, ["small", "--quick", "--full"]).exception)
     monkeypatch.delenv("FEDACCORD_DATA", raising=False)
-    missing = ask(app, ["reproduce", "private-labels", "--out", str(tmp_path / "new")]).exception
+    missing = ask(app, ["private-labels", "--out", str(tmp_path / "new")]).exception
     assert isinstance(missing, DataError)
     assert "the folder named by --data or FEDACCORD_DATA, which is not set" in str(missing)
     assert not (tmp_path / "new").exists()
@@ -173,13 +175,41 @@ def test_mistakes_are_told_before_anything_runs(tmp_path, monkeypatch):
 def test_a_data_folder_without_the_data_is_told_however_it_was_given(tmp_path, monkeypatch):
     for option, place in (["--data", str(tmp_path / "nowhere")], "nowhere"), ([], "elsewhere"):
         monkeypatch.setenv("FEDACCORD_DATA", str(tmp_path / "elsewhere"))
-        missing = CliRunner().invoke(app, ["reproduce", "pfedmo", "--out", str(tmp_path / "new"), *option]).exception
+        missing = CliRunner().invoke(app, ["pfedmo", "--out", str(tmp_path / "new"), *option]).exception
         assert isinstance(missing, DataError)
         assert f", by --data or FEDACCORD_DATA: the file '{tmp_path / place}/" in str(missing)
 
 
 def test_tables_are_listed():
-    assert "private-labels" in CliRunner().invoke(app, ["tables"]).output
+    assert "private-labels" in CliRunner().invoke(app, []).output
+
+
+class TestInstalledCommand:
+    """The package has no tables; its commands say where they are."""
+
+    def test_outside_a_clone(self, tmp_path, monkeypatch):
+        monkeypatch.chdir(tmp_path)
+        asked = CliRunner().invoke(fedaccord, ["reproduce", "fedmt", "--quick"])
+        assert asked.exit_code == 2
+        assert "clone of FedAccord's repository" in asked.output
+        assert "make reproduce TABLE=fedmt" in asked.output
+        listed = CliRunner().invoke(fedaccord, ["tables"])
+        assert listed.exit_code == 0
+        assert "clone" in listed.output
+
+    @pytest.mark.parametrize("folder", [".", "docs"])
+    def test_inside_a_clone(self, monkeypatch, folder):
+        monkeypatch.chdir(CLONE / folder)
+        asked = CliRunner().invoke(fedaccord, ["reproduce", "fedmt", "--quick", "--data", "my data"])
+        assert asked.exit_code == 2
+        assert f"In {CLONE}, run: python -m papers fedmt --quick --data 'my data'\n" in asked.output
+        assert "run: python -m papers\n" in CliRunner().invoke(fedaccord, ["tables"]).output
+
+    def test_without_a_table(self, tmp_path, monkeypatch):
+        monkeypatch.chdir(tmp_path)
+        asked = CliRunner().invoke(fedaccord, ["reproduce"])
+        assert asked.exit_code == 2
+        assert "TABLE=TABLE" in asked.output
 
 
 def test_two_processes_do_not_write_one_folder(tmp_path):
@@ -192,14 +222,15 @@ def test_two_processes_do_not_write_one_folder(tmp_path):
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_stopped_table_keeps_its_cells_writes_its_page_and_leaves_no_process(tmp_path, number):
     program = (
-        "import sys; sys.path.insert(0, sys.argv[1]); from fedaccord.reproduce import registry as r; "
+        "import sys; sys.path.insert(0, sys.argv[1]); from papers.harness import registry as r; "
         "import small_table as t; made = t.cells('quick'); made[1].experiment['method']['rounds'] = 100000; "
         "t.cells = lambda size: made; "
-        "r.TABLES['small'] = r.TableEntry('small', '', 'small_table'); from fedaccord.cli import app; "
-        "app(['reproduce', 'small', '--quick', '--workers', '1', '--out', sys.argv[2]])"
+        "r.TABLES['small'] = r.TableEntry('small', '', 'small_table'); from papers.harness import command as c; "
+        "sys.argv = ['papers', 'small', '--quick', '--workers', '1', '--out', sys.argv[2]]; c.main()"
     )
     process = subprocess.Popen(
         [sys.executable, "-c", program, HERE, str(tmp_path)],
+        cwd=CLONE,
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,

@@ -20,8 +20,8 @@ import torch
 from fedaccord.config import check_experiment
 from fedaccord.errors import FedAccordError
 from fedaccord.experiment import load_federation, open_server, play
-from fedaccord.reproduce.cells import Result
 from fedaccord.runs.records import Best, scopes, set_size
+from papers.harness.cells import Result
 
 
 def run_cell(table: dict[str, Any], device: str = "cpu") -> Result:

@@ -10,13 +10,15 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from fedaccord.engines.crew import WORKER_ENVIRONMENT, search_path
-from fedaccord.reproduce.cells import Cell, KeptCells, Results
+from papers.harness.cells import Cell, KeptCells, Results
 
 # Not `-m`: the package may have imported the module already, and runpy warns about that.
-_PROGRAM = "from fedaccord.reproduce.worker import main; main()"
+_PROGRAM = "from papers.harness.worker import main; main()"
+_CLONE = str(Path(__file__).parents[2])  # where workers find `papers`, whatever folder they start in
 
 
 def run_cells(
@@ -104,7 +106,7 @@ class _Lane:
 
 
 def _start() -> subprocess.Popen[str]:
-    path = os.pathsep.join(search_path())
+    path = os.pathsep.join([*search_path(), _CLONE])
     return subprocess.Popen(
         [sys.executable, "-P", "-c", _PROGRAM],
         stdin=subprocess.PIPE,

@@ -8,7 +8,7 @@ from itertools import product
 from typing import Any
 
 from fedaccord.adversary.choice import hostile_sites
-from fedaccord.reproduce.cells import Cell, Row, Size, in_order
+from papers.harness.cells import Cell, Row, Size, in_order
 
 SITES, HOSTILE = 10, 3
 BATCH = 32

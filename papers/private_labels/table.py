@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from fedaccord.reproduce.bars import is_ahead, verdict
-from fedaccord.reproduce.cells import Results, Size
-from fedaccord.reproduce.pages import Block, Chapter, Chart, Curve, Finding, Grid, findings_grid
-from fedaccord.reproduce.private_labels_cells import (
+from papers.harness.bars import is_ahead, verdict
+from papers.harness.cells import Results, Size
+from papers.harness.pages import Block, Chapter, Chart, Curve, Finding, Grid, findings_grid
+from papers.harness.statistics import Paired, deviation, in_words, mean, paired, rank_correlation, spread
+from papers.private_labels.cells import (
     AT,
     CAUSES,
     CIFAR,
@@ -31,7 +32,6 @@ from fedaccord.reproduce.private_labels_cells import (
     longer_row,
     row,
 )
-from fedaccord.reproduce.statistics import Paired, deviation, in_words, mean, paired, rank_correlation, spread
 
 __all__ = ["TITLE", "cells", "chapters"]
 TITLE = "Private label sets"

@@ -8,8 +8,8 @@ from importlib import import_module
 from typing import Protocol, cast
 
 from fedaccord.errors import ConfigError, did_you_mean
-from fedaccord.reproduce.cells import Cell, Results, Size
-from fedaccord.reproduce.pages import Chapter
+from papers.harness.cells import Cell, Results, Size
+from papers.harness.pages import Chapter
 
 
 class Table(Protocol):
@@ -33,32 +33,32 @@ _ENTRIES = (
     TableEntry(
         "private-labels",
         "private against public label sets over labels per site, with central tuning (arXiv 2508.18774)",
-        "fedaccord.reproduce.private_labels",
+        "papers.private_labels.table",
     ),
     TableEntry(
         "pfedpll",
         "candidate labels: pFedPLL, its ablations and baselines, training alone, and pfedpll+",
-        "fedaccord.reproduce.pfedpll",
+        "papers.pfedpll.table",
     ),
     TableEntry(
         "fedmt",
         "mixed-type labels: FedMT, its baselines and estimators on texts and images, and fedmt+",
-        "fedaccord.reproduce.fedmt",
+        "papers.fedmt.table",
     ),
     TableEntry(
         "pfedmo",
         "personalised momentum: pFedMo, nine baselines and the server's public data alone; splits, edge network",
-        "fedaccord.reproduce.pfedmo",
+        "papers.pfedmo.table",
     ),
     TableEntry(
         "fairfedpapl",
         "attacks on a group's treatment: robust rules, FairFedPAPL's inversion defence, and three others",
-        "fedaccord.reproduce.fairfedpapl",
+        "papers.fairfedpapl.table",
     ),
     TableEntry(
         "fedharmony",
         "several labels at once: FedHarmony, its ablations and baselines, controls, and fedharmony+",
-        "fedaccord.reproduce.fedharmony",
+        "papers.fedharmony.table",
     ),
 )
 TABLES: dict[str, TableEntry] = {entry.name: entry for entry in _ENTRIES}

@@ -6,13 +6,13 @@ import pytest
 
 from fedaccord.config import check_experiment
 from fedaccord.methods.registry import METHODS
-from fedaccord.reproduce import pfedmo as table
-from fedaccord.reproduce.cells import Results
-from fedaccord.reproduce.pages import Grid, to_html, to_markdown
-from fedaccord.reproduce.pfedmo_cells import CIFAR, HAR, LENET, LINEAR, LOGISTIC
-from fedaccord.reproduce.pfedmo_published import DIRICHLET, LOST, MAIN, MARGINS, MINUTES_TO_TARGET, QUANTITY_SKEW
-from fedaccord.reproduce.registry import find_table
-from fedaccord.reproduce.worker import run_cell
+from papers.harness.cells import Results
+from papers.harness.pages import Grid, to_html, to_markdown
+from papers.harness.registry import find_table
+from papers.harness.worker import run_cell
+from papers.pfedmo import table
+from papers.pfedmo.cells import CIFAR, HAR, LENET, LINEAR, LOGISTIC
+from papers.pfedmo.published import DIRICHLET, LOST, MAIN, MARGINS, MINUTES_TO_TARGET, QUANTITY_SKEW
 
 
 @pytest.mark.parametrize("size", ["quick", "default", "full"])

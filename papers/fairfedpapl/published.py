@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fedaccord.reproduce.pages import Block, Grid
+from papers.harness.pages import Block, Grid
 
 HEAD = ("method", "iid plfa", "iid pafa", "iid mixup", "skewed plfa", "skewed pafa", "skewed mixup")
 COMPAS = (

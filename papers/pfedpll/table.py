@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from fedaccord.reproduce.bars import ahead_of_all, is_ahead, reaches, verdict
-from fedaccord.reproduce.cells import Cell, Results, Row, Size, in_order
-from fedaccord.reproduce.pages import Block, Chapter, Chart, Curve, Finding, Grid, findings_grid
-from fedaccord.reproduce.statistics import in_words, mean, paired, spread
+from papers.harness.bars import ahead_of_all, is_ahead, reaches, verdict
+from papers.harness.cells import Cell, Results, Row, Size, in_order
+from papers.harness.pages import Block, Chapter, Chart, Curve, Finding, Grid, findings_grid
+from papers.harness.statistics import in_words, mean, paired, spread
 
 TITLE = "Partial labels: pFedPLL"
 REAL = {"Lost": "partial_label/lost.npz", "MSRCv2": "partial_label/msrcv2.npz", "FG-NET": "partial_label/fgnet.npz"}

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from fedaccord.reproduce.cells import Cell, Row, Size, in_order
+from papers.harness.cells import Cell, Row, Size, in_order
 
 TEXTS, IMAGES = "CLINC150", "CIFAR-100"
 KNOWN, FOUND, PLUS = "FedMT (T)", "FedMT (E)", "fedmt+"

@@ -2,9 +2,9 @@
 
 import pytest
 
-from fedaccord.reproduce import fedharmony as table
-from fedaccord.reproduce.cells import Results
-from fedaccord.reproduce.pages import Grid
+from papers.fedharmony import table
+from papers.harness.cells import Results
+from papers.harness.pages import Grid
 
 DELICIOUS = "delicious: fedharmony+ tuned ahead of every baseline that is run on it"
 FOUR = "fedharmony+ tuned is ahead of both on at least four of the five sets"

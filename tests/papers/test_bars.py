@@ -2,11 +2,11 @@
 
 import pytest
 
-from fedaccord.reproduce.bars import ahead_of_all, is_ahead, reaches, verdict
-from fedaccord.reproduce.cells import Results
-from fedaccord.reproduce.pages import Grid, to_markdown
-from fedaccord.reproduce.registry import find_table
-from fedaccord.reproduce.statistics import Paired, spread
+from papers.harness.bars import ahead_of_all, is_ahead, reaches, verdict
+from papers.harness.cells import Results
+from papers.harness.pages import Grid, to_markdown
+from papers.harness.registry import find_table
+from papers.harness.statistics import Paired, spread
 
 JUDGING = ["private-labels", "pfedpll", "fedmt", "pfedmo", "fairfedpapl"]
 

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from fedaccord.reproduce.bars import ahead_of_all, is_ahead, verdict
-from fedaccord.reproduce.cells import Cell, Results, Row, Size, in_order
-from fedaccord.reproduce.pages import Block, Chapter, Finding, Grid, findings_grid
-from fedaccord.reproduce.statistics import Paired, in_words, mean, paired, spread
+from papers.harness.bars import ahead_of_all, is_ahead, verdict
+from papers.harness.cells import Cell, Results, Row, Size, in_order
+from papers.harness.pages import Block, Chapter, Finding, Grid, findings_grid
+from papers.harness.statistics import Paired, in_words, mean, paired, spread
 
 TITLE = "Several labels at once: FedHarmony"
 TEST, HELD = "global.map", "sites.mean.map"  # what methods are compared by, and what settings are chosen by

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from fedaccord.reproduce.bars import ahead_of_all, is_ahead, verdict
-from fedaccord.reproduce.cells import Results, Row, Size
-from fedaccord.reproduce.pages import Block, Chapter, Chart, Curve, Finding, Grid, findings_grid
-from fedaccord.reproduce.pfedmo_cells import (
+from papers.harness.bars import ahead_of_all, is_ahead, verdict
+from papers.harness.cells import Results, Row, Size
+from papers.harness.pages import Block, Chapter, Chart, Curve, Finding, Grid, findings_grid
+from papers.harness.statistics import in_words, mean, paired, spread
+from papers.pfedmo.cells import (
     ALONE,
     ALPHAS,
     BASELINES,
@@ -30,9 +31,8 @@ from fedaccord.reproduce.pfedmo_cells import (
     WITH_PI,
     Scale,
 )
-from fedaccord.reproduce.pfedmo_cells import cells as cells
-from fedaccord.reproduce.pfedmo_published import DIRICHLET, LOST, MAIN, MARGINS, MINUTES_TO_TARGET, QUANTITY_SKEW
-from fedaccord.reproduce.statistics import in_words, mean, paired, spread
+from papers.pfedmo.cells import cells as cells
+from papers.pfedmo.published import DIRICHLET, LOST, MAIN, MARGINS, MINUTES_TO_TARGET, QUANTITY_SKEW
 
 TITLE = "Personalised momentum: pFedMo"
 ACCURACY = "global.accuracy"

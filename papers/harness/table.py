@@ -1,4 +1,4 @@
-"""`fedaccord reproduce`: runs what is missing of a table, shows how far it is, and writes its page."""
+"""Run the missing cells of a table, show progress, and write its page."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from fedaccord import __version__
 from fedaccord.errors import UserError
-from fedaccord.reproduce.cells import Cell, KeptCells, Results, Size
-from fedaccord.reproduce.pages import Chapter, to_html, to_markdown
-from fedaccord.reproduce.registry import Table, find_table
-from fedaccord.reproduce.runner import run_cells
 from fedaccord.runs.lock import FolderLock
 from fedaccord.runs.page import duration, write_page
 from fedaccord.stopping import Stopped, signals_stop
+from papers.harness.cells import Cell, KeptCells, Results, Size
+from papers.harness.pages import Chapter, to_html, to_markdown
+from papers.harness.registry import Table, find_table
+from papers.harness.runner import run_cells
 
 SECONDS_BETWEEN_LINES = 30.0
 
@@ -59,7 +59,7 @@ def write_table(
 ) -> Path:
     """Write the page of what is finished; returns the HTML file."""
     how = ("" if size == "default" else f" --{size}") + ("" if device == "cpu" else f" --device {device}")
-    command = f"fedaccord reproduce {name}{how}"
+    command = f"python -m papers {name}{how}"
     unit = "core" if device == "cpu" else "process"
     about = Chapter(
         "How these figures came about",

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fedaccord.methods.registry import METHODS
-from fedaccord.reproduce.cells import Cell, Row, Size, in_order
+from papers.harness.cells import Cell, Row, Size, in_order
 
 OURS, PRINTED, ALONE = "pFedMo", "pFedMo, printed rule", "public data alone"
 

@@ -1,8 +1,8 @@
 """A table of the bundled digits that runs in seconds, for tests of the command."""
 
-from fedaccord.reproduce.cells import Cell, in_order
-from fedaccord.reproduce.pages import Chapter, Chart, Curve, Finding, Grid, findings_grid
-from fedaccord.reproduce.statistics import paired, spread
+from papers.harness.cells import Cell, in_order
+from papers.harness.pages import Chapter, Chart, Curve, Finding, Grid, findings_grid
+from papers.harness.statistics import paired, spread
 
 TITLE = "A small <table>"
 

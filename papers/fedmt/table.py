@@ -7,9 +7,7 @@ from functools import partial
 from itertools import pairwise
 from typing import Any
 
-from fedaccord.reproduce.bars import ahead_of_all, is_ahead, verdict
-from fedaccord.reproduce.cells import Results, Row, Size, look_up
-from fedaccord.reproduce.fedmt_cells import (
+from papers.fedmt.cells import (
     AT,
     BASELINES,
     CONTROLS,
@@ -39,8 +37,10 @@ from fedaccord.reproduce.fedmt_cells import (
     image_row,
     text_row,
 )
-from fedaccord.reproduce.pages import Block, Chapter, Chart, Curve, Finding, Grid, findings_grid
-from fedaccord.reproduce.statistics import in_words, mean, paired, spread
+from papers.harness.bars import ahead_of_all, is_ahead, verdict
+from papers.harness.cells import Results, Row, Size, look_up
+from papers.harness.pages import Block, Chapter, Chart, Curve, Finding, Grid, findings_grid
+from papers.harness.statistics import in_words, mean, paired, spread
 
 __all__ = ["TITLE", "cells", "chapters"]
 

@@ -4,11 +4,12 @@ import json
 
 import pytest
 
-from fedaccord.reproduce import fedmt, fedmt_cells
-from fedaccord.reproduce.cells import Results
-from fedaccord.reproduce.fedmt_cells import AT, FOUND, GAMMAS, KNOWN, LABELS, METHODS, PLUS, text_row
-from fedaccord.reproduce.pages import to_markdown
-from fedaccord.reproduce.worker import run_cell
+from papers.fedmt import cells as plan
+from papers.fedmt import table
+from papers.fedmt.cells import AT, FOUND, GAMMAS, KNOWN, LABELS, METHODS, PLUS, text_row
+from papers.harness.cells import Results
+from papers.harness.pages import to_markdown
+from papers.harness.worker import run_cell
 
 # Made-up figures in which every bar holds; the baselines lie below.
 MADE_UP = {KNOWN: 0.72, FOUND: 0.70, PLUS: 0.75, "SemiFL": 0.69, "Learnable": 0.66, "Learnable + Average": 0.65}
@@ -16,7 +17,7 @@ MADE_UP = {KNOWN: 0.72, FOUND: 0.70, PLUS: 0.75, "SemiFL": 0.69, "Learnable": 0.
 
 def results(figures=MADE_UP, size="default", error=lambda cell, round_: 4.0 - 0.1 * round_):
     made = Results()
-    for cell in fedmt.cells(size):
+    for cell in table.cells(size):
         accuracy = figures.get(cell.row[-1], 0.6) + 0.001 * cell.seed
         sites = {"accuracy": 0.9, "matrix_error": error(cell, 10), "confident": 0.5}
         curve = [{"round": r, "sites": {"matrix_error": error(cell, r)}} for r in (1, 10)]
@@ -30,7 +31,7 @@ def smaller_with_more_samples(cell, round_):
 
 
 def bars(made, size="default"):
-    chapter = next(c for c in fedmt.chapters(made, size) if c.title == "Bars")
+    chapter = next(c for c in table.chapters(made, size) if c.title == "Bars")
     return {statement: (verdict, figures) for statement, verdict, figures in chapter.blocks[0].rows}
 
 
@@ -70,14 +71,14 @@ def test_an_error_that_does_not_fall_is_told():
 
 def test_a_study_compares_the_same_seeds():
     """What has its usual value ran on more seeds than the rest of a study, and these must not stand beside fewer."""
-    chapter = next(c for c in fedmt.chapters(results(), "default") if c.title.startswith("Sites, thresholds"))
+    chapter = next(c for c in table.chapters(results(), "default") if c.title.startswith("Sites, thresholds"))
     line = next(line for line in to_markdown("", [chapter]).splitlines() if line.startswith(f"| {KNOWN} |"))
     assert len(set(line.split(" | ")[1:-1])) == 1  # 10 sites ran on five seeds, 20 and more on two
     assert line.count("72.") == 4
 
 
 def test_the_page_tells_what_differs_from_the_published_settings():
-    page = to_markdown("", fedmt.chapters(results(), "default"))
+    page = to_markdown("", table.chapters(results(), "default"))
     assert "coarse labels of all samples (`project_on`) with a threshold of 0.3" in page
     assert "| FedTrans | 21.31 | 24.53 | 28.16 |" in page
     assert "SemiFL falls from 55.98 to 26.10" in page
@@ -88,31 +89,31 @@ def test_what_was_not_run_is_not_judged():
 
 
 def test_every_comparison_has_all_its_runs():
-    rows = {cell.row for cell in fedmt.cells("default")}
+    rows = {cell.row for cell in table.cells("default")}
     for labels in LABELS:
-        assert {text_row(name, labels) for name in fedmt_cells.MAIN} <= rows
-        assert {text_row(name, labels, linear=True) for name in fedmt_cells.WITHOUT_LAYER} <= rows
+        assert {text_row(name, labels) for name in plan.MAIN} <= rows
+        assert {text_row(name, labels, linear=True) for name in plan.WITHOUT_LAYER} <= rows
     for gamma in GAMMAS:
-        assert {text_row(name, gamma=gamma) for name in fedmt_cells.SKEWED} <= rows
-    seeds = {cell.seed for cell in fedmt.cells("default") if cell.row == text_row(FOUND)}
+        assert {text_row(name, gamma=gamma) for name in plan.SKEWED} <= rows
+    seeds = {cell.seed for cell in table.cells("default") if cell.row == text_row(FOUND)}
     assert seeds == {0, 1, 2, 3, 4}
 
 
 def test_sites_hold_the_same_samples_whatever_the_server_has():
     """So that numbers of labels are compared on the same federation."""
-    for cell in fedmt.cells("full"):
+    for cell in table.cells("full"):
         labelled = cell.experiment["server"]["labelled"]
         assert labelled["reserve"] == 25 >= labelled["per_class"]
 
 
 def test_what_is_drawn_over_the_rounds_is_judged_in_each():
-    judged = {cell.row: cell.experiment["run"]["evaluate_every"] for cell in fedmt.cells("default")}
-    assert {judged[text_row(name)] for name in fedmt_cells.OVER_ROUNDS} == {1}
-    assert judged[text_row("Single")] == fedmt_cells.SCALES["default"].rounds
+    judged = {cell.row: cell.experiment["run"]["evaluate_every"] for cell in table.cells("default")}
+    assert {judged[text_row(name)] for name in plan.OVER_ROUNDS} == {1}
+    assert judged[text_row("Single")] == plan.SCALES["default"].rounds
 
 
 def test_the_texts_come_before_the_images_and_the_linear_control_between():
-    kinds = [("linear" in cell.row, cell.experiment["data"]["dataset"]) for cell in fedmt.cells("default")]
+    kinds = [("linear" in cell.row, cell.experiment["data"]["dataset"]) for cell in table.cells("default")]
     order = [(False, "clinc150"), (True, "clinc150"), (False, "cifar100")]
     assert kinds == sorted(kinds, key=order.index)
     assert set(kinds) == set(order)
@@ -132,7 +133,7 @@ def test_all_contestants_are_given_the_same_choices():
         "lambda2",
         "project_on",
     }
-    for settings in (fedmt_cells.ON_TEXTS, fedmt_cells.ON_TEXTS_LINEAR, fedmt_cells.ON_IMAGES):
+    for settings in (plan.ON_TEXTS, plan.ON_TEXTS_LINEAR, plan.ON_IMAGES):
         for name in METHODS:
             assert set(settings.own.get(name, {})) <= alone
 
@@ -140,14 +141,14 @@ def test_all_contestants_are_given_the_same_choices():
 @pytest.mark.realdata
 @pytest.mark.parametrize("kind", ["clinc150", "cifar100"])
 def test_a_shortened_cell_gives_the_figures_that_the_page_asks_for(kind):
-    cell = next(c for c in fedmt.cells("quick") if c.row[-1] == FOUND and c.experiment["data"]["dataset"] == kind)
-    table = json.loads(json.dumps(cell.table))
-    table["data"] |= {"samples": 300, "test_samples": 100}
-    table["server"] = {"labelled": {"per_class": 1}}
-    table["method"] |= {"rounds": 2, "warmup": 20, "threshold": 0.001, "server_epochs": 1}
-    table["run"] = {"evaluate_every": 1}
+    cell = next(c for c in table.cells("quick") if c.row[-1] == FOUND and c.experiment["data"]["dataset"] == kind)
+    experiment = json.loads(json.dumps(cell.table))
+    experiment["data"] |= {"samples": 300, "test_samples": 100}
+    experiment["server"] = {"labelled": {"per_class": 1}}
+    experiment["method"] |= {"rounds": 2, "warmup": 20, "threshold": 0.001, "server_epochs": 1}
+    experiment["run"] = {"evaluate_every": 1}
     made = Results()
-    made.add(cell, run_cell(table))
-    for figure in ("global.accuracy", fedmt.OWN_NAMES, fedmt.ERROR, fedmt.CONFIDENT):
+    made.add(cell, run_cell(experiment))
+    for figure in ("global.accuracy", table.OWN_NAMES, table.ERROR, table.CONFIDENT):
         assert made.values(cell.row, figure), figure
-    assert len(fedmt._curve(made, cell.row)) == 2
+    assert len(table._curve(made, cell.row)) == 2

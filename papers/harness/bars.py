@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-from fedaccord.reproduce.pages import Finding
-from fedaccord.reproduce.statistics import Paired, mean, spread
+from papers.harness.pages import Finding
+from papers.harness.statistics import Paired, mean, spread
 
 
 def verdict(

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from fedaccord.config import check_experiment
 from fedaccord.data.registry import DATASETS
 from fedaccord.errors import RunFolderError
-from fedaccord.reproduce.cells import Cell, KeptCells, Results, in_order
-from fedaccord.reproduce.registry import TABLES, find_table
-from fedaccord.reproduce.statistics import paired, rank_correlation, spread
+from papers.harness.cells import Cell, KeptCells, Results, in_order
+from papers.harness.registry import TABLES, find_table
+from papers.harness.statistics import paired, rank_correlation, spread
 
 
 def cell(seed=0, rounds=3, row=("digits", "fedavg")):

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from fedaccord.reproduce.cells import Cell, Row, Size, in_order
+from papers.harness.cells import Cell, Row, Size, in_order
 
 FASHION, CIFAR = "fashion_mnist", "cifar10"
 NAMES = {FASHION: "Fashion-MNIST", CIFAR: "CIFAR-10 subset"}

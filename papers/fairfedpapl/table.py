@@ -7,9 +7,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from itertools import product
 
-from fedaccord.reproduce.bars import verdict
-from fedaccord.reproduce.cells import Results, Row, Size
-from fedaccord.reproduce.fairfedpapl_cells import (
+from papers.fairfedpapl.cells import (
     ALONE,
     ATTACKS,
     BATCH,
@@ -34,10 +32,12 @@ from fedaccord.reproduce.fairfedpapl_cells import (
     places,
     row_of,
 )
-from fedaccord.reproduce.fairfedpapl_cells import cells as cells
-from fedaccord.reproduce.fairfedpapl_published import TABLES, published_grids, published_of
-from fedaccord.reproduce.pages import Block, Chapter, Finding, Grid, findings_grid
-from fedaccord.reproduce.statistics import Paired, mean, paired, spread
+from papers.fairfedpapl.cells import cells as cells
+from papers.fairfedpapl.published import TABLES, published_grids, published_of
+from papers.harness.bars import verdict
+from papers.harness.cells import Results, Row, Size
+from papers.harness.pages import Block, Chapter, Finding, Grid, findings_grid
+from papers.harness.statistics import Paired, mean, paired, spread
 
 LATE = 20  # rounds after which exclusions count
 VISIBLE = 1.0  # points of accuracy that an attack must cost to be seen

@@ -5,12 +5,12 @@ import math
 import pytest
 
 from fedaccord.config import check_experiment
-from fedaccord.reproduce import fairfedpapl_published
-from fedaccord.reproduce.cells import Results
-from fedaccord.reproduce.fairfedpapl import _late, cells, chapters
-from fedaccord.reproduce.fairfedpapl_cells import ATTACKS, DEFENCES, NONE, READINGS, SCENARIOS, SCORES, places, row_of
-from fedaccord.reproduce.pages import to_html, to_markdown
-from fedaccord.reproduce.registry import find_table
+from papers.fairfedpapl import published
+from papers.fairfedpapl.cells import ATTACKS, DEFENCES, NONE, READINGS, SCENARIOS, SCORES, places, row_of
+from papers.fairfedpapl.table import _late, cells, chapters
+from papers.harness.cells import Results
+from papers.harness.pages import to_html, to_markdown
+from papers.harness.registry import find_table
 
 NAME = "COMPAS, African-American"
 
@@ -252,7 +252,7 @@ def test_precision_is_the_share_of_hostile_sites_among_the_excluded(results):
 def test_every_published_delta_but_the_marked_is_that_of_its_figures():
     calm = {"COMPAS": (-0.087, -0.078), "STUDENT": (-0.023, 0.014), "COMPAS_SPD": (-0.091,)}
     for table, without in calm.items():
-        for method, *cells_ in getattr(fairfedpapl_published, table):
+        for method, *cells_ in getattr(published, table):
             for number, cell in enumerate(cells_):
                 _, value, delta = cell.removesuffix(" *").split("/")
                 right = abs(abs(float(value) - without[number // 3]) - float(delta)) < 0.0011
