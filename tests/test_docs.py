@@ -6,7 +6,8 @@ How a page is written:
 - Blocks marked `console` hold lines `$ command`, run in order in that folder, which also has the project's `examples`.
   A command ends with code 0, or with that of a trailing `# exit N`. The lines below it occur in its output in that
   order; `...` stands for anything.
-- Blocks marked `python` are run, all of a page in one namespace. Blocks marked `text` are pictures.
+- Blocks marked `python` are run, all of a page in one namespace. Blocks marked `text` are pictures,
+  those marked `math` equations.
 - `<!-- realdata -->` at the top: the page needs the folder named by FEDACCORD_DATA.
 
 Commands run in this process where that is possible, and without workers, which change nothing but the time.
@@ -163,7 +164,7 @@ def follow(text: str, folder: Path, where: str = "page") -> None:
             with contextlib.chdir(folder), contextlib.redirect_stdout(io.StringIO()):
                 exec(compile("\n" * block.line + block.text, where, "exec"), names)
         else:
-            assert block.language == "text", f"{here}: a block of '{block.language}' is run by nobody"
+            assert block.language in ("text", "math"), f"{here}: a block of '{block.language}' is run by nobody"
 
 
 def page_id(path: Path) -> str:
