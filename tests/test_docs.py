@@ -276,7 +276,7 @@ def test_the_decision_table_names_every_method_and_no_other():
 
 def test_the_robust_rules_name_every_method_that_takes_one():
     text = (ROOT / "docs" / "hostile-sites.md").read_text(encoding="utf-8")
-    (about,) = re.findall(r"^- \*\*What travels beside the model\*\*.*?(?=^- )", text, re.MULTILINE | re.DOTALL)
+    (about,) = re.findall(r"^- \*\*State sent with the model\*\*.*?(?=^- )", text, re.MULTILINE | re.DOTALL)
     named = set(re.findall(r"`([^`]+)`", about))
     taking = {name for name, method in METHODS.items() if "aggregation" in method.settings.model_fields}
     assert named == taking - {"representation"}  # which refuses it
