@@ -24,6 +24,8 @@ ROOMS = [
     "federation",
     "methods",
     "runs",
+    "toml_keys",
+    "renamed",
     "config_errors",
     "config",
     "config_reference",

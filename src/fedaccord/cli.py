@@ -24,7 +24,7 @@ from rich.text import Text
 
 from fedaccord import __version__
 from fedaccord.cli_deploy import deploy
-from fedaccord.cli_prepare import Change, Config, check, console, init
+from fedaccord.cli_prepare import Change, Config, check, console, init, upgrade
 from fedaccord.config import Experiment, load_experiment, parse_experiment
 from fedaccord.data.registry import DATA_VARIABLE, DATASETS
 from fedaccord.engines.crew import begun_ahead, importing
@@ -46,6 +46,7 @@ app = typer.Typer(
 )
 app.command()(init)
 app.command()(check)
+app.command()(upgrade)
 app.command()(deploy)
 
 Out = Annotated[Path | None, typer.Option("--out", help="Folder for the run; by default runs/NAME.")]

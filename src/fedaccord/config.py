@@ -33,6 +33,7 @@ from fedaccord.labels.declarations import CoarseView, ViewConfig, exact_view
 from fedaccord.messages.names import POOL
 from fedaccord.methods.registry import method_entry
 from fedaccord.models.registry import MODELS, check_model, is_factory
+from fedaccord.renamed import refuse_renamed
 from fedaccord.training.settings import Device, TrainingSettings
 
 SiteName = Annotated[str, Field(min_length=1)]
@@ -248,14 +249,18 @@ class Experiment(Section):
 
 def load_experiment(path: Path, overrides: Sequence[str] = ()) -> tuple[Experiment, Path]:
     """Read and check an experiment file; returns it with the folder that relative paths start from."""
+    return parse_experiment(read_text(path), overrides, str(path)), path.resolve().parent
+
+
+def read_text(path: Path) -> str:
+    """Return the text of an experiment file, with the line ends it has."""
     try:
-        text = path.read_text(encoding="utf-8-sig")  # some editors put a mark at the beginning
+        return path.read_bytes().decode("utf-8-sig")  # some editors put a mark at the beginning
     except FileNotFoundError:
         raise ConfigError(f"there is no file '{path}'") from None
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
         raise ConfigError(f"'{path}' cannot be read: {reason}") from None
-    return parse_experiment(text, overrides, str(path)), path.resolve().parent
 
 
 def parse_experiment(text: str, overrides: Sequence[str] = (), where: str = "experiment") -> Experiment:
@@ -266,6 +271,7 @@ def parse_experiment(text: str, overrides: Sequence[str] = (), where: str = "exp
         raise ConfigError(f"{where} is not valid TOML: {error}") from None
     except RecursionError:
         raise ConfigError(f"{where} is nested too deeply") from None
+    refuse_renamed(table, where, f"; run: fedaccord upgrade {where}")
     for override in overrides:
         _override(table, override)
     return check_experiment(table, where)
@@ -274,6 +280,7 @@ def parse_experiment(text: str, overrides: Sequence[str] = (), where: str = "exp
 def check_experiment(table: Mapping[str, Any], where: str = "experiment") -> Experiment:
     """Check a table as an experiment; the first mistakes are told in a sentence each."""
     _check_values(table, where)
+    refuse_renamed(table, where)
     try:
         experiment = Experiment(**table)
     except ValidationError as error:

@@ -99,7 +99,7 @@ class TestNames:
         ours = engine_on(grid, keys=KEYS, note=told.append)
         monkeypatch.setattr(flower_engine, "__version__", "9.9.9")
         replies = ours.ask("echo", briefs())
-        said = f"site 'site-0' has fedaccord {__version__}, the server 9.9.9: install the same"
+        said = f"site 'site-0' has fedaccord {__version__}, the server 9.9.9; install the same"
         assert said in told
         assert replies["site-0"].reason == said
 

@@ -299,7 +299,7 @@ class _Nodes:
         elif text(fields, "deployment") != self._roll.deployment:
             self._refuse(node, f"the folder of site '{site}' was written by another `fedaccord deploy`")
         elif (version := text(fields, "fedaccord")) != __version__:
-            self._refuse(node, f"site '{site}' has fedaccord {version:.20}, the server {__version__}: install the same")
+            self._refuse(node, f"site '{site}' has fedaccord {version:.20}, the server {__version__}; install the same")
         elif (other := self.of_site(site)) is not None and other != node:
             self._refuse(node, f"two nodes say they are '{site}'; the first is believed")
         else:
