@@ -2,17 +2,23 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
+PYTEST := $(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
-.PHONY: demo test lint parity reproduce bench bench-peers clean
+.PHONY: demo test test-slow lint parity reproduce bench bench-peers clean
 
 demo: $(VENV)/.runs
 	$(BIN)/fedaccord demo
 
 test: $(VENV)/.tests lint
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
+	$(PYTEST) -m "not slow"
+
+# Slow tests: all notebooks, wheels, deployments with faults. Continuous integration runs both targets.
+test-slow: $(VENV)/.tests
+	$(PYTEST) -m slow
 
 lint: $(VENV)/.tests
 	$(BIN)/ruff check .
+	$(BIN)/ruff format --check --quiet .
 	$(BIN)/mypy
 
 parity: $(VENV)/.tests

@@ -7,6 +7,8 @@ import pytest
 import torch
 from hypothesis import settings
 
+from leftovers import pytest_configure, pytest_unconfigure  # noqa: F401
+
 settings.register_profile("busy machine", deadline=None)
 settings.load_profile("busy machine")
 

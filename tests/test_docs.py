@@ -141,7 +141,7 @@ def script(name: str, folder: Path) -> Outcome:
 
 @cache
 def make_targets() -> set[str]:
-    return set(re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    return set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
 
 
 def follow(text: str, folder: Path, where: str = "page") -> None:
