@@ -27,7 +27,7 @@ from fedaccord.cli_deploy import deploy
 from fedaccord.cli_prepare import Change, Config, check, console, init, upgrade
 from fedaccord.config import Experiment, load_experiment, parse_experiment
 from fedaccord.data.registry import DATA_VARIABLE, DATASETS
-from fedaccord.engines.crew import begun_ahead, importing
+from fedaccord.engines.crew import importing, started_ahead
 from fedaccord.errors import FedAccordError, RunFolderError, UserError
 from fedaccord.methods.registry import METHODS
 from fedaccord.models.registry import MODELS
@@ -279,7 +279,7 @@ def _begun_ahead(experiment: Experiment, workers: int | None = None) -> Abstract
     run = experiment.run
     here = run.engine == "embedded" and run.device == "cpu"
     wanted = next(number for number in (workers, run.workers, os.cpu_count(), 1) if number is not None)
-    return begun_ahead(min(wanted, _MOST_AHEAD) if here else 0, "fedaccord.methods.hosting")
+    return started_ahead(min(wanted, _MOST_AHEAD) if here else 0, "fedaccord.methods.hosting")
 
 
 def _is_finished(run: Path) -> bool:

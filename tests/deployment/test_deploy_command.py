@@ -336,7 +336,7 @@ class TestCheck:
             ("server/keys/north.pub", "hello", "keys/north.pub, is no key as OpenSSH writes it"),
             ("server/tls/server.key", "hello", "server.crt or server.key is no certificate and key in PEM form"),
             ("sites/north/node.key", "hello", "node.key or node.pub is no key as OpenSSH writes it"),
-            ("sites/north/data/0000.npy", "hello", "it is no .npy file of numbers"),
+            ("sites/north/data/0000.npy", "hello", "it is not an .npy file of numbers"),
         ],
     )
     def test_a_damaged_file(self, deployed, file, content, said):

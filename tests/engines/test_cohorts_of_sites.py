@@ -47,10 +47,12 @@ def test_a_bad_site_costs_nobody_else_of_its_cohort(threes, task, reason):
     assert not failures(threes.ask(task, everywhere(words={"bad": "nobody"})))
 
 
-@pytest.mark.parametrize("lent", [False, True])
-def test_replies_stream_in_the_order_of_names(threes, lent):
+@pytest.mark.parametrize("as_views", [False, True])
+def test_replies_stream_in_the_order_of_names(threes, as_views):
     briefs = {site: Message({"x": torch.full((1000,), float(i))}) for i, site in enumerate(SITES)}
-    seen = [(site, float(reply.tensors["x"].mean())) for site, reply in threes.stream("echo", briefs, lent=lent)]
+    seen = [
+        (site, float(reply.tensors["x"].mean())) for site, reply in threes.stream("echo", briefs, as_views=as_views)
+    ]
     assert seen == [(site, float(i)) for i, site in enumerate(SITES)]
 
 

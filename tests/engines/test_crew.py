@@ -31,7 +31,7 @@ def is_there(pid):
 
 
 def test_an_engine_takes_over_what_was_begun_and_the_rest_is_ended():
-    with crew.begun_ahead(3, "json"):
+    with crew.started_ahead(3, "json"):
         begun = pids()
         with toy_engine(2) as engine:
             engine.start()
@@ -44,13 +44,13 @@ def test_an_engine_takes_over_what_was_begun_and_the_rest_is_ended():
 
 
 def test_what_no_engine_takes_over_is_ended():
-    with crew.begun_ahead(1):
+    with crew.started_ahead(1):
         (begun,) = pids()
     assert not is_there(begun)
 
 
 def test_one_that_died_before_it_was_needed_is_replaced():
-    with crew.begun_ahead(1):
+    with crew.started_ahead(1):
         (begun,) = pids()
         os.kill(begun, signal.SIGKILL)
         crew._ahead[0].process.wait()
@@ -69,7 +69,7 @@ def test_it_looks_for_modules_where_the_engine_does_by_then(tmp_path, monkeypatc
         "def build(spec, tensors):\n"
         "    return Late()\n"
     )
-    with crew.begun_ahead(1):
+    with crew.started_ahead(1):
         monkeypatch.syspath_prepend(tmp_path)
         with EmbeddedEngine(HostSpec("late_host:build"), ["a"], 1) as engine:
             assert engine.ask("echo", {"a": Message()})["a"].words["from"] == str(tmp_path / "late_host.py")

@@ -60,7 +60,7 @@ def test_without_workers_the_exception_surfaces_and_nothing_is_kept(here):
 
 def test_a_reply_that_is_no_message_fails_its_site(pool, here):
     reason = failures(pool.ask("no_message", everywhere()))["site-0"]
-    assert reason.startswith("MessageError: a message holds more than")
+    assert reason.startswith("MessageError: a message contains more than")
     with pytest.raises(MessageError):
         here.ask("no_message", everywhere())
 

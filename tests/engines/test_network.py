@@ -39,8 +39,8 @@ class TestCharges:
         replies = network.ask("train", {"a": brief(), "b": brief()})
         down, up = encoded_size(brief()), encoded_size(replies["a"])
         expected = 2 * 0.5 + down * 8 / 2e6 + 20 / 10 + up * 8 / 1e6
-        assert network.take() == pytest.approx(expected)
-        assert network.take() == 0
+        assert network.take_seconds() == pytest.approx(expected)
+        assert network.take_seconds() == 0
 
     def test_parts_of_one_question_run_beside_each_other_and_two_questions_one_after_the_other(self):
         parts, whole, two = (SimulatedNetwork(inner(), {"a": SLOW, "b": SLOW}) for _ in range(3))
@@ -49,31 +49,31 @@ class TestCharges:
             parts.ask("train", {site: brief()})
         for task in ("gradient", "train"):
             two.ask(task, {"a": brief()})
-        once = whole.take()
-        assert parts.take() == pytest.approx(once)
-        assert two.take() == pytest.approx(2 * once)
+        once = whole.take_seconds()
+        assert parts.take_seconds() == pytest.approx(once)
+        assert two.take_seconds() == pytest.approx(2 * once)
 
     @pytest.mark.parametrize("task", ["join", "evaluate"])
     def test_what_is_no_part_of_training_is_free(self, task):
         network = SimulatedNetwork(inner(), {"a": SLOW, "b": SLOW})
         network.ask(task, {"a": brief()})
-        assert network.take() == 0
+        assert network.take_seconds() == 0
 
     def test_a_site_that_fails_costs_what_it_was_sent(self):
         network = SimulatedNetwork(inner(fails="a"), {"a": SLOW, "b": FAST})
         network.ask("train", {"a": brief()})
-        assert network.take() == pytest.approx(1 + encoded_size(brief()) * 8 / 2e6)
+        assert network.take_seconds() == pytest.approx(1 + encoded_size(brief()) * 8 / 2e6)
 
     @pytest.mark.parametrize("computed", [-5, float("nan"), float("inf"), 10**400])
     def test_a_reply_that_tells_nonsense_stops_no_clock(self, computed):
         network = SimulatedNetwork(inner(computed), {"a": SLOW, "b": FAST})
         network.ask("train", {"b": brief()})
-        assert 0 < network.take() < 0.01
+        assert 0 < network.take_seconds() < 0.01
 
     def test_a_place_that_is_no_site_has_no_link(self):
         network = SimulatedNetwork(inner(), {})
         network.ask("train", {"a": brief()})
-        assert network.take() == 0
+        assert network.take_seconds() == 0
 
 
 class TestLinks:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 from fedaccord.config import load_experiment
 from fedaccord.deployment.certificates import wire_key
 from fedaccord.deployment.known import read_known
-from fedaccord.engines.flower.engine import FlowerEngine, Roll
+from fedaccord.engines.flower.engine import FlowerEngine
+from fedaccord.engines.flower.nodes import Roster
 from fedaccord.errors import UserError
 from fedaccord.experiment import Elsewhere, resume_experiment, run_experiment
 from fedaccord.federation.round import RoundRecord
@@ -41,7 +42,7 @@ def serve(grid: Grid, folder: Path) -> dict[str, Any]:
 
     try:
         keys = {site: wire_key((folder / file).read_bytes()) for site, file in link["keys"].items()}
-        roll = Roll(tuple(sorted(keys)), keys, link["deployment"])
+        roll = Roster(tuple(sorted(keys)), keys, link["deployment"])
         engine = FlowerEngine(grid, roll, carries_memories=False, patience=link.get("patience", PATIENCE), note=note)
         elsewhere = Elsewhere(read_known(folder), engine)
         watcher = Watcher(round=told, note=lambda text: print(text, flush=True))

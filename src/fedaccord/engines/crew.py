@@ -1,7 +1,7 @@
-"""Processes that are about to be workers; importable without torch.
+"""Starts the processes that become workers; importable without torch.
 
-Most of a short run's time is importing torch, here and in every worker. A command that knows it will need workers
-begins them before it imports anything itself, so that all do so side by side.
+Importing torch, here and in every worker, takes most of the time of a short run. A command that needs workers starts
+them before its own imports, so that all processes import in parallel.
 """
 
 from __future__ import annotations
@@ -15,29 +15,29 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-# One thread for each process. glibc's allocator keeps the memory it has instead of giving it back after every step: the
-# page faults of getting it again are a sixth of a convolution's time.
+# One thread per process. The thresholds make glibc's allocator keep freed memory: otherwise page faults take a sixth of
+# the time of a convolution.
 WORKER_ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",
-    "MALLOC_MMAP_THRESHOLD_": str(2**24),  # what a step needs is below, what stays (data) above
+    "MALLOC_MMAP_THRESHOLD_": str(2**24),  # activations of a step are smaller, data are larger
     "MALLOC_TRIM_THRESHOLD_": str(2**28),
 }
 
-# Looking for garbage among what torch imports finds none and takes a seventh of the time. Not `-m`: the package may
-# have imported that module already, and runpy warns about that.
+# Garbage collection while importing torch finds nothing and takes a seventh of the time. Not `-m`, because runpy warns
+# if the package has already imported the module.
 _PROGRAM = "import gc; gc.disable(); from fedaccord.engines.worker import main; main()"
 
 
 @dataclass
-class Begun:
-    """A process that waits for its engine: it is told by `control`, and ends when the other end of `lifeline` does."""
+class StartedProcess:
+    """A process that waits for its engine on `control` and exits when our end of `lifeline` closes."""
 
     process: subprocess.Popen[bytes]
     control: socket.socket
     lifeline: socket.socket
 
     def end(self, grace: float = 0.0) -> int:
-        """Wait `grace` seconds for the process to end, kill it if it has not, and return its exit code."""
+        """Wait `grace` seconds for the process to exit, kill it if it has not, and return its exit code."""
         try:
             code = self.process.wait(grace)
         except subprocess.TimeoutExpired:
@@ -48,29 +48,29 @@ class Begun:
         return code
 
 
-_ahead: list[Begun] = []
+_ahead: list[StartedProcess] = []
 
 
 @contextmanager
-def begun_ahead(workers: int, preload: str = "") -> Iterator[None]:
-    """Begin workers that an engine made within takes over; `preload` is a module they import meanwhile."""
+def started_ahead(workers: int, preload: str = "") -> Iterator[None]:
+    """Start processes for an engine created in this block; they import the module `preload` while they wait."""
     try:
         for _ in range(workers):
-            _ahead.append(_begin(preload))
+            _ahead.append(_start(preload))
         yield
     finally:
         end_spare()
 
 
 def end_spare() -> None:
-    """End what was begun ahead and is not needed."""
+    """End the processes that were started ahead and are not needed."""
     while _ahead:
         _ahead.pop().end()
 
 
 @contextmanager
 def importing() -> Iterator[None]:
-    """Import without looking for garbage; what is there at the end is never looked at again."""
+    """Disable garbage collection while importing, and exclude the imported objects from later collections."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -81,12 +81,12 @@ def importing() -> Iterator[None]:
             gc.enable()
 
 
-def take() -> Begun:
-    """Return a process that was begun ahead, or begin one."""
-    return _ahead.pop() if _ahead else _begin()
+def take() -> StartedProcess:
+    """Return a process that was started ahead, or start one."""
+    return _ahead.pop() if _ahead else _start()
 
 
-def _begin(preload: str = "") -> Begun:
+def _start(preload: str = "") -> StartedProcess:
     ours, control = socket.socketpair()
     our_lifeline, lifeline = socket.socketpair()
     fds = [control.fileno(), lifeline.fileno()]
@@ -96,12 +96,12 @@ def _begin(preload: str = "") -> Begun:
             env=os.environ | WORKER_ENVIRONMENT | {"PYTHONPATH": os.pathsep.join(search_path())},
             pass_fds=fds,
             stdin=subprocess.DEVNULL,
-            stdout=2,  # stdout is the caller's; what a host prints goes to stderr
-            process_group=0,  # out of reach of a Ctrl-C that comes before the worker can ignore it
+            stdout=2,  # hosts print to stderr, because stdout belongs to the caller
+            process_group=0,  # protects it from a Ctrl-C before it can ignore signals
         )
-    return Begun(process, ours, our_lifeline)
+    return StartedProcess(process, ours, our_lifeline)
 
 
 def search_path() -> list[str]:
-    """Return where this process looks for modules, for another one in whatever folder."""
+    """Return this process's module search path as absolute paths, for a process in another folder."""
     return [os.path.abspath(entry) for entry in sys.path]

@@ -1,12 +1,13 @@
-"""Sites on this machine: in this process, or dealt out to worker processes.
+"""Runs sites on this machine: in this process or in worker processes.
 
     brief --pack--> brief block --> worker: host.handle --> its reply blocks --copy--> reply
                     (one, shared)                           (two per worker)
 
-Any worker may be given any site: the sites' data is in a block that all of them see, and a site's memory is kept here
-and travels with the job. A worker that dies costs the reply of the site it was busy with, and nothing else.
+Any worker may run any site: all workers share a block with the sites' data, and the engine sends a site's memory with
+the job. If a worker dies, only the site that it was running fails.
 
-A job may be several sites' (`Cohorts`). If it fails, they are done one by one, so that it costs only who is to blame.
+A job may contain several sites (`Cohorts`). If it fails, its sites are run one by one, so that only the site that
+caused the failure fails.
 """
 
 from __future__ import annotations
@@ -14,56 +15,54 @@ from __future__ import annotations
 import json
 import os
 import selectors
-import time
 import weakref
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 
 from fedaccord.engines import crew
 from fedaccord.engines import shared_block as wire
+from fedaccord.engines.ask import Ask, ReplyInBlock
 from fedaccord.engines.engine import Cohorts, Host, HostSpec, build_host, handle_jobs
-from fedaccord.engines.worker import AHEAD, Dealt, WorkerProcess
+from fedaccord.engines.worker import JOBS_PER_WORKER, AssignedJob, WorkerProcess
 from fedaccord.errors import EngineError, did_you_mean
 from fedaccord.messages.message import Failure, Message, SiteId
 
 _START_TRIES = 3
-_WATCH = 1.0  # seconds between looks at workers whose sockets are silent
-_GRACE = 1.0  # seconds a worker has to end by itself
+_WATCH = 1.0  # seconds between checks that silent workers are alive
+_GRACE = 1.0  # seconds for a worker to exit before it is killed
 
 
 class EmbeddedEngine:
-    """Runs sites here (`workers=0`, where a site's exception surfaces as it is) or in worker processes.
+    """Runs sites in worker processes, or in this process with `workers=0`, where exceptions of a site propagate.
 
-    Replies are the same, bit for bit, for any number of workers. The host's tensors are taken out of `host` one by one,
-    so that no more than one is there twice if nobody else holds them; `tensors` has them as views of the engine's own
-    block, which nobody may write to.
+    Replies are bit-identical for any number of workers. The tensors of `host` are moved into a shared block one by one,
+    so that at most one of them is in memory twice; `tensors` are read-only views of that block.
     """
 
     def __init__(self, host: HostSpec, sites: Sequence[SiteId], workers: int, cohorts: Cohorts | None = None) -> None:
         if workers < 0:
-            raise ValueError(f"the number of workers is 0 or more, not {workers}")
+            raise ValueError(f"the number of workers must be 0 or more, not {workers}")
         if len(set(sites)) < len(sites):
-            raise ValueError("two sites have the same name; every site needs its own")
+            raise ValueError("two sites have the same name; names must be unique")
         self._sites = sorted(sites)
         self._workers, self._cohorts = workers, cohorts
         self._memories: dict[SiteId, Message] = {}
         self._data, self._briefs = wire.SharedBlock(), wire.SharedBlock()
         header = self._data.take_over(host.tensors)
         self.tensors: dict[str, Tensor] = self._data.read(header)
-        described = {"entry": host.entry, "spec": host.spec, "tensors": header}
-        self._described_at = self._data.write_bytes(wire.to_json(described))
+        description = {"entry": host.entry, "spec": host.spec, "tensors": header}
+        self._described_at = self._data.write_bytes(wire.to_json(description))
         if workers:
-            self._data.let_go()  # it is the workers who read it
+            self._data.unload_pages()  # only the workers read them
         self._host: Host | None = None
         self._crew: list[WorkerProcess] = []
         self._selector = selectors.DefaultSelector()
-        self._stillborn = 0
-        self._jobs = 0
+        self._failed_starts = 0  # in a row
+        self._jobs = 0  # number of the last job
         self._release = weakref.finalize(
             self, _release, os.getpid(), self._crew, self._selector, (self._data, self._briefs)
         )
@@ -79,51 +78,51 @@ class EmbeddedEngine:
         return list(self._sites)
 
     def start(self) -> None:
-        """Build the host, or start all workers and wait for them; without it the first `ask` pays for that."""
+        """Build the host, or start all workers and wait for them; otherwise the first `ask` does."""
         with self._no_workers_left_on_error():
             self._make_ready(all)
 
     def ask(
         self, task: str, briefs: Mapping[SiteId, Message], deadline: float | None = None
     ) -> dict[SiteId, Message | Failure]:
-        """Have every site with a brief do `task`; one entry per brief, in the order of site names.
+        """Run `task` at every site with a brief; return one entry per brief, in the order of site names.
 
-        Starting workers does not count against `deadline`. With a deadline no site waits behind another, so that a slow
-        one holds up nobody but itself; workers still busy by then are killed and replaced.
+        The time to start workers does not count towards `deadline`. With a deadline no site is queued behind another on
+        a worker, so a slow site delays no other; workers that are busy at the deadline are killed and replaced.
         """
         return dict(self.stream(task, briefs, deadline))
 
     def stream(
-        self, task: str, briefs: Mapping[SiteId, Message], deadline: float | None = None, lent: bool = False
+        self, task: str, briefs: Mapping[SiteId, Message], deadline: float | None = None, as_views: bool = False
     ) -> Iterator[tuple[SiteId, Message | Failure]]:
-        """Yield what `ask` returns, each reply as soon as it and all before it are there.
+        """Yield the entries of `ask`, each as soon as it and all earlier ones have arrived.
 
-        What sites keep is taken over with the last reply; whoever stops listening before ends all that is under way.
-        The tensors of a `lent` reply are there only until the next one is asked for, which saves copying them.
+        The sites' memories are updated after the last reply; closing the iterator earlier ends all running jobs. With
+        `as_views` the tensors of a reply are not copied and are valid until the next reply is requested.
         """
         self._check_sites("brief", briefs)
         with self._no_workers_left_on_error():
             self._make_ready(any)
-            ask = _Ask(task, {site: briefs[site] for site in sorted(briefs)}, deadline, self._cohorts)
-            for _ in self._do_here(ask) if self._workers == 0 else self._do_in_workers(ask):
-                yield from ask.in_order(lent)
-            yield from ask.in_order(lent)
-        self._memories.update(ask.kept)
+            ask = Ask(task, {site: briefs[site] for site in sorted(briefs)}, deadline, self._cohorts)
+            for _ in self._run_here(ask) if self._workers == 0 else self._run_in_workers(ask):
+                yield from ask.in_order(as_views)
+            yield from ask.in_order(as_views)
+        self._memories.update(ask.memories)
 
     def memories(self) -> dict[SiteId, Message]:
-        """Return what the sites keep between rounds, not to be altered; a site that keeps nothing is left out."""
+        """Return the sites' memories between rounds, without empty ones; the caller must not modify them."""
         return {site: memory for site, memory in sorted(self._memories.items()) if not memory.is_empty()}
 
     def restore(self, memories: Mapping[SiteId, Message]) -> None:
-        """Put back what `memories` returned; a site that is left out keeps nothing from now on."""
+        """Restore memories that `memories` returned; the memory of a site that is missing becomes empty."""
         self._check_sites("memory", memories)
         self._memories = {site: self._over_the_wire(memory) for site, memory in memories.items()}
 
     def checkpointed(self, memories: Mapping[SiteId, Message]) -> None:
-        """Do nothing: a checkpoint holds the memories whole."""
+        """Do nothing, because a checkpoint contains the memories themselves."""
 
     def close(self) -> None:
-        """End the workers and give back their memory; may be called more than once."""
+        """End the workers and free their memory; may be called more than once."""
         self._host = None
         self._release()
 
@@ -135,17 +134,17 @@ class EmbeddedEngine:
         if not self._release.alive:
             raise EngineError("the engine is closed")
         if self._workers:
-            self._hire()
+            self._start_workers()
             while not enough(worker.ready for worker in self._crew):
-                self._listen(_Ask("start", {}, None), _WATCH)
+                self._listen(Ask("start", {}, None), _WATCH)
         elif self._host is None:
-            described = json.loads(self._data.read_bytes(*self._described_at))
+            description = json.loads(self._data.read_bytes(*self._described_at))
             with _as_in_a_worker():
-                self._host = build_host(described["entry"], described["spec"], dict(self.tensors))
+                self._host = build_host(description["entry"], description["spec"], dict(self.tensors))
 
     # Sites in this process
 
-    def _do_here(self, ask: _Ask) -> Iterator[None]:
+    def _run_here(self, ask: Ask) -> Iterator[None]:
         host = cast(Host, self._host)
         while ask.pending and ask.seconds_left() > 0:
             sites = ask.pending.popleft()
@@ -161,58 +160,57 @@ class EmbeddedEngine:
                 if ask.seconds_left() > 0:
                     ask.answer(site, *map(self._over_the_wire, answer))
             yield
-        ask.give_up()
+        ask.time_out()
 
     def _over_the_wire(self, message: Message) -> Message:
-        # The way to a worker, so that a host here gets and gives what it would there, and no tensor is shared.
+        # Encode and decode as for a worker, so that a host here sees the same values and shares no tensor.
         self._briefs.reset()
         return wire.unpack(self._briefs, json.loads(wire.to_json(wire.pack(self._briefs, message))))
 
     # Sites in worker processes
 
-    def _do_in_workers(self, ask: _Ask) -> Iterator[None]:
+    def _run_in_workers(self, ask: Ask) -> Iterator[None]:
         self._briefs.reset()
         while ask.is_open():
-            self._deal(ask)
+            self._assign(ask)
             self._listen(ask, max(0.0, min(_WATCH, ask.seconds_left())))
             if ask.seconds_left() <= 0:
-                self._listen(ask, 0.0)  # replies that were there in time
-                ask.give_up()
+                self._listen(ask, 0.0)  # replies that arrived in time
+                ask.time_out()
                 for worker in [worker for worker in self._crew if worker.jobs]:
-                    ask.take_out_of(worker.replies)
-                    self._dismiss(worker)
-                self._hire()
+                    ask.copy_out_of(worker.replies)
+                    self._end_worker(worker)
+                self._start_workers()
             yield
 
-    def _deal(self, ask: _Ask) -> None:
+    def _assign(self, ask: Ask) -> None:
         ready = [worker for worker in self._crew if worker.ready]
         open_jobs = len(ask.pending) + sum(len(worker.jobs) for worker in ready)
-        # At the end of an ask nobody is given more than an even share.
-        share = min(AHEAD if ask.deadline is None else 1, -(-open_jobs // max(1, len(ready))))
+        # The last jobs are shared evenly.
+        share = min(JOBS_PER_WORKER if ask.deadline is None else 1, -(-open_jobs // max(1, len(ready))))
         for worker in ready:
             chunk: list[Any] = []
-            told: wire.Told = {}
+            headers: wire.SharedHeaders = {}
             while ask.pending and len(worker.jobs) < share:
                 sites = ask.pending.popleft()
                 self._jobs += 1
-                worker.jobs.append(Dealt(self._jobs, sites))
-                chunk.append([self._jobs, [self._packed(site, ask, told) for site in sites]])
+                worker.jobs.append(AssignedJob(self._jobs, sites))
+                chunk.append([self._jobs, [self._packed(site, ask, headers) for site in sites]])
             if chunk:
-                ask.take_out_of(worker.replies)  # the worker may now fill them again
-                headers = [header for _, header in told.values()]
-                document = {"task": ask.task, "headers": headers, "jobs": chunk}
+                ask.copy_out_of(worker.replies)  # the worker may overwrite them from now on
+                document = {"task": ask.task, "headers": [header for _, header in headers.values()], "jobs": chunk}
                 worker.send(self._briefs.write_bytes(wire.to_json(document)))
 
-    def _packed(self, site: SiteId, ask: _Ask, told: wire.Told) -> list[Any]:
+    def _packed(self, site: SiteId, ask: Ask, headers: wire.SharedHeaders) -> list[Any]:
         memory, brief = self._memories.get(site, Message()), ask.briefs[site]
-        kept = None if memory.is_empty() else wire.pack(self._briefs, memory, ask.written)
-        # Most sites are told the very same tensors; where these stand is then said once.
+        packed = None if memory.is_empty() else wire.pack(self._briefs, memory, ask.written)
+        # Most sites receive the same tensors, whose header is then sent once.
         key = tuple((name, id(tensor)) for name, tensor in brief.tensors.items())
-        if key not in told:
-            told[key] = len(told), self._briefs.write(brief.tensors, ask.written)
-        return [site, told[key][0], brief.numbers, brief.words, kept]
+        if key not in headers:
+            headers[key] = len(headers), self._briefs.write(brief.tensors, ask.written)
+        return [site, headers[key][0], brief.numbers, brief.words, packed]
 
-    def _listen(self, ask: _Ask, timeout: float) -> None:
+    def _listen(self, ask: Ask, timeout: float) -> None:
         events = self._selector.select(timeout)
         for key, _ in events:
             worker: WorkerProcess = key.data
@@ -221,13 +219,13 @@ class EmbeddedEngine:
                 self._take(worker, frame, ask)
             if not is_open:
                 self._replace(worker, ask)
-        if not events:  # a process that a host started may hold a dead worker's socket open
+        if not events:  # a child process of the host may keep the socket of a dead worker open
             for worker in [worker for worker in self._crew if worker.process.poll() is not None]:
                 self._replace(worker, ask)
 
-    def _take(self, worker: WorkerProcess, frame: dict[str, Any], ask: _Ask) -> None:
+    def _take(self, worker: WorkerProcess, frame: dict[str, Any], ask: Ask) -> None:
         if "ready" in frame:
-            worker.ready, self._stillborn = True, 0
+            worker.ready, self._failed_starts = True, 0
         elif "broken" in frame:
             error = EngineError(f"a worker process could not build its host: {frame['broken']}")
             error.add_note(frame["trace"])
@@ -238,34 +236,34 @@ class EmbeddedEngine:
                 if "reason" in answer:
                     ask.fail(site, answer["reason"], answer["trace"])
                     continue
-                kept = wire.unpack(block, answer["memory"]) if answer["memory"] else Message()
-                ask.answer(site, _InBlock(block, answer["reply"]), kept)
+                memory = wire.unpack(block, answer["memory"]) if answer["memory"] else Message()
+                ask.answer(site, ReplyInBlock(block, answer["reply"]), memory)
 
-    def _replace(self, worker: WorkerProcess, ask: _Ask) -> None:
-        ask.take_out_of(worker.replies)
-        was_busy = bool(worker.jobs) and worker.has_begun(worker.jobs[0].number)
-        end = self._dismiss(worker, _GRACE)
+    def _replace(self, worker: WorkerProcess, ask: Ask) -> None:
+        ask.copy_out_of(worker.replies)
+        was_busy = bool(worker.jobs) and worker.has_started(worker.jobs[0].number)
+        end = self._end_worker(worker, _GRACE)
         if was_busy:
-            begun = worker.jobs.popleft()
-            if len(begun.sites) == 1:
-                ask.fail(begun.sites[0], f"its worker process {end}")
-            else:  # it will show which of them it was
-                ask.pending.extend([site] for site in begun.sites)
+            job = worker.jobs.popleft()
+            if len(job.sites) == 1:
+                ask.fail(job.sites[0], f"its worker process {end}")
+            else:  # run them one by one, to find the site that fails
+                ask.pending.extend([site] for site in job.sites)
         ask.pending.extend(job.sites for job in worker.jobs)
         if not worker.ready:
-            self._stillborn += 1
-            if self._stillborn == _START_TRIES:
+            self._failed_starts += 1
+            if self._failed_starts == _START_TRIES:
                 raise EngineError(f"a worker process {end} before it was ready, {_START_TRIES} times in a row")
-        self._hire()
+        self._start_workers()
 
-    def _hire(self) -> None:
+    def _start_workers(self) -> None:
         while len(self._crew) < self._workers:
             worker = WorkerProcess(self._data, self._described_at, self._briefs)
             self._crew.append(worker)
             self._selector.register(worker.control, selectors.EVENT_READ, worker)
         crew.end_spare()
 
-    def _dismiss(self, worker: WorkerProcess, grace: float = 0.0) -> str:
+    def _end_worker(self, worker: WorkerProcess, grace: float = 0.0) -> str:
         self._crew.remove(worker)
         self._selector.unregister(worker.control)
         return worker.end(grace)
@@ -274,74 +272,17 @@ class EmbeddedEngine:
     def _no_workers_left_on_error(self) -> Iterator[None]:
         try:
             yield
-        except BaseException:  # KeyboardInterrupt too: what is half done must not reach the next ask
+        except BaseException:  # KeyboardInterrupt too: unfinished jobs must not reach the next ask
             for worker in list(self._crew):
-                self._dismiss(worker)
-            self._stillborn = 0
+                self._end_worker(worker)
+            self._failed_starts = 0
             raise
-
-
-class _InBlock(NamedTuple):
-    """A reply that still stands in the block of the worker that gave it."""
-
-    block: wire.SharedBlock
-    packed: list[Any]
-
-    def message(self, lent: bool = False) -> Message:
-        return (wire.look if lent else wire.unpack)(self.block, self.packed)
-
-
-class _Ask:
-    """One ask on its way: what is still to be dealt, what has come back."""
-
-    def __init__(
-        self, task: str, briefs: dict[SiteId, Message], deadline: float | None, cohorts: Cohorts | None = None
-    ) -> None:
-        self.task, self.briefs, self.deadline = task, briefs, deadline
-        # With a deadline every site is on its own, so that a slow one holds up nobody but itself.
-        together = None if deadline is not None else cohorts
-        self.pending = deque(together(task, list(briefs)) if together else [[site] for site in briefs])
-        self.written: wire.Written = {}
-        self._order = deque(briefs)  # who has not been told of
-        self._replies: dict[SiteId, Message | Failure | _InBlock] = {}  # of these
-        self._answered: set[SiteId] = set()
-        self.kept: dict[SiteId, Message] = {}
-        self._began = time.monotonic()
-
-    def seconds_left(self) -> float:
-        return float("inf") if self.deadline is None else self._began + self.deadline - time.monotonic()
-
-    def is_open(self) -> bool:
-        return len(self._answered) < len(self.briefs)
-
-    def in_order(self, lent: bool) -> Iterator[tuple[SiteId, Message | Failure]]:
-        while self._order and self._order[0] in self._replies:
-            site = self._order.popleft()
-            reply = self._replies.pop(site)
-            yield site, reply.message(lent) if isinstance(reply, _InBlock) else reply
-
-    def take_out_of(self, blocks: Sequence[wire.SharedBlock]) -> None:
-        for site, reply in self._replies.items():
-            if isinstance(reply, _InBlock) and reply.block in blocks:
-                self._replies[site] = reply.message()
-
-    def answer(self, site: SiteId, reply: Message | _InBlock, kept: Message) -> None:
-        self._answered.add(site)
-        self._replies[site], self.kept[site] = reply, kept
-
-    def fail(self, site: SiteId, reason: str, trace: str = "") -> None:
-        self._answered.add(site)
-        self._replies[site] = Failure(site, self.task, reason, trace)
-
-    def give_up(self) -> None:
-        for site in self.briefs.keys() - self._answered:
-            self.fail(site, f"no reply within {self.deadline:g} s")
 
 
 def _release(
     owner: int, crew: list[WorkerProcess], selector: selectors.BaseSelector, blocks: tuple[wire.SharedBlock, ...]
 ) -> None:
-    if os.getpid() != owner:  # a forked copy of the engine's process must not end its workers
+    if os.getpid() != owner:  # a forked child must not end the workers of its parent
         return
     for worker in crew:
         worker.process.terminate()

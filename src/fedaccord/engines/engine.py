@@ -1,8 +1,8 @@
-"""The two contracts of an engine: what the server's loop asks of it, and what it asks of the sites' side.
+"""The interfaces of an engine: `Engine` towards the server's loop, `Host` towards the sites.
 
     server loop --ask--> Engine --handle--> Host (one task of one site) --reply, memory--> Engine --> server loop
 
-An engine moves messages and keeps the sites' memories; it knows nothing of any method.
+An engine transports messages and stores the sites' memories; it is independent of the method.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from torch import Tensor
 from fedaccord.messages.message import Failure, Message, SiteId
 
 Job = tuple[SiteId, Message, Message]
-"""A task of one site: who, what it is told, what it keeps."""
+"""A task of one site: its name, its brief and its memory."""
 
 Answer = tuple[Message, Message]
-"""What a task came to: the reply, and what the site keeps."""
+"""The result of a task: the reply and the site's new memory."""
 
 Cohorts = Callable[[str, list[SiteId]], list[list[SiteId]]]
-"""Which of the sites that are asked a task, sorted by name, are given to a host together.
+"""A function of a task and site names (sorted) that returns the groups of sites that a host handles together.
 
-It may depend on its arguments alone: results would otherwise depend on where sites run, if only by rounding.
+It may depend on its arguments alone; otherwise results would depend on the engine through rounding.
 """
 
 
 class Engine(Protocol):
-    """Where sites run."""
+    """Runs tasks at sites."""
 
     def sites(self) -> list[SiteId]:
         """Return the names of all sites, sorted."""
@@ -39,54 +39,54 @@ class Engine(Protocol):
     def ask(
         self, task: str, briefs: Mapping[SiteId, Message], deadline: float | None = None
     ) -> dict[SiteId, Message | Failure]:
-        """Have every site with a brief do `task`; one entry per brief, in the order of site names.
+        """Run `task` at every site with a brief; return one entry per brief, in the order of site names.
 
-        A site without a reply after `deadline` seconds, counted for the whole ask, is a `Failure`. A brief for a site
-        that is not there is a `ValueError`.
+        A site that has not replied `deadline` seconds after the call is a `Failure`. Raise ValueError for a brief for
+        an unknown site.
         """
         ...
 
     def memories(self) -> dict[SiteId, Message]:
-        """Return what the sites keep between rounds; a site that keeps nothing is left out.
+        """Return the sites' memories between rounds, without empty ones.
 
-        What was returned last can be restored whatever is asked meanwhile; what was returned before, if it was settled.
+        The memories returned last can always be restored; earlier ones can if `checkpointed` was called with them.
         """
         ...
 
     def restore(self, memories: Mapping[SiteId, Message]) -> None:
-        """Put back what `memories` returned; a site that is left out keeps nothing from now on."""
+        """Restore memories that `memories` returned; the memory of a site that is missing becomes empty."""
         ...
 
     def checkpointed(self, memories: Mapping[SiteId, Message]) -> None:
-        """Take note that a checkpoint holds what `memories` returned: a run may go on from there."""
+        """Confirm that a checkpoint contains these memories, from which a run may be resumed."""
         ...
 
     def close(self) -> None:
-        """Give back processes and memory; may be called more than once."""
+        """Release processes and memory; may be called more than once."""
         ...
 
 
 class Host(Protocol):
-    """The sites' side: runs one task of one site.
+    """Runs one task of one site.
 
-    Its answer may depend on its arguments and on the site data only, because any copy of the host may be given any
-    site at any time. What a site has to keep goes through `memory`. A host that does several sites' tasks faster than
-    one after the other also has `handle_together(task, jobs)`, which returns what `handle` would for each, in order;
-    there the briefs of several sites may hold the same tensors, which nobody writes to.
+    The result may only depend on the arguments and the site's data, because any copy of the host may handle any site
+    at any time. State between tasks is passed as `memory`. A host that handles several sites faster together also has
+    `handle_together(task, jobs)`, which returns the results of `handle` in order; the briefs of its jobs may share
+    tensors, which it must not modify.
     """
 
     def handle(self, task: str, site: SiteId, brief: Message, memory: Message) -> Answer:
-        """Return the reply and the new memory; both arguments are the host's own copies."""
+        """Return the reply and the new memory; `brief` and `memory` are copies that the host may modify."""
         ...
 
 
 @dataclass(frozen=True)
 class HostSpec:
-    """How any process builds the host, without pickle.
+    """How a process builds the host, without pickle.
 
-    `entry` is "package.module:function", called as `function(spec, tensors)`; `spec` is JSON. The tensors a host is
-    given are read-only: a worker process that writes to one is stopped by the kernel. Settings of torch itself
-    (default dtype, deterministic algorithms) do not travel; the function sets what it needs.
+    `entry` is "package.module:function", called as `function(spec, tensors)`; `spec` is JSON. The tensors are
+    read-only: the kernel ends a worker process that writes to them. Global settings of torch (default dtype,
+    deterministic algorithms) are not transferred; the function sets those it needs.
     """
 
     entry: str
@@ -95,16 +95,16 @@ class HostSpec:
 
 
 def handle_jobs(host: Host, task: str, jobs: Sequence[Job]) -> Iterator[Answer | BaseException]:
-    """Yield what each job came to, in order; one that fails costs no other its answer."""
+    """Yield the result or the exception of each job, in order; a failed job does not affect the others."""
     together = getattr(host, "handle_together", None)
     if len(jobs) > 1 and together is not None:
         try:
             yield from list(together(task, jobs))
             return
-        except (Exception, SystemExit):  # one by one it shows which of them it was
+        except (Exception, SystemExit):  # handled one by one below, to find the site that fails
             pass
     for site, brief, memory in jobs:
-        if len(jobs) > 1:  # what several are told may be the same tensors, and a host may write to its own
+        if len(jobs) > 1:  # jobs may share tensors, and `handle` may modify its brief
             brief = Message({n: t.clone() for n, t in brief.tensors.items()}, dict(brief.numbers), dict(brief.words))
         try:
             yield host.handle(task, site, brief, memory)
@@ -113,8 +113,8 @@ def handle_jobs(host: Host, task: str, jobs: Sequence[Job]) -> Iterator[Answer |
 
 
 def build_host(entry: str, spec: dict[str, Any], tensors: dict[str, Tensor]) -> Host:
-    """Call the function that `entry` names; a name that is not "package.module:function" is a `ValueError`."""
+    """Call the function that `entry` names; raise ValueError unless it reads "package.module:function"."""
     module, colon, function = entry.partition(":")
     if not (module and colon and function):
-        raise ValueError(f"a host's entry reads 'package.module:function', not '{entry}'")
+        raise ValueError(f"the entry of a host must read 'package.module:function', not '{entry}'")
     return cast(Host, getattr(importlib.import_module(module), function)(spec, tensors))

@@ -1,9 +1,9 @@
-"""A simulated edge network around any engine: what each site's computer and link would take is charged, nothing waits.
+"""A simulated edge network around any engine: it computes the seconds that sites would take, without waiting.
 
-    site's time for a question = latency + brief / down-link + samples / speed + latency + reply / up-link
+    seconds of a site for a task = latency + brief / downlink + samples / speed + latency + reply / uplink
 
-Sites work beside each other, so a question takes as long as its slowest site. The server's own work, joining and
-evaluating are free: the first is done on another kind of machine, and the others are not part of training.
+Sites work in parallel, so a task takes as long as its slowest site. Computation on the server takes no simulated time,
+because it runs on a different kind of machine. Joining and evaluation take none, because they are not part of training.
 """
 
 from __future__ import annotations
@@ -16,37 +16,37 @@ from fedaccord.messages.checks import is_finite
 from fedaccord.messages.message import Failure, Message, SiteId, encoded_size
 from fedaccord.messages.names import COMPUTED
 
-_FREE = {"join", "evaluate"}
+_FREE = {"join", "evaluate"}  # tasks that take no simulated time
 _PART = 64
 _BITS = 8 / 1e6  # megabits in a byte
 
 
 @dataclass(frozen=True)
 class Link:
-    """What a site has: a computer and a connection."""
+    """The computer and the connection of a site."""
 
-    speed: float  # samples whose gradients it takes in a second
-    up: float  # megabits in a second
+    speed: float  # gradients of single samples per second
+    up: float  # megabits per second
     down: float
     latency: float  # seconds, each way
 
     def seconds(self, sent: int, computed: float, received: int) -> float:
-        """Return the time for a question of so many bytes, the work, and an answer of so many bytes."""
-        on_the_way = sent * _BITS / self.down + received * _BITS / self.up
-        return 2 * self.latency + on_the_way + computed / self.speed
+        """Return the seconds for a brief of `sent` bytes, `computed` gradients and a reply of `received` bytes."""
+        transfer = sent * _BITS / self.down + received * _BITS / self.up
+        return 2 * self.latency + transfer + computed / self.speed
 
 
 class SimulatedNetwork:
-    """An engine that asks another one and counts the seconds that the sites' links and computers would have taken."""
+    """An engine that delegates to another one and counts simulated seconds."""
 
     def __init__(self, engine: Engine, links: Mapping[SiteId, Link]) -> None:
         self._engine, self.links = engine, dict(links)
-        # By round and task, then by site: an ask may come in parts, and parts run beside each other.
+        # Seconds by (round, task), then by site: a task may be asked in several parts, which run in parallel.
         self._charged: dict[tuple[float, str], dict[SiteId, float]] = {}
 
     @property
     def part(self) -> int:
-        """How many replies the engine holds at a time."""
+        """The number of replies that the engine holds at a time."""
         return int(getattr(self._engine, "part", _PART))
 
     def sites(self) -> list[SiteId]:
@@ -56,41 +56,41 @@ class SimulatedNetwork:
     def ask(
         self, task: str, briefs: Mapping[SiteId, Message], deadline: float | None = None
     ) -> dict[SiteId, Message | Failure]:
-        """Have the sites do a task, and charge them for it."""
+        """Run a task at sites, and add its simulated seconds."""
         replies = self._engine.ask(task, briefs, deadline)
         if task not in _FREE:
             for site, brief in briefs.items():
                 self._charge(task, site, brief, replies[site])
         return replies
 
-    def take(self) -> float:
-        """Return the seconds that passed since the last time: those of the slowest site of each question."""
+    def take_seconds(self) -> float:
+        """Return the simulated seconds since the last call: the sum over tasks of the slowest site's seconds."""
         charged, self._charged = self._charged, {}
         return sum(max(by_site.values()) for by_site in charged.values())
 
     def memories(self) -> dict[SiteId, Message]:
-        """Return what the sites keep between rounds."""
+        """Return the sites' memories between rounds."""
         return self._engine.memories()
 
     def restore(self, memories: Mapping[SiteId, Message]) -> None:
-        """Put back what `memories` returned."""
+        """Restore memories that `memories` returned."""
         self._engine.restore(memories)
 
     def checkpointed(self, memories: Mapping[SiteId, Message]) -> None:
-        """Take note that a checkpoint holds what `memories` returned."""
+        """Confirm that a checkpoint contains these memories."""
         self._engine.checkpointed(memories)
 
     def close(self) -> None:
-        """Give back processes and memory."""
+        """Release processes and memory."""
         self._engine.close()
 
     def _charge(self, task: str, site: SiteId, brief: Message, reply: Message | Failure) -> None:
         if site not in self.links:
-            return  # the pool of a study is no place on the network
+            return  # pooled data have no site on the network
         answer = Message() if isinstance(reply, Failure) else reply
         received = 0 if isinstance(reply, Failure) else encoded_size(reply)
         by_site = self._charged.setdefault((brief.numbers.get("round", 0), task), {})
-        told = answer.numbers.get(COMPUTED, 0)
-        computed = max(0.0, float(told)) if is_finite(told) else 0.0  # replies are not checked yet
+        claimed = answer.numbers.get(COMPUTED, 0)
+        computed = max(0.0, float(claimed)) if is_finite(claimed) else 0.0  # the reply is not checked yet
         spent = self.links[site].seconds(encoded_size(brief), computed, received)
         by_site[site] = by_site.get(site, 0.0) + spent

@@ -1,7 +1,7 @@
-"""What two processes of an engine share: a block of memory for tensors, a socket for short JSON frames.
+"""Shared memory blocks for tensors, and JSON frames for the socket between two processes of an engine.
 
-A block is an anonymous file, so it has no name that could be left behind: the kernel frees it with the last process
-that holds it, however that process ended. Its layout:
+A block is an anonymous file: the kernel frees it when the last process that holds it has ended, even by a signal. Its
+layout in bytes:
 
     0        64                                                          end
     | marks  | tensor | tensor | bytes | ...  each at a multiple of 64 ... |
@@ -29,14 +29,14 @@ from fedaccord.errors import MessageError
 from fedaccord.messages.message import Message
 
 Header = list[list[Any]]  # [name, dtype, shape, offset] per tensor, ready for JSON
-Written = dict[tuple[Any, ...], int]  # where a tensor already stands in a block
-Told = dict[tuple[Any, ...], tuple[int, Header]]  # the sets of tensors that jobs are told of, numbered
+Written = dict[tuple[Any, ...], int]  # offsets of tensors that are already in a block
+SharedHeaders = dict[tuple[Any, ...], tuple[int, Header]]  # numbered headers that several jobs refer to
 
-# Kernels may sum in another order when memory is aligned otherwise, and results must not depend on the worker.
+# Kernels may sum in another order for another alignment, and results must not depend on the worker.
 _ALIGN = 64
 _FIRST_SIZE = 1 << 16
-_RETURNED = 1 << 27  # bytes that are freed before the allocator is told to give them back
-# Not torch's own copy: it calls in all threads, and the cores are busy with sites.
+_RETURNED = 1 << 27  # freed bytes after which the allocator returns memory to the system
+# Not torch's copy, which uses all threads while the cores are busy with sites.
 _copy_memory = ctypes.memmove
 _MARK = struct.Struct("<q")
 _LENGTH = struct.Struct("<I")
@@ -49,7 +49,7 @@ _NAME_OF = {dtype: name for name, dtype in _DTYPES.items()}
 
 
 class SharedBlock:
-    """Memory that processes share by passing on `fd`; one of them writes, the others read."""
+    """Memory that processes share by passing on `fd`; one process writes, the others read."""
 
     def __init__(self, fd: int | None = None, *, writable: bool = True) -> None:
         self.fd = _anonymous_file() if fd is None else fd
@@ -61,18 +61,18 @@ class SharedBlock:
 
     @property
     def size(self) -> int:
-        """The bytes reserved so far, by whichever process."""
+        """The bytes reserved so far, by any process."""
         return os.fstat(self.fd).st_size
 
     def reset(self) -> None:
-        """Start to write from the beginning again; views of what was there will change under their owners."""
+        """Write from the beginning again; this overwrites the tensors of existing views."""
         self._end = _ALIGN
 
     def write(self, tensors: Mapping[str, Tensor], written: Written | None = None) -> Header:
-        """Put tensors into the block and return where they are.
+        """Copy tensors into the block and return their header.
 
-        The same tensor under several names is written once, and over several calls too when they share `written`. The
-        caller then keeps all those tensors alive and unchanged until the next `reset`.
+        A tensor with several names is written once; with a common `written`, also once over several calls. The caller
+        then keeps these tensors alive and unchanged until the next `reset`.
         """
         written = {} if written is None else written
         header: Header = []
@@ -91,7 +91,7 @@ class SharedBlock:
         return header
 
     def take_over(self, tensors: dict[str, Tensor]) -> Header:
-        """Write tensors as `write` does, and take each out of `tensors`, so that its memory can be given back."""
+        """Write tensors as `write` does, and remove each one from `tensors` to free its memory."""
         header: Header = []
         written: Written = {}
         unreturned = 0
@@ -105,53 +105,53 @@ class SharedBlock:
 
     def read(self, header: Header) -> dict[str, Tensor]:
         """Return the tensors as views of the block."""
-        self._see(max((offset + _room(dtype, shape) for _, dtype, shape, offset in header), default=0))
+        self._map_up_to(max((offset + _padded_size(dtype, shape) for _, dtype, shape, offset in header), default=0))
         return {name: _tensor(self._storage, dtype, shape, offset) for name, dtype, shape, offset in header}
 
     def copy(self, header: Header) -> dict[str, Tensor]:
-        """Return the tensors in memory of their own, by one copy where they stand side by side."""
-        rooms = [_room(dtype, shape) for _, dtype, shape, _ in header]
-        starts = [offset for *_, offset in header]
-        places = list(itertools.accumulate(rooms, initial=0))
-        own = torch.empty(places.pop(), dtype=torch.uint8).untyped_storage()
-        self._see(max(map(operator.add, starts, rooms), default=0))
-        source, target = self._storage.data_ptr(), own.data_ptr()
-        if all(start - starts[0] == place for start, place in zip(starts, places, strict=True)):
-            _copy_memory(target, source + min(starts, default=0), sum(rooms))
-        else:  # parts that several messages share stand elsewhere
-            for place, start, room in zip(places, starts, rooms, strict=True):
-                _copy_memory(target + place, source + start, room)
+        """Return copies of the tensors, made by a single copy if they are adjacent."""
+        sizes = [_padded_size(dtype, shape) for _, dtype, shape, _ in header]
+        offsets = [offset for *_, offset in header]
+        new_offsets = list(itertools.accumulate(sizes, initial=0))
+        storage = torch.empty(new_offsets.pop(), dtype=torch.uint8).untyped_storage()
+        self._map_up_to(max(map(operator.add, offsets, sizes), default=0))
+        source, target = self._storage.data_ptr(), storage.data_ptr()
+        if all(offset - offsets[0] == new for offset, new in zip(offsets, new_offsets, strict=True)):
+            _copy_memory(target, source + min(offsets, default=0), sum(sizes))
+        else:  # tensors that several messages share are not adjacent
+            for new, offset, size in zip(new_offsets, offsets, sizes, strict=True):
+                _copy_memory(target + new, source + offset, size)
         return {
-            name: _tensor(own, dtype, shape, place)
-            for (name, dtype, shape, _), place in zip(header, places, strict=True)
+            name: _tensor(storage, dtype, shape, new)
+            for (name, dtype, shape, _), new in zip(header, new_offsets, strict=True)
         }
 
     def write_bytes(self, data: bytes) -> tuple[int, int]:
-        """Put bytes into the block and return their offset and length."""
+        """Copy bytes into the block and return their offset and length."""
         offset = self._reserve(len(data))
         self._map[offset : offset + len(data)] = data
         return offset, len(data)
 
     def read_bytes(self, offset: int, length: int) -> bytes:
-        """Return what `write_bytes` put there."""
-        self._see(offset + length)
+        """Return the bytes that `write_bytes` wrote."""
+        self._map_up_to(offset + length)
         return self._map[offset : offset + length]
 
-    def let_go(self) -> None:
-        """Take the block's pages out of this process's own memory; nothing is lost, they come back when read."""
+    def unload_pages(self) -> None:
+        """Unload the block's pages from this process; they are loaded again when read."""
         if hasattr(mmap, "MADV_DONTNEED"):
             self._map.madvise(mmap.MADV_DONTNEED)
 
     def mark(self, index: int, value: int) -> None:
-        """Leave a number (mark 0 to 7) for the other process; it outlives the one that wrote it."""
+        """Store a number under an index from 0 to 7 for the other process; it survives the writing process."""
         _MARK.pack_into(self._map, index * _MARK.size, value)
 
     def marked(self, index: int) -> int:
-        """Return the number last left under `index`, 0 at first."""
+        """Return the number last stored under an index, initially 0."""
         return int(_MARK.unpack_from(self._map, index * _MARK.size)[0])
 
     def close(self) -> None:
-        """Let go of the file; the memory is freed when the last view of it is gone."""
+        """Close the file; the memory is freed with its last view."""
         if self.fd >= 0:
             os.close(self.fd)
             del self._storage, self._map
@@ -160,17 +160,17 @@ class SharedBlock:
     def _reserve(self, length: int) -> int:
         offset, self._end = self._end, self._end + _rounded(length)
         if self._end > len(self._map):
-            # Pages that are never touched take no memory, so doubling is free.
+            # Untouched pages use no memory, so doubling costs nothing.
             os.ftruncate(self.fd, max(self._end, 2 * len(self._map)))
             self._remap()
         return offset
 
-    def _see(self, stop: int) -> None:
+    def _map_up_to(self, stop: int) -> None:
         if stop > len(self._map):
             self._remap()
 
     def _remap(self) -> None:
-        # The old map is not closed: views of it may live on, and the last of them frees it.
+        # The old map is not closed: it may have views, and the last one frees it.
         access = mmap.ACCESS_WRITE if self._writable else mmap.ACCESS_READ
         self._map = mmap.mmap(self.fd, 0, access=access)
         with warnings.catch_warnings():
@@ -179,28 +179,28 @@ class SharedBlock:
 
 
 def pack(block: SharedBlock, message: Message, written: Written | None = None) -> list[Any]:
-    """Put a message's tensors into the block and return the rest of it, ready for JSON."""
+    """Write a message's tensors into the block and return its description, ready for JSON."""
     return [block.write(message.tensors, written), message.numbers, message.words]
 
 
 def unpack(block: SharedBlock, packed: list[Any]) -> Message:
-    """Return the message that `pack` described, in memory of its own."""
+    """Return the message that `pack` described, with copied tensors."""
     header, numbers, words = packed
     return Message(block.copy(header), numbers, words)
 
 
-def look(block: SharedBlock, packed: list[Any]) -> Message:
-    """Return the message that `pack` described, whose tensors are views of the block."""
+def unpack_views(block: SharedBlock, packed: list[Any]) -> Message:
+    """Return the message that `pack` described, with tensors that are views of the block."""
     header, numbers, words = packed
     return Message(block.read(header), numbers, words)
 
 
 def to_json(document: Any) -> bytes:
-    """Encode plain values; anything else in them is a `MessageError`."""
+    """Encode a document as JSON; raise MessageError if it cannot be."""
     try:
         return json.dumps(document).encode()
     except (TypeError, ValueError) as error:
-        raise MessageError(f"a message holds more than tensors, numbers and words: {error}") from None
+        raise MessageError(f"a message contains more than tensors, numbers and words: {error}") from None
 
 
 def to_frame(document: Any) -> bytes:
@@ -210,7 +210,7 @@ def to_frame(document: Any) -> bytes:
 
 
 def take_frames(inbox: bytearray) -> list[Any]:
-    """Take the complete frames out of what has arrived so far."""
+    """Remove the complete frames from the received bytes, and return their documents."""
     frames, at = [], 0
     while len(inbox) - at >= _LENGTH.size:
         start = at + _LENGTH.size
@@ -234,28 +234,28 @@ def _anonymous_file() -> int:
 
 
 def _return_memory() -> None:
-    """Have the allocator give back what was freed: glibc keeps it otherwise, and samples would be there twice."""
+    """Make glibc's allocator return freed memory to the system; otherwise samples would be in memory twice."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)
 
 
 def _is_plain(tensor: Tensor) -> bool:
-    """Say whether a tensor's memory is already what is to be copied."""
+    """Return whether the memory of a tensor can be copied as it is."""
     return tensor.is_cpu and tensor.is_contiguous() and not tensor.is_conj() and not tensor.is_neg()
 
 
 def _rounded(length: int) -> int:
-    # Never 0, so that two tensors never start at the same place.
+    # Never 0, so that no two tensors have the same offset.
     return -(-max(length, 1) // _ALIGN) * _ALIGN
 
 
-def _room(dtype: str, shape: list[int]) -> int:
+def _padded_size(dtype: str, shape: list[int]) -> int:
     return _rounded(math.prod(shape) * _DTYPES[dtype].itemsize)
 
 
 def _tensor(storage: torch.UntypedStorage, dtype_name: str, shape: Any, offset: int) -> Tensor:
     dtype = _DTYPES[dtype_name]
-    # Not a slice of one big tensor: slices share a version counter, and then autograd takes a change of one (a running
-    # mean) for a change of all (the weights it saved).
+    # Not a slice of one large tensor: slices share a version counter, so autograd would take an update of one (a
+    # running mean) for an update of all (the saved weights).
     return torch.empty(0, dtype=dtype).set_(storage, offset // dtype.itemsize, shape, ())

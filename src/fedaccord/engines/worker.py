@@ -1,7 +1,7 @@
-"""A worker process: the engine's end of it, and what runs inside.
+"""A worker process: the engine's handle for it, and its main function.
 
-Inside, the host is built once and then does the jobs it is sent, one after the other. The jobs and their tensors come
-through the brief block, replies leave through the worker's own blocks; the control socket only says where they are.
+The worker builds the host once and then runs the jobs it is sent in order. Jobs and their tensors arrive in the brief
+block, replies leave in the worker's reply blocks; the control socket only carries offsets.
 """
 
 from __future__ import annotations
@@ -32,49 +32,49 @@ from fedaccord.engines.shared_block import SharedBlock, pack, take_frames, to_fr
 from fedaccord.errors import MessageError
 from fedaccord.messages.message import Message, SiteId
 
-# Jobs a worker holds at most: one to do, and one more, so that it need not wait for the next. It has as many reply
-# blocks and fills them in turn. A block comes round again only when the engine has sent another job, which it does
-# after copying a job's replies: so none is overwritten, and a block is never larger than the largest job's replies.
-AHEAD = 2
-_BEGUN = 0  # the mark, in the first reply block, with the number of the job begun last
+# Maximum number of jobs of a worker: one running and one queued, so that it never waits for the next. It has as many
+# reply blocks and uses them in turn. A block is only reused after the engine has sent another job, which it does after
+# copying the replies: so no reply is overwritten, and a block is never larger than the replies of the largest job.
+JOBS_PER_WORKER = 2
+_STARTED = 0  # the mark, in the first reply block, that holds the number of the job started last
 
 
 @dataclass
-class Dealt:
-    """A job that a worker has: its number, and the sites it owes an answer of."""
+class AssignedJob:
+    """A job of a worker: its number and its sites."""
 
     number: int
     sites: list[SiteId]
 
 
 class WorkerProcess:
-    """The engine's end of one worker process."""
+    """The engine's handle for one worker process."""
 
     def __init__(self, data: SharedBlock, described_at: tuple[int, int], briefs: SharedBlock) -> None:
-        self.replies = [SharedBlock() for _ in range(AHEAD)]
-        self.jobs: deque[Dealt] = deque()  # in the order they are done
+        self.replies = [SharedBlock() for _ in range(JOBS_PER_WORKER)]
+        self.jobs: deque[AssignedJob] = deque()  # in the order of execution
         self.ready = False
         self._inbox = bytearray()
-        self._begun = crew.take()
-        self.process, self.control = self._begun.process, self._begun.control
+        self._started = crew.take()
+        self.process, self.control = self._started.process, self._started.control
         fds = [data.fd, briefs.fd, *(block.fd for block in self.replies)]
-        with contextlib.suppress(ConnectionError):  # that it is gone already is found out by `receive`
+        with contextlib.suppress(ConnectionError):  # `receive` notices that the process has ended
             socket.send_fds(self.control, [b"!"], fds)
             self.control.sendall(to_frame({"host": described_at, "path": crew.search_path()}))
         self.control.setblocking(False)
 
-    def has_begun(self, number: int) -> bool:
-        """Say whether the job was the last to be begun, also when the process is dead."""
-        return self.replies[0].marked(_BEGUN) == number
+    def has_started(self, number: int) -> bool:
+        """Return whether a job was the last one started, even if the process has ended."""
+        return self.replies[0].marked(_STARTED) == number
 
     def send(self, chunk_at: tuple[int, int]) -> None:
-        """Say where the next jobs are; that the process is gone is found out by `receive`."""
-        # So short that it fits into the socket's buffer: we never wait here for a worker that waits for us.
+        """Send the offset and length of the next jobs; `receive` notices that the process has ended."""
+        # Short enough for the socket's buffer, so that engine and worker never wait for each other.
         with contextlib.suppress(ConnectionError):
             self.control.sendall(to_frame(chunk_at))
 
     def receive(self) -> tuple[list[dict[str, Any]], bool]:
-        """Return the frames that have arrived, and whether more can come."""
+        """Return the received frames, and whether the connection is open."""
         try:
             data = self.control.recv(1 << 16)
         except ConnectionError:
@@ -83,8 +83,8 @@ class WorkerProcess:
         return take_frames(self._inbox), bool(data)
 
     def end(self, grace: float) -> str:
-        """Wait `grace` seconds for the process to end, kill it if it has not, and say how it ended."""
-        code = self._begun.end(grace)
+        """Wait `grace` seconds for the process to exit, kill it if it has not, and return how it ended."""
+        code = self._started.end(grace)
         for block in self.replies:
             block.close()
         if code >= 0:
@@ -93,36 +93,36 @@ class WorkerProcess:
 
 
 def main() -> None:
-    """Be a worker; the arguments are two descriptors, the control socket and the lifeline, and a module to import."""
+    """Run a worker; the arguments are the descriptors of control socket and lifeline, and a module to import."""
     control_fd, lifeline_fd = map(int, sys.argv[1:3])
     for fd in (control_fd, lifeline_fd):
-        os.set_inheritable(fd, False)  # a process the host starts must not keep our channels open after our death
-    threading.Thread(target=_end_with_engine, args=(lifeline_fd,), daemon=True).start()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the engine decides
+        os.set_inheritable(fd, False)  # a child process of the host must not keep them open after we have ended
+    threading.Thread(target=_exit_with_engine, args=(lifeline_fd,), daemon=True).start()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the engine ends its workers
     faulthandler.enable()
     torch.set_num_threads(1)
     if sys.argv[3]:
         importlib.import_module(sys.argv[3])
 
     control = socket.socket(fileno=control_fd)
-    _, fds, _, _ = socket.recv_fds(control, 1, 2 + AHEAD)
+    _, fds, _, _ = socket.recv_fds(control, 1, 2 + JOBS_PER_WORKER)
     if not fds:
-        return  # the engine needs no worker after all
+        return  # the engine does not need this worker
     for fd in fds:
         os.set_inheritable(fd, False)
     data_fd, briefs_fd, *reply_fds = fds
     data, frames = SharedBlock(data_fd, writable=False), _frames(control)
     try:
-        told = next(frames)
-        sys.path[:] = told["path"]
-        described = json.loads(data.read_bytes(*told["host"]))
-        host = build_host(described["entry"], described["spec"], data.read(described["tensors"]))
+        setup = next(frames)
+        sys.path[:] = setup["path"]
+        description = json.loads(data.read_bytes(*setup["host"]))
+        host = build_host(description["entry"], description["spec"], data.read(description["tensors"]))
     except (Exception, SystemExit) as error:
         control.sendall(to_frame({"broken": _reason(error), "trace": traceback.format_exc()}))
         return
-    gc.freeze()  # what is there now stays, so that nobody need look for garbage in it
+    gc.freeze()  # all current objects stay alive, so collections can skip them
     gc.enable()
-    with contextlib.suppress(ConnectionError):  # the engine is gone
+    with contextlib.suppress(ConnectionError):  # the engine has ended
         control.sendall(to_frame({"ready": True}))
         blocks = [SharedBlock(fd) for fd in reply_fds]
         _serve(control, frames, host, SharedBlock(briefs_fd, writable=False), blocks)
@@ -135,41 +135,41 @@ def _serve(
     for chunk_at in frames:
         chunk = json.loads(briefs.read_bytes(*chunk_at))
         for number, packed in chunk["jobs"]:
-            replies[0].mark(_BEGUN, number)
+            replies[0].mark(_STARTED, number)
             index = next(turn)
             jobs = list(_unpacked(packed, chunk["headers"], briefs))
-            # One frame for all sites of a job: whoever trained together is heard together, or not at all.
-            control.sendall(_frame(index, list(_do(host, chunk["task"], jobs, replies[index]))))
+            # One frame for all sites of a job: sites that trained together reply together or not at all.
+            control.sendall(_frame(index, list(_run(host, chunk["task"], jobs, replies[index]))))
 
 
 def _frame(index: int, answers: list[dict[str, Any]]) -> bytes:
     with contextlib.suppress(MessageError):
         return to_frame({"block": index, "answers": answers})
-    for at, answer in enumerate(answers):  # what cannot be sent costs its own site only
+    for position, answer in enumerate(answers):  # an answer that cannot be encoded fails only its site
         try:
             to_json(answer)
         except MessageError as error:
-            answers[at] = _failure(error)
+            answers[position] = _failure(error)
     return to_frame({"block": index, "answers": answers})
 
 
 def _unpacked(packed: list[Any], headers: list[Any], briefs: SharedBlock) -> Iterator[Job]:
-    told: dict[int, dict[str, Tensor]] = {}  # what several sites are told is read once
-    for site, which, numbers, words, kept in packed:
-        if which not in told:
-            told[which] = briefs.copy(headers[which])
-        yield site, Message(dict(told[which]), numbers, words), unpack(briefs, kept) if kept else Message()
+    tensors: dict[int, dict[str, Tensor]] = {}  # copied once per header
+    for site, header, numbers, words, memory in packed:
+        if header not in tensors:
+            tensors[header] = briefs.copy(headers[header])
+        yield site, Message(dict(tensors[header]), numbers, words), unpack(briefs, memory) if memory else Message()
 
 
-def _do(host: Host, task: str, jobs: list[Job], block: SharedBlock) -> Iterator[dict[str, Any]]:
-    """Do one job, of one site or of several, and yield what is to be said of each site."""
+def _run(host: Host, task: str, jobs: list[Job], block: SharedBlock) -> Iterator[dict[str, Any]]:
+    """Run one job, for one site or several, and yield the packed answer of each site."""
     block.reset()
     for answer in handle_jobs(host, task, jobs):
         try:
             if isinstance(answer, BaseException):
                 raise answer
-            reply, kept = answer
-            yield {"reply": pack(block, reply), "memory": None if kept.is_empty() else pack(block, kept)}
+            reply, memory = answer
+            yield {"reply": pack(block, reply), "memory": None if memory.is_empty() else pack(block, memory)}
         except (Exception, SystemExit) as error:
             yield _failure(error)
 
@@ -181,9 +181,9 @@ def _frames(control: socket.socket) -> Iterator[Any]:
         yield from take_frames(inbox)
 
 
-def _end_with_engine(lifeline_fd: int) -> None:
-    # Nobody but the engine's process holds the other end, and it never writes: this returns when that process is gone,
-    # however it went and whatever the host is doing at that moment.
+def _exit_with_engine(lifeline_fd: int) -> None:
+    # Only the engine's process holds the other end, and it never writes: the read returns when that process has ended,
+    # however it ended and whatever the host is doing.
     os.read(lifeline_fd, 1)
     os._exit(1)
 

@@ -117,7 +117,7 @@ def play_round(server: Server, evaluated: bool | Callable[[], bool] = True) -> R
     record.dropped = server.dropped[server.told :]
     server.told = len(server.dropped)
     record.bytes = server.traffic.take()
-    record.simulated = server.engine.take() if isinstance(server.engine, SimulatedNetwork) else None
+    record.simulated = server.engine.take_seconds() if isinstance(server.engine, SimulatedNetwork) else None
     record.warnings = server.warnings[warned:]
     record.figures, server.figures = finite(server.figures), {}
     return record

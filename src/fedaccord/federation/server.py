@@ -256,17 +256,17 @@ class Server:
         task: str,
         briefs: dict[SiteId, Message],
         expected: Mapping[str, TensorSpec] | None = None,
-        lent: bool = False,
+        as_views: bool = False,
     ) -> Iterator[tuple[SiteId, Message]]:
         """Ask as `ask` does, and yield answers in the order of site names, if the engine can, while others work.
 
-        The tensors of a `lent` answer are there only until the next one is asked for.
+        The tensors of a answer with `as_views` are valid until the next one is requested.
         """
         round_ = self.state.round + 1
         addressed = {s: self.address(b, round_) for s, b in briefs.items()}
         stream = getattr(self.engine, "stream", None)
         if stream is not None:
-            replies = stream(task, addressed, self.deadline, lent)
+            replies = stream(task, addressed, self.deadline, as_views)
         else:
             replies = sorted(self.engine.ask(task, addressed, self.deadline).items())
         for site, reply in replies:

@@ -43,7 +43,7 @@ def train(server: Server, briefs: dict[SiteId, Message]) -> Fold:
     """Have the sites train, and fold their admitted replies in the order of their names."""
     fold = Fold(RunningMean(server.layout, server.state.model, server.recipe.aggregator is per_label))
     for part in _parts(server, briefs):
-        for site, reply in server.ask_each("train", part, lent=True):
+        for site, reply in server.ask_each("train", part, as_views=True):
             speaker = reply.words.get(SPEAKER) if server.folds else None
             if speaker is None:
                 if not server.is_admitted(site, reply):

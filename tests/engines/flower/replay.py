@@ -29,7 +29,7 @@ class Losing(EmbeddedEngine):
 
     drops, forget = frozenset(), None
 
-    def stream(self, task, briefs, deadline=None, lent=False):
+    def stream(self, task, briefs, deadline=None, as_views=False):
         lost = {site for site, brief in briefs.items() if (brief.numbers["round"], site, task) in self.drops}
         if self.forget and any(brief.numbers["round"] == self.forget[1] for brief in briefs.values()):
             self.restore({site: kept for site, kept in self.memories().items() if site != self.forget[0]})

@@ -12,7 +12,9 @@ from replay import embedded
 
 from fedaccord.config import parse_experiment
 from fedaccord.engines.flower import engine as flower_engine
-from fedaccord.engines.flower.engine import FlowerEngine, Roll
+from fedaccord.engines.flower import nodes as flower_nodes
+from fedaccord.engines.flower.engine import FlowerEngine
+from fedaccord.engines.flower.nodes import Roster
 from fedaccord.engines.flower.site_folder import write_site_folder
 from fedaccord.experiment import Elsewhere, load_data, resume_experiment, run_experiment
 from fedaccord.methods.hosting import site_spec
@@ -69,7 +71,8 @@ class Cut(Exception):
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
-    monkeypatch.setattr(flower_engine, "_LOOK", 0.0)
+    monkeypatch.setattr(flower_nodes, "_LOOK", 0.0)
+    monkeypatch.setattr(flower_nodes, "_POLL", 0.01)
     monkeypatch.setattr(flower_engine, "_POLL", 0.01)
 
 
@@ -84,7 +87,7 @@ class Deployed:
         self.grid = FakeGrid(folder / "sites", sorted(self.specs), specs=self.specs)
 
     def elsewhere(self):
-        engine = FlowerEngine(self.grid, Roll(("a", "b"), {}, "d"), carries_memories=False, patience=0.2)
+        engine = FlowerEngine(self.grid, Roster(("a", "b"), {}, "d"), carries_memories=False, patience=0.2)
         return Elsewhere(self.data, engine)
 
     def begin(self, watcher=None):

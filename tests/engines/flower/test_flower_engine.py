@@ -14,7 +14,9 @@ from fedaccord import __version__
 from fedaccord.engines.embedded import EmbeddedEngine
 from fedaccord.engines.engine import HostSpec
 from fedaccord.engines.flower import engine as flower_engine
-from fedaccord.engines.flower.engine import VERSION, FlowerEngine, Roll
+from fedaccord.engines.flower import nodes as flower_nodes
+from fedaccord.engines.flower.engine import VERSION, FlowerEngine
+from fedaccord.engines.flower.nodes import Roster
 from fedaccord.errors import EngineError
 from fedaccord.messages.message import Failure, Message, to_bytes
 
@@ -23,7 +25,8 @@ KEYS = {site: f"key of {site}".encode() for site in SITES}
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
-    monkeypatch.setattr(flower_engine, "_LOOK", 0.0)
+    monkeypatch.setattr(flower_nodes, "_LOOK", 0.0)
+    monkeypatch.setattr(flower_nodes, "_POLL", 0.01)
     monkeypatch.setattr(flower_engine, "_POLL", 0.01)
 
 
@@ -33,7 +36,7 @@ def grid(tmp_path):
 
 
 def engine_on(grid, *, carries=False, keys=None, **options):
-    roll = Roll(tuple(SITES), keys or {}, "d")
+    roll = Roster(tuple(SITES), keys or {}, "d")
     return FlowerEngine(grid, roll, carries_memories=carries, **({"patience": 0.3} | options))
 
 
@@ -92,14 +95,14 @@ class TestNames:
         replies = engine_on(grid, keys=KEYS, note=told.append).ask("echo", briefs())
         assert replies["site-2"].reason == "its node is not connected"
         assert isinstance(replies["site-0"], Message)
-        assert "a node says it is 'site-2', but does not hold that site's key" in told
+        assert "a node claims to be 'site-2', but does not hold that site's key" in told
 
     def test_a_site_with_another_version_is_refused_whoever_wrote_its_folder(self, grid, monkeypatch):
         told = []
         ours = engine_on(grid, keys=KEYS, note=told.append)
-        monkeypatch.setattr(flower_engine, "__version__", "9.9.9")
+        monkeypatch.setattr(flower_nodes, "__version__", "9.9.9")
         replies = ours.ask("echo", briefs())
-        said = f"site 'site-0' has fedaccord {__version__}, the server 9.9.9; install the same"
+        said = f"site 'site-0' has fedaccord {__version__}, the server has 9.9.9; install the same version"
         assert said in told
         assert replies["site-0"].reason == said
 
@@ -108,7 +111,7 @@ class TestNames:
         grid.join("site-0", 50)
         replies = engine_on(grid, note=told.append).ask("echo", briefs())
         assert isinstance(replies["site-0"], Message)
-        assert told == ["two nodes say they are 'site-0'; the first is believed"]
+        assert told == ["two nodes claim to be 'site-0'; the first one is used"]
 
     def test_a_folder_of_another_deployment(self, tmp_path):
         told = []
@@ -129,7 +132,7 @@ class TestNames:
         grid.folders["site-1"] = whole / "nowhere"
         ours = engine_on(grid, keys=KEYS, note=told.append)
         reasons = [ours.ask("echo", briefs())["site-1"].reason for _ in range(2)]
-        assert all(r.startswith("its node cannot say whose it is, with Flower's code 2: ") for r in reasons)
+        assert all(r.startswith("its node cannot name its site (Flower error code 2): ") for r in reasons)
         assert "site.json cannot be read" in reasons[0]
         assert [text for text in told if "Flower" in text] == [f"site 'site-1': {reasons[0]}"]
         grid.folders["site-1"] = whole
@@ -140,14 +143,14 @@ class TestNames:
         told = []
         grid = FakeGrid(tmp_path, [*SITES, "site-3"])
         assert all(isinstance(r, Message) for r in engine_on(grid, note=told.append).ask("echo", briefs()).values())
-        assert told == ["a node says it is 'site-3', which is no site of this run"]
+        assert told == ["a node claims to be 'site-3', which is not a site of this run"]
 
     def test_a_name_cannot_pass_for_a_line_of_the_log(self, grid):
         told = []
         site = grid.folders["site-1"] / "site.json"
         site.write_text(json.dumps(json.loads(site.read_text()) | {"site": "x\nround 9: all is well" + "y" * 10**4}))
         engine_on(grid, note=told.append).ask("echo", briefs())
-        assert told[0].startswith("a node says it is 'x round 9: all is well")
+        assert told[0].startswith("a node claims to be 'x round 9: all is well")
         assert all("\n" not in text and len(text) <= 500 for text in told)
 
     def test_the_first_ask_waits_for_those_that_are_not_there_yet(self, grid):
@@ -239,7 +242,7 @@ class TestFailures:
         ours.ask("echo", briefs())
         grid.folders["site-0"], grid.folders["site-1"] = grid.folders["site-1"], grid.folders["site-0"]
         reason = ours.ask("echo", briefs())["site-0"].reason
-        assert reason == "the answer is that of site 'site-1'"
+        assert reason == "the answer is from site 'site-1'"
 
     def test_nonsense(self, grid, monkeypatch):
         ours = engine_on(grid)
@@ -259,7 +262,7 @@ class TestFailures:
         ours.ask("echo", briefs())
         monkeypatch.setitem(grid.folders, "site-2", grid.folders["site-2"] / "nowhere")
         reason = ours.ask("echo", briefs())["site-2"].reason
-        assert reason.startswith("its node answered with Flower's code 2: ")
+        assert reason.startswith("its node answered with Flower error code 2: ")
 
 
 class TestMemories:
@@ -282,7 +285,7 @@ class TestMemories:
         again.ask("echo", briefs())  # it asks who is there before it knows where it was
         again.restore(kept)
         assert again.ask("train", briefs())["site-0"].numbers["rounds"] == 2
-        with pytest.raises(EngineError, match="lie at the sites, as that of site 'site-0'"):
+        with pytest.raises(EngineError, match="stored the memory of site 'site-0' at the site"):
             engine_on(grid, carries=True).restore(kept)
 
     def test_a_checkpoint_that_is_settled_a_round_later(self, grid):
@@ -314,10 +317,10 @@ class TestMemories:
         new = engine_on(grid)
         assert new.ask("train", briefs(run="new"))["site-0"].numbers["rounds"] == 1
         log = (grid.folders["site-0"] / "log.txt").read_text()
-        assert "run new begins without memory: what lies in memory/old is of another run" in log
+        assert "run new starts without memory: memory/old belongs to another run" in log
         new.restore(kept)
         reason = new.ask("train", briefs(run="new"))["site-0"].reason
-        assert reason == "EngineError: the memory it should go on from is not there: No such file or directory"
+        assert reason == "EngineError: its memory from the last round cannot be read: No such file or directory"
 
     def test_a_memory_that_was_carried_over_by_hand_or_damaged(self, grid):
         ours = engine_on(grid)
@@ -328,7 +331,7 @@ class TestMemories:
         file.rename(place / "new" / file.name)
         ours.restore(ours.memories())
         reason = ours.ask("train", briefs(run="new"))["site-0"].reason
-        assert reason == "EngineError: the memory it should go on from is that of another run or site"
+        assert reason == "EngineError: its memory from the last round belongs to another run or site"
         content = bytearray((place / "new" / file.name).read_bytes())
         content[-1] ^= 1
         (place / "new" / file.name).write_bytes(content)
@@ -336,4 +339,4 @@ class TestMemories:
 
     def test_a_run_that_would_lead_out_of_the_folder(self, grid):
         reason = engine_on(grid).ask("train", briefs(run="../../x"))["site-0"].reason
-        assert reason == "MessageError: '../../x' is no name of a run"
+        assert reason == "MessageError: '../../x' is not a valid name of a run"

@@ -19,9 +19,9 @@ from command_line import SMALL, command, write
 from fedaccord.config import parse_experiment
 from fedaccord.deployment.certificates import make_authority
 from fedaccord.engines.engine import HostSpec
-from fedaccord.engines.flower.client import _answer_by_whoever_is_ready
-from fedaccord.engines.flower.gate import gate_app, is_let_through
-from fedaccord.engines.flower.keeper import ask_keeper, keep
+from fedaccord.engines.flower.client import _answer_by_keeper_or_here
+from fedaccord.engines.flower.gate import gate_app, is_forwarded
+from fedaccord.engines.flower.keeper import ask_keeper, run_keeper
 from fedaccord.engines.flower.memory import SiteMemories
 from fedaccord.engines.flower.site_folder import SiteFolder, write_site_folder
 from fedaccord.errors import ConfigError, DataError, EngineError
@@ -31,7 +31,7 @@ from fedaccord.methods.registry import METHODS, make_recipe
 
 @pytest.mark.parametrize("path", ["/health", "/v1/fleet/pull-messages", "/v1/fleet/send-node-heartbeat"])
 def test_nodes_are_let_through(path):
-    assert is_let_through(path)
+    assert is_forwarded(path)
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_nodes_are_let_through(path):
     ],
 )
 def test_nobody_else_is(path):
-    assert not is_let_through(path)
+    assert not is_forwarded(path)
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_the_gate_goes_by_the_path_as_it_was_sent(tmp_path, path, status):
 
 class TestKeeper:
     def start(self, folder, answer):
-        threading.Thread(target=keep, args=(folder, answer), daemon=True).start()
+        threading.Thread(target=run_keeper, args=(folder, answer), daemon=True).start()
         while not (folder / "keeper.sock").exists():
             pass
 
@@ -98,24 +98,24 @@ class TestKeeper:
         assert ask_keeper(tmp_path, {}) is None
 
     def test_one_that_breaks_down_costs_one_answer(self, tmp_path):
-        program = "import os, sys; from pathlib import Path; from fedaccord.engines.flower.keeper import keep\n"
-        program += "keep(Path(sys.argv[1]), lambda question: os._exit(3))"
+        program = "import os, sys; from pathlib import Path; from fedaccord.engines.flower.keeper import run_keeper\n"
+        program += "run_keeper(Path(sys.argv[1]), lambda question: os._exit(3))"
         grid = FakeGrid(tmp_path)
         folder = SiteFolder.open(grid.folders["site-0"])
         process = subprocess.Popen([sys.executable, "-c", program, folder.path])
         while not (folder.path / "keeper.sock").exists():
             assert process.poll() is None
-        with pytest.raises(EngineError, match="broke down over it"):
+        with pytest.raises(EngineError, match="host loaded crashed"):
             ask_keeper(folder.path, {"task": "train"})
         assert process.wait(10) == 3
         # The next finds nobody, and the process that Flower started does it itself.
-        answer = _answer_by_whoever_is_ready(folder, {"task": "train", "site": "site-9"})
+        answer = _answer_by_keeper_or_here(folder, {"task": "train", "site": "site-9"})
         assert answer["reason"].startswith("MessageError")
 
 
 class TestFolder:
     def test_what_is_none(self, tmp_path):
-        with pytest.raises(DataError, match=r"is no site's folder: site\.json cannot be read"):
+        with pytest.raises(DataError, match=r"is not the folder of a site: site\.json cannot be read"):
             SiteFolder.open(tmp_path)
         (tmp_path / "site.json").write_text("{}")
         with pytest.raises(DataError, match=r"its site\.json is damaged"):
@@ -160,7 +160,7 @@ class TestFolder:
 
         folder = SiteFolder.open(FakeGrid(tmp_path).folders["site-1"])
         np.save(folder.path / "data" / "0000.npy", np.array([{"a": 1}], dtype=object), allow_pickle=True)
-        with pytest.raises(DataError, match=r"cannot be read: it is no \.npy file of numbers"):
+        with pytest.raises(DataError, match=r"cannot be read: it is not an \.npy file of numbers"):
             folder.build_host()
 
     def test_saying_who_one_is_needs_no_torch(self, tmp_path):

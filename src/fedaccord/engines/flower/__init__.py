@@ -1,1 +1,1 @@
-"""Sites on other machines, reached through Flower. Nothing outside this folder imports flwr."""
+"""Runs sites on other machines through Flower; nothing outside this folder imports flwr."""

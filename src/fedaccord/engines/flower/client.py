@@ -1,6 +1,6 @@
-"""The sites' side of Flower: a ClientApp that has a site's host do one task.
+"""The Flower ClientApp of a site, which runs one task with the site's host.
 
-Flower starts a new process for every question, so what is slow to import is imported when a task needs it.
+Flower starts a new process for every question, so slow modules are imported when a task needs them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import flwr.app
 from flwr.clientapp import ClientApp
 
 from fedaccord import __version__
-from fedaccord.engines.flower.envelope import Fields, data, open_sealed, own, seal, text
+from fedaccord.engines.flower.envelope import Fields, cloned, data, open_sealed, seal, text
 from fedaccord.engines.flower.keeper import ask_keeper
 from fedaccord.engines.flower.site_folder import SiteFolder
 from fedaccord.errors import ConfigError, EngineError, MessageError
@@ -23,11 +23,11 @@ from fedaccord.errors import ConfigError, EngineError, MessageError
 if TYPE_CHECKING:
     from fedaccord.engines.engine import Host
 
-SITE = "site"  # the key of a node's configuration that names its folder
+SITE = "site"  # key of the node configuration that holds the path of the site's folder
 
 
 def client_app(folder_of: Callable[[flwr.app.Context], Path]) -> ClientApp:
-    """Return the app of a node whose site has the folder that `folder_of` says."""
+    """Return the app of a node; `folder_of` returns the path of its site's folder."""
     app = ClientApp()
 
     @app.query("who")
@@ -39,20 +39,20 @@ def client_app(folder_of: Callable[[flwr.app.Context], Path]) -> ClientApp:
     @app.train("task")
     def task(message: flwr.app.Message, context: flwr.app.Context) -> flwr.app.Message:
         folder, question = SiteFolder.open(folder_of(context)), open_sealed(message.content)
-        return flwr.app.Message(seal(_answer_by_whoever_is_ready(folder, question)), reply_to=message)
+        return flwr.app.Message(seal(_answer_by_keeper_or_here(folder, question)), reply_to=message)
 
     return app
 
 
 def configured_folder(context: flwr.app.Context) -> Path:
-    """Return the folder that the node was started with: `--node-config 'site="FOLDER"'`."""
+    """Return the folder in the node's configuration: `--node-config 'site="FOLDER"'`."""
     place = context.node_config.get(SITE)
     if not isinstance(place, str):
         raise ConfigError("the node was started without --node-config 'site=\"FOLDER\"'")
     return Path(place)
 
 
-def _answer_by_whoever_is_ready(folder: SiteFolder, question: Fields) -> Fields:
+def _answer_by_keeper_or_here(folder: SiteFolder, question: Fields) -> Fields:
     try:
         return ask_keeper(folder.path, question) or answer(folder, question)
     except EngineError as error:
@@ -61,16 +61,16 @@ def _answer_by_whoever_is_ready(folder: SiteFolder, question: Fields) -> Fields:
 
 
 def answer(folder: SiteFolder, question: Fields) -> Fields:
-    """Have the site do what it is asked; what goes wrong is told in a sentence, and its trace stays in the log here."""
+    """Run the task of a question; return an error as one sentence, and write its trace to the site's log."""
     try:
-        return {"site": folder.site} | _do(folder, question)
+        return {"site": folder.site} | _run(folder, question)
     except (Exception, SystemExit) as error:
         task = text(question, "task")
         folder.log(f"{task} failed: {type(error).__name__}: {error}\n{traceback.format_exc()}")
         return {"site": folder.site, "reason": f"{type(error).__name__}: {error}"}
 
 
-def _do(folder: SiteFolder, question: Fields) -> Fields:
+def _run(folder: SiteFolder, question: Fields) -> Fields:
     import torch
 
     from fedaccord.engines.flower.memory import SiteMemories
@@ -79,28 +79,28 @@ def _do(folder: SiteFolder, question: Fields) -> Fields:
     task, site = text(question, "task"), text(question, "site")
     if site != folder.site:
         raise MessageError(f"the question is for site '{site}', this is '{folder.site}'")
-    torch.set_num_threads(1)  # as every process that serves sites
-    brief = own(from_bytes(data(question, "brief")))
+    torch.set_num_threads(1)  # as in all engines
+    brief = cloned(from_bytes(data(question, "brief")))
     host = _host(str(folder.path), folder.path.joinpath("site.json").stat().st_mtime_ns)
     with torch.inference_mode(False), torch.enable_grad():
         if "memory" in question:
-            reply, kept = host.handle(task, site, brief, own(from_bytes(data(question, "memory"))))
-            return {"reply": to_bytes(reply), "memory": to_bytes(kept)}
+            reply, memory = host.handle(task, site, brief, cloned(from_bytes(data(question, "memory"))))
+            return {"reply": to_bytes(reply), "memory": to_bytes(memory)}
         memories = SiteMemories(folder, text(question, "run"))
-        version, wanted = text(question, "version"), text(question, "keep")
-        reply, kept = host.handle(task, site, brief, own(memories.load(version)))
-    encoded = to_bytes(reply)  # before anything is written: a reply that cannot be sent changes nothing
-    made = memories.store(kept)
-    if version:  # a server that goes on with a run asks who is there before it says from which memory
-        memories.keep([made, version, *wanted.split(",")])
-    return {"reply": encoded, "version": made}
+        version, needed = text(question, "version"), text(question, "keep")
+        reply, memory = host.handle(task, site, brief, cloned(memories.load(version)))
+    encoded = to_bytes(reply)  # before the memory is stored: a reply that cannot be encoded changes nothing
+    new_version = memories.store(memory)
+    if version:  # a server that resumes a run first sends questions without a version
+        memories.remove_all_but([new_version, version, *needed.split(",")])
+    return {"reply": encoded, "version": new_version}
 
 
 @lru_cache(maxsize=64)
 def _host(folder: str, written: int) -> Host:
-    """Build a site's host once per process; one that serves many questions, as in a simulation, has it ready."""
+    """Build a site's host once per process, because a process of a simulation answers many questions."""
     return SiteFolder.open(Path(folder)).build_host()
 
 
 app = client_app(configured_folder)
-"""What Flower's app folder names for the nodes of a deployment."""
+"""The ClientApp of a deployment, named in its Flower app folder."""

@@ -1,10 +1,10 @@
-"""What crosses the wire in Flower's own form: one record of bytes and words, no pickle.
+"""Messages as Flower records: one record of bytes and strings, without pickle.
 
-    question  task, run, site | brief: a message's bytes | version, keep: which memory the site works with
-    answer    site            | reply: a message's bytes | version: the memory it made     or   reason: why it has none
+    question  task, run, site | brief: a message's bytes | version: memory to start from, keep: memories to keep
+    answer    site            | reply: a message's bytes | version: the new memory     or   reason: why it failed
 
-A message travels as the bytes `to_bytes` makes of it, the form in which it also rests on a disk: what arrives is what
-was sent to the last bit. `memory` replaces the versions where the engine keeps the sites' memories itself.
+A message is sent as the output of `to_bytes`, so it arrives bit for bit. `memory` replaces the versions if the engine
+stores the sites' memories.
 """
 
 from __future__ import annotations
@@ -25,40 +25,40 @@ Fields = dict[str, str | bytes]
 
 
 def seal(fields: Fields) -> RecordDict:
-    """Put words and bytes into Flower's record."""
+    """Return a Flower record of the fields."""
     return RecordDict({_RECORD: ConfigRecord(dict(fields))})
 
 
 def open_sealed(content: Any) -> Fields:
-    """Take out what `seal` put in; whatever else somebody sent is a `MessageError`."""
+    """Return the fields of a record that `seal` made; raise MessageError for anything else."""
     record = content.get(_RECORD) if isinstance(content, RecordDict) else None
     if not isinstance(record, ConfigRecord):
-        raise MessageError("not an answer of a FedAccord site")
+        raise MessageError("the answer is not from a FedAccord site")
     fields: Fields = {}
     for name, value in record.items():
         if not isinstance(value, str | bytes):
-            raise MessageError(f"'{name}' of an answer is a {type(value).__name__}, not text or bytes")
+            raise MessageError(f"field '{name}' of an answer is a {type(value).__name__}, not a string or bytes")
         fields[name] = value
     return fields
 
 
 def text(fields: Fields, name: str) -> str:
-    """Return one word of an envelope, empty where it is missing."""
+    """Return a field as a string, empty if it is missing."""
     value = fields.get(name, "")
     return value if isinstance(value, str) else ""
 
 
 def data(fields: Fields, name: str) -> bytes:
-    """Return the bytes under a name; none is a `MessageError`."""
+    """Return a field as bytes; raise MessageError if it is missing."""
     value = fields.get(name)
     if not isinstance(value, bytes):
-        raise MessageError(f"the answer holds no {name}")
+        raise MessageError(f"the answer has no {name}")
     return value
 
 
-def own(message: Message) -> Message:
-    """Return a decoded message with its tensors in memory of their own.
+def cloned(message: Message) -> Message:
+    """Return a decoded message with cloned tensors.
 
-    Decoded tensors lie where the bytes put them, and a sum over memory that is aligned otherwise may round otherwise.
+    Decoded tensors may be unaligned, and the rounding of a sum depends on alignment.
     """
     return dataclasses.replace(message, tensors={name: tensor.clone() for name, tensor in message.tensors.items()})

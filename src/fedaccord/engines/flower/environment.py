@@ -1,4 +1,4 @@
-"""What Flower's programs are told by their environment."""
+"""Environment variables for Flower's programs."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ QUIET = {
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     "OMP_NUM_THREADS": "1",
 }
-"""To call nobody outside and install nothing; and to compute on one thread, as all that serves sites does."""
+"""No telemetry, no update checks, no installation of packages, and one thread as in all engines."""
 
 
 def flower_environment(folder: Path) -> dict[str, str]:
-    """Return what Flower's programs need to know in a deployment: where their files are, and to keep quiet."""
+    """Return the environment of Flower's programs in a deployment whose files are in `folder`."""
     return QUIET | {
         "FLWR_HOME": str(folder / "flower"),
-        "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.2",  # seconds; Flower's own is one
+        "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.2",  # seconds; Flower's default is 1
         "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]),
     }

@@ -1,13 +1,13 @@
-"""The one address of a deployment that the outside can reach: it lets nodes through and nobody else.
+"""A reverse proxy in front of the SuperLink that forwards only requests of nodes.
 
     nodes --TLS--> gate --TLS, loopback--> SuperLink
 
-Flower serves the nodes' calls and those that submit apps on one port, and asks a credential of the nodes only: whoever
-could call `/v1/control/` could run code at every site. So the SuperLink listens on the loopback alone, and the gate
-passes on the calls of nodes, which carry a signature that the SuperLink checks, and the question whether it is well.
+Flower serves requests of nodes and requests that submit apps on one port, and authenticates only the nodes: anyone who
+could reach `/v1/control/` could run code at every site. So the SuperLink listens on the loopback interface only, and
+the gate forwards requests of nodes, whose signature the SuperLink checks, and health checks.
 
-Anyone can call, so a call is taken in whole before it gets a connection to the SuperLink: who sends slowly, or for
-ever, keeps nobody else waiting.
+Anyone can connect, so a request is received completely before it gets a connection to the SuperLink: a slow or endless
+request blocks no other.
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ from starlette.routing import Route
 
 _OPEN = ("/health",)
 _NODES = "/v1/fleet/"
-# A hop's own headers, which are not passed on (RFC 9110, section 7.6.1).
+# Hop-by-hop headers, which are not forwarded (RFC 9110, section 7.6.1).
 _HOP = {"connection", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade", "host"}
-_SILENCE = 30.0  # seconds that a caller may take for the next part of what it sends
-_LONGEST = 2**31  # bytes of a call; Flower's own messages cannot be longer
-_IN_MEMORY = 2**24  # bytes of a call that are held without a file
-_PART = 2**18  # bytes passed on at a time
+_SILENCE = 30.0  # seconds between two parts of a request
+_LONGEST = 2**31  # bytes of a request; Flower's messages are never longer
+_IN_MEMORY = 2**24  # bytes of a request above which it is buffered in a file
+_PART = 2**18  # bytes forwarded at a time
 
 
-def is_let_through(path: str) -> bool:
-    """Say whether a call from outside may reach the SuperLink."""
-    # Never by what a server behind might make of it: a path with steps up, or written in another way, is refused.
+def is_forwarded(path: str) -> bool:
+    """Return whether a request for a path may reach the SuperLink."""
+    # Reject every path that the server behind might normalise: parent steps, double slashes, escapes.
     plain = not any(odd in path for odd in ("..", "//", "%", "\\"))
     return plain and (path in _OPEN or path.startswith(_NODES))
 
 
 def gate_app(link: str, ca: Path) -> Starlette:
-    """Return the gate in front of the SuperLink at `link`, whose certificate `ca` vouches for."""
+    """Return the gate for the SuperLink at `link`, whose certificate is signed by `ca`."""
     client = httpx.AsyncClient(
         base_url=link,
         verify=ssl.create_default_context(cafile=str(ca)),
@@ -54,57 +54,57 @@ def gate_app(link: str, ca: Path) -> Starlette:
         limits=httpx.Limits(max_connections=None, max_keepalive_connections=100),
     )
 
-    async def pass_on(request: Request) -> Response:
+    async def forward(request: Request) -> Response:
         raw = request.scope["raw_path"].decode("latin-1").partition("?")[0]
-        if not is_let_through(raw):
-            return PlainTextResponse("only nodes are let through here\n", 403)
+        if not is_forwarded(raw):
+            return PlainTextResponse("only requests of nodes are forwarded\n", 403)
         headers = [(name, value) for name, value in request.headers.items() if name not in _HOP | {"content-length"}]
-        with tempfile.SpooledTemporaryFile(_IN_MEMORY) as held:
-            refusal = await _take_in(request, held)
+        with tempfile.SpooledTemporaryFile(_IN_MEMORY) as buffer:
+            refusal = await _receive(request, buffer)
             if refusal is not None:
                 return refusal
-            headers.append(("content-length", str(held.tell())))
-            onward = client.build_request(request.method, raw, headers=headers, content=_parts(held))
+            headers.append(("content-length", str(buffer.tell())))
+            forwarded = client.build_request(request.method, raw, headers=headers, content=_parts(buffer))
             try:
-                answer = await client.send(onward, stream=True)
+                answer = await client.send(forwarded, stream=True)
             except httpx.TransportError:
                 return PlainTextResponse("the SuperLink does not answer\n", 502)
-        back = {name: value for name, value in answer.headers.items() if name not in _HOP}
+        answer_headers = {name: value for name, value in answer.headers.items() if name not in _HOP}
 
         async def body() -> AsyncIterator[bytes]:
             async with contextlib.aclosing(answer):
                 async for part in answer.aiter_raw():
                     yield part
 
-        return StreamingResponse(body(), answer.status_code, back)
+        return StreamingResponse(body(), answer.status_code, answer_headers)
 
-    return Starlette(routes=[Route("/{path:path}", pass_on, methods=["GET", "POST"])])
+    return Starlette(routes=[Route("/{path:path}", forward, methods=["GET", "POST"])])
 
 
-async def _take_in(request: Request, held: IO[bytes]) -> Response | None:
-    """Write down what a caller sends; returns what to tell one that sends too much, or nothing for too long."""
+async def _receive(request: Request, buffer: IO[bytes]) -> Response | None:
+    """Read the body of a request into a buffer; return an error response if it is too long or too slow."""
     try:
         async with asyncio.timeout(_SILENCE) as limit:
             async for part in request.stream():
                 limit.reschedule(asyncio.get_running_loop().time() + _SILENCE)
-                if held.tell() + len(part) > _LONGEST:
+                if buffer.tell() + len(part) > _LONGEST:
                     return PlainTextResponse("too long\n", 413, {"connection": "close"})
-                held.write(part)
+                buffer.write(part)
     except TimeoutError:
         return PlainTextResponse("too slow\n", 408, {"connection": "close"})
     except ClientDisconnect:
-        return Response(status_code=400)  # which nobody hears
+        return Response(status_code=400)  # nobody receives it
     return None
 
 
-async def _parts(held: IO[bytes]) -> AsyncIterator[bytes]:
-    held.seek(0)
-    while part := held.read(_PART):
+async def _parts(buffer: IO[bytes]) -> AsyncIterator[bytes]:
+    buffer.seek(0)
+    while part := buffer.read(_PART):
         yield part
 
 
 def make_gate(host: str, port: int, certificate: Path, key: Path, link: str, ca: Path) -> uvicorn.Server:
-    """Return the gate, ready to run until it is told to exit."""
+    """Return the gate as a server that is ready to run."""
     config = uvicorn.Config(
         gate_app(link, ca),
         host=host,

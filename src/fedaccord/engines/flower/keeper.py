@@ -1,8 +1,10 @@
-"""A site's host, kept ready: Flower starts a process for every question, and torch alone takes it seconds to import.
+"""The keeper, a process that keeps a site's host loaded.
 
-    ClientApp --question--> keeper.sock --> host --> answer        (or the ClientApp does it itself, if nobody is there)
+Flower starts a process for every question, and importing torch alone takes it seconds.
 
-The socket lies in the site's folder, for its owner alone. What passes is the same words and bytes as on the wire.
+    ClientApp --question--> keeper.sock --> host --> answer        (without a keeper the ClientApp runs the task itself)
+
+The socket is in the site's folder and only its owner can use it. It carries the same fields as the network.
 """
 
 from __future__ import annotations
@@ -19,11 +21,11 @@ from fedaccord.engines.flower.envelope import Fields
 from fedaccord.errors import EngineError
 
 _LENGTH = struct.Struct("<Q")
-_LONGEST = 100  # bytes in the path of a socket; the kernel takes 107
+_LONGEST = 100  # bytes in the path of a socket; the kernel's limit is 107
 
 
-def keep(folder: Path, answer: Callable[[Fields], Fields]) -> None:
-    """Answer questions one after the other, for ever."""
+def run_keeper(folder: Path, answer: Callable[[Fields], Fields]) -> None:
+    """Answer questions in turn, without end."""
     path = _socket(folder)
     if path is None:
         return
@@ -37,28 +39,28 @@ def keep(folder: Path, answer: Callable[[Fields], Fields]) -> None:
         os.umask(before)
     with listener:
         listener.listen()
-        new.replace(path)  # whoever finds it is heard
+        new.replace(path)  # only now can clients find it
         while True:
-            asker, _ = listener.accept()
-            with asker, contextlib.suppress(OSError):  # a process that was ended needs no answer
-                asker.sendall(_pack(answer(_unpack(asker))))
+            client, _ = listener.accept()
+            with client, contextlib.suppress(OSError):  # the client may have ended
+                client.sendall(_pack(answer(_unpack(client))))
 
 
 def ask_keeper(folder: Path, question: Fields) -> Fields | None:
-    """Have the keeper answer; None if there is none. One that breaks down over the question is an `EngineError`."""
+    """Return the keeper's answer, or None without a keeper; raise EngineError if the keeper crashes."""
     path = _socket(folder)
     if path is None or not path.exists():
         return None
-    with socket.socket(socket.AF_UNIX) as asker:
+    with socket.socket(socket.AF_UNIX) as client:
         try:
-            asker.connect(str(path))
+            client.connect(str(path))
         except OSError:
-            return None  # left behind by a keeper that is gone
+            return None  # the socket of a keeper that has ended
         try:
-            asker.sendall(_pack(question))
-            return _unpack(asker)
+            client.sendall(_pack(question))
+            return _unpack(client)
         except OSError:
-            raise EngineError("the process that keeps the site's host ready broke down over it") from None
+            raise EngineError("the process that keeps the site's host loaded crashed") from None
 
 
 def _socket(folder: Path) -> Path | None:
@@ -69,8 +71,7 @@ def _socket(folder: Path) -> Path | None:
 def _pack(fields: Fields) -> bytes:
     parts = [value.encode() if isinstance(value, str) else value for value in fields.values()]
     values = zip(fields.items(), parts, strict=True)
-    told = [[name, isinstance(value, str), len(part)] for (name, value), part in values]
-    header = json.dumps(told).encode()
+    header = json.dumps([[name, isinstance(value, str), len(part)] for (name, value), part in values]).encode()
     return b"".join([_LENGTH.pack(len(header)), header, *parts])
 
 

@@ -1,8 +1,8 @@
-"""Starts the server of a deployment: Flower's SuperLink on the loopback, the nodes' keys in it, and the gate before it.
+"""Starts the server of a deployment: Flower's SuperLink on the loopback interface, and the gate in front of it.
 
     python -m fedaccord.engines.flower.link SERVER_FOLDER
 
-The folder's `link.json` says where: {"host", "port", "link_port", "keys": {site: file}}.
+The folder's `link.json` has the addresses and keys: {"host", "port", "link_port", "keys": {site: file}}.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from fedaccord.engines.flower.environment import flower_environment
 from fedaccord.engines.flower.gate import make_gate
 from fedaccord.errors import EngineError
 
-CONNECTION = "deployment"  # what Flower's command line calls the SuperLink
-_REGISTERED = "already in use"  # what Flower says of a public key that it knows
-_START = 90.0  # seconds the SuperLink has to become ready
+CONNECTION = "deployment"  # name of the SuperLink for Flower's command line
+_REGISTERED = "already in use"  # part of Flower's message for a public key that is already registered
+_START = 90.0  # seconds for the SuperLink to become ready
 
 
 def write_connection(folder: Path, link_port: int) -> None:
-    """Tell Flower's command line where the SuperLink is."""
+    """Write the SuperLink's address into the configuration of Flower's command line."""
     home = folder / "flower"
     home.mkdir(exist_ok=True)
     ca = json.dumps(str((folder / "tls/link-ca.crt").resolve()))
@@ -54,8 +54,8 @@ def start_link(folder: Path, link_port: int) -> subprocess.Popen[bytes]:
     """Start the SuperLink and wait until it answers."""
     if _answers(link_port):
         raise EngineError(
-            f"port {link_port} of the loopback is taken, maybe by the SuperLink of a start that was killed: "
-            "end that process, and start again"
+            f"port {link_port} of the loopback interface is in use, maybe by the SuperLink of a server that was "
+            "killed: end that process, and start again"
         )
     tls = folder / "tls"
     process = subprocess.Popen(
@@ -103,27 +103,27 @@ def _answers(port: int) -> bool:
 
 
 def register(folder: Path, keys: dict[str, str]) -> None:
-    """Tell the SuperLink the public keys of the sites; those it knows already stay as they are."""
+    """Register the public keys of the sites at the SuperLink, except those that are already registered."""
     from flwr.cli.app import app
 
-    told = folder / "registered.json"
-    known = json.loads(told.read_text()) if told.exists() else {}
+    record = folder / "registered.json"
+    registered = json.loads(record.read_text()) if record.exists() else {}
     for site, file in keys.items():
         key = (folder / file).read_text().strip()
-        if known.get(site) != key:
+        if registered.get(site) != key:
             try:
-                # Flower's own command, in this process: a new one for every key would take seconds each.
+                # Flower's command in this process, because a process for every key would take seconds each.
                 app(["supernode", "register", str(folder / file), CONNECTION], standalone_mode=False)
             except click.ClickException as error:
                 if _REGISTERED not in error.message:
                     raise EngineError(f"the key of site '{site}' cannot be registered: {error.message}") from None
-            known[site] = key
-            with atomic_write(told) as new:  # at once: a start that is cut here goes on where it was
-                new.write(json.dumps(known, indent=1).encode())
+            registered[site] = key
+            with atomic_write(record) as new:  # after every key, so that an interrupted start can continue
+                new.write(json.dumps(registered, indent=1).encode())
 
 
 def main() -> None:
-    """Run the server of a deployment until it is told to end."""
+    """Run the server of a deployment until a signal ends it."""
     try:
         serve_nodes(Path(sys.argv[1]).resolve())
     except EngineError as error:
@@ -131,24 +131,24 @@ def main() -> None:
 
 
 def serve_nodes(folder: Path) -> None:
-    """Start the SuperLink and serve the gate before it; raises an `EngineError` when the SuperLink ends."""
-    told = json.loads((folder / "link.json").read_text(encoding="utf-8"))
+    """Start the SuperLink and run the gate in front of it; raise EngineError when the SuperLink ends."""
+    settings = json.loads((folder / "link.json").read_text(encoding="utf-8"))
     os.environ.update(flower_environment(folder))
-    write_connection(folder, told["link_port"])
+    write_connection(folder, settings["link_port"])
     signal.signal(signal.SIGTERM, _exit)
-    link = start_link(folder, told["link_port"])
+    link = start_link(folder, settings["link_port"])
     try:
-        register(folder, told["keys"])
+        register(folder, settings["keys"])
         gate = make_gate(
-            told["host"],
-            told["port"],
+            settings["host"],
+            settings["port"],
             folder / "tls/server.crt",
             folder / "tls/server.key",
-            f"https://127.0.0.1:{told['link_port']}",
+            f"https://127.0.0.1:{settings['link_port']}",
             folder / "tls/link-ca.crt",
         )
-        threading.Thread(target=_end_together, args=(link, gate), daemon=True).start()
-        print(f"ready: nodes may connect to port {told['port']}", flush=True)
+        threading.Thread(target=_stop_with_link, args=(link, gate), daemon=True).start()
+        print(f"ready: nodes may connect to port {settings['port']}", flush=True)
         with contextlib.suppress(KeyboardInterrupt):
             gate.run()
             raise EngineError(f"the SuperLink ended with exit code {link.poll()}, so the server ends too")
@@ -161,8 +161,8 @@ def serve_nodes(folder: Path) -> None:
             link.wait()
 
 
-def _end_together(link: subprocess.Popen[bytes], gate: uvicorn.Server) -> None:
-    """End the gate with the SuperLink: who watches over this process then sees that it ended, and starts both anew."""
+def _stop_with_link(link: subprocess.Popen[bytes], gate: uvicorn.Server) -> None:
+    """Stop the gate when the SuperLink ends, so that a service manager sees this process end and restarts both."""
     link.wait()
     gate.should_exit = True
 

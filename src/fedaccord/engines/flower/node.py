@@ -1,8 +1,8 @@
-"""A site's node: keeps Flower's SuperNode running and the site's host ready, until it is told to end.
+"""A site's node: keeps Flower's SuperNode running and the site's host loaded until a signal ends it.
 
     python -m fedaccord.engines.flower.node SITE_FOLDER
 
-The folder's `link.json` says where the server is and which port of the loopback the node may use.
+The folder's `link.json` has the server's address and the port of the loopback interface for the node.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from types import FrameType
 from fedaccord.engines.flower.environment import flower_environment
 from fedaccord.engines.flower.site_folder import SiteFolder
 
-_RETRY = 15.0  # seconds; after a crash the server holds the old node for a minute and refuses the new one
+_RETRY = 15.0  # seconds; after a crash the server lists the old node for a minute and rejects the new one
 
 
 def main() -> None:
     """Run a site's node."""
     folder = SiteFolder.open(Path(sys.argv[1]).resolve())
-    told = json.loads((folder.path / "link.json").read_text(encoding="utf-8"))
+    link = json.loads((folder.path / "link.json").read_text(encoding="utf-8"))
     os.environ.update(flower_environment(folder.path))
     ending = threading.Event()
     node: list[subprocess.Popen[bytes]] = []
@@ -39,21 +39,21 @@ def main() -> None:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, end)
-    threading.Thread(target=_keep_host, args=(folder,), daemon=True).start()
+    threading.Thread(target=_run_keeper, args=(folder,), daemon=True).start()
     while not ending.is_set():
-        node[:] = [subprocess.Popen(_command(folder, told), stdin=subprocess.DEVNULL)]
+        node[:] = [subprocess.Popen(_command(folder, link), stdin=subprocess.DEVNULL)]
         code = node[0].wait()
         if not ending.is_set():
             retry = float(os.environ.get("RETRY_SECONDS", _RETRY))
-            folder.log(f"the node ended with exit code {code}; it is started again in {retry:g} s")
+            folder.log(f"the node ended with exit code {code}; it restarts in {retry:g} s")
             ending.wait(retry)
 
 
-def _command(folder: SiteFolder, told: dict[str, str]) -> list[str]:
+def _command(folder: SiteFolder, link: dict[str, str]) -> list[str]:
     return [
         "flower-supernode",
         "--superlink",
-        told["address"],
+        link["address"],
         "--root-certificates",
         str(folder.path / "tls/ca.crt"),
         "--auth-supernode-private-key",
@@ -61,18 +61,18 @@ def _command(folder: SiteFolder, told: dict[str, str]) -> list[str]:
         "--host",
         "127.0.0.1",
         "--port",
-        str(told["port"]),
+        str(link["port"]),
         "--node-config",
         f"site={json.dumps(str(folder.path))}",
     ]
 
 
-def _keep_host(folder: SiteFolder) -> None:
+def _run_keeper(folder: SiteFolder) -> None:
     from fedaccord.engines.flower.client import answer
-    from fedaccord.engines.flower.keeper import keep
+    from fedaccord.engines.flower.keeper import run_keeper
 
-    # Opened anew for each question: its owner may have written it anew.
-    keep(folder.path, lambda question: answer(SiteFolder.open(folder.path), question))
+    # Opened again for each question, because its owner may have rewritten it.
+    run_keeper(folder.path, lambda question: answer(SiteFolder.open(folder.path), question))
 
 
 if __name__ == "__main__":

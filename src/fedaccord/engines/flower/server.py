@@ -1,4 +1,4 @@
-"""The server's side of Flower: a ServerApp that hands its grid to a function of ours."""
+"""The Flower ServerApp, which passes its grid to a function of ours."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from flwr.serverapp import Grid, ServerApp
 
 from fedaccord.errors import ConfigError
 
-FOLDER = "folder"  # the key of a run's configuration that names the server's folder
+FOLDER = "folder"  # key of the run configuration that holds the path of the server's folder
 
 
 def server_app(entry: str) -> ServerApp:

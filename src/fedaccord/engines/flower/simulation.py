@@ -1,7 +1,7 @@
-"""Flower's simulation on this machine: its grid and its Ray actors, with the rounds still played by us.
+"""Flower's simulation on this machine, with its grid and its Ray actors but our round loop.
 
-Flower wants to own the loop: it calls a ServerApp and returns when that is done. Here it runs in a thread of its own
-whose ServerApp does nothing but hand out the grid and wait until the engine is closed.
+Flower calls a ServerApp and returns when that returns. Here it runs in a thread, and its ServerApp only provides the
+grid and waits until the engine is closed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-import ray  # noqa: F401  (without it Flower ends the process when the simulation begins)
+import ray  # noqa: F401  (if it is missing, Flower exits the process when the simulation starts)
 from flwr.app import Context
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
@@ -26,8 +26,9 @@ from flwr.simulation import run_simulation
 
 from fedaccord.engines.engine import HostSpec
 from fedaccord.engines.flower.client import client_app
-from fedaccord.engines.flower.engine import FlowerEngine, Roll
+from fedaccord.engines.flower.engine import FlowerEngine
 from fedaccord.engines.flower.environment import QUIET
+from fedaccord.engines.flower.nodes import Roster
 from fedaccord.engines.flower.site_folder import write_site_folder
 from fedaccord.errors import EngineError
 
@@ -35,10 +36,10 @@ _PATIENCE = 300.0  # Ray takes half a minute to start on a busy machine
 
 
 def simulated_engine(hosts: dict[str, HostSpec], workers: int, code: Sequence[str] = ()) -> FlowerEngine:
-    """Start a simulation with one node for each site; `workers` processes serve them.
+    """Start a simulation with one node per site and `workers` processes.
 
-    The sites' data lie in a folder of their own, as in a deployment, until the engine is closed. `code` names folders
-    in which the sites find the modules of their model.
+    The sites' data are in a temporary folder, as in a deployment, until the engine is closed. `code` lists the folders
+    with the modules of the model.
     """
     os.environ.update(QUIET)
     place = Path(tempfile.mkdtemp(prefix="fedaccord-flower-"))
@@ -53,7 +54,7 @@ def simulated_engine(hosts: dict[str, HostSpec], workers: int, code: Sequence[st
         raise
     return FlowerEngine(
         grid,
-        Roll(tuple(names)),
+        Roster(tuple(names)),
         carries_memories=True,
         patience=_PATIENCE,
         close=simulation.stop,
@@ -77,9 +78,9 @@ class _Simulation:
             self.check()
 
     def check(self) -> None:
-        """Raise an `EngineError` if the simulation has ended by itself."""
+        """Raise EngineError if the simulation has ended by itself."""
         if not self._thread.is_alive() and not self._done.is_set():
-            raise EngineError(f"Flower's simulation ended: {self._problem or 'it says no reason'}")
+            raise EngineError(f"Flower's simulation ended: {self._problem or 'no reason given'}")
 
     def stop(self) -> None:
         self._done.set()
@@ -98,7 +99,7 @@ class _Simulation:
         try:
             logging.getLogger("flwr").setLevel(logging.ERROR)
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # the function is marked as going away, and Ray has its own
+                warnings.simplefilter("ignore")  # the function is deprecated, and Ray warns too
                 run_simulation(
                     server,
                     _nodes_app(str(self._place)),
