@@ -1,5 +1,7 @@
 """Reconstruction from updates: all sites at once equals one after the other, for chains and for any network."""
 
+from copy import deepcopy
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -10,7 +12,7 @@ from torch import nn
 from fedaccord.adversary.inversion import Dummies, Inversion, matching, variation_gradient
 from fedaccord.adversary.many_models import Models, linear_chain
 from fedaccord.models.catalogue import build
-from fedaccord.models.network import Network
+from fedaccord.models.network import Network, insert_personal_layer
 
 INPUTS, LABELS, BLOCK = 6, 3, slice(4, 6)
 
@@ -57,7 +59,7 @@ def test_chains_are_known_by_their_layers():
     assert linear_chain(NETWORKS["linear"]) == [("head.weight", "head.bias")]
     assert linear_chain(NETWORKS["any"]) is None
     assert linear_chain(Network(nn.Sequential(nn.Linear(2, 2)), nn.Linear(2, 2))) is None  # nothing between
-    assert linear_chain(NETWORKS["one hidden"].with_personal_layer()) is None
+    assert linear_chain(insert_personal_layer(deepcopy(NETWORKS["one hidden"]))) is None
 
 
 def test_mismatch_and_gradients_are_those_of_derivatives_of_derivatives(network):

@@ -7,7 +7,7 @@ from flwr.server.strategy.aggregate import aggregate_krum, aggregate_median, agg
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedaccord.aggregation.robust import krum, median, multi_krum, trimmed_mean
+from fedaccord.aggregation.robust import Rule, median, trimmed_mean
 
 
 def flowers(matrix):
@@ -27,9 +27,9 @@ def test_the_rules_are_flowers(sites, hostile, seed):
     results = flowers(matrix)
     assert torch.allclose(median(matrix), flat(aggregate_median(results)))
     assert torch.allclose(trimmed_mean(matrix, hostile), flat(aggregate_trimmed_avg(results, (hostile + 0.5) / sites)))
-    assert torch.allclose(krum(matrix, hostile), flat(aggregate_krum(results, hostile, 0)))
-    keep = sites - hostile
-    assert torch.allclose(multi_krum(matrix, hostile), flat(aggregate_krum(results, hostile, keep)))
+    for name, keep in (("krum", 0), ("multi-krum", sites - hostile)):
+        combined = Rule(name, hostile).over(matrix)(matrix)
+        assert torch.allclose(combined, flat(aggregate_krum(results, hostile, keep)))
 
 
 def test_the_oracle_tells_other_rules_apart():

@@ -177,7 +177,7 @@ def test_masks_mark_parts_and_buffers_follow_their_part():
 
 
 def test_the_personal_layer_is_a_part_of_its_own_before_the_head():
-    layout = Layout.of(tiny().with_personal_layer())
+    layout = Layout.of(insert_personal_layer(tiny()))
     assert layout.slots_of("personal") == (Slot("personal.weight", (2, 2), 10, 14, "personal", True),)
     assert layout.head_rows()[0].tolist() == [14, 15, 20]
 
@@ -251,19 +251,19 @@ def test_an_unknown_part_is_refused():
 
 
 def test_a_tensor_outside_the_parts_is_refused():
-    with pytest.raises(ConfigError, match=r"^the tensor 'weight' belongs to none of the model's parts: encoder, "):
+    with pytest.raises(ConfigError, match=r"^the tensor 'weight' is in none of the model's parts: encoder, "):
         Layout.of(nn.Linear(2, 2))
 
 
 def test_a_parameter_of_whole_numbers_is_refused():
     network = linear((2,), 2)
     network.head.bias = nn.Parameter(torch.zeros(2, dtype=torch.int64), requires_grad=False)
-    with pytest.raises(ConfigError, match=r"^the parameter 'head.bias' is of type torch.int64, but must be floating"):
+    with pytest.raises(ConfigError, match=r"^the parameter 'head.bias' has dtype torch.int64, but must be floating"):
         Layout.of(network)
 
 
 def test_head_rows_need_a_weight_of_the_head_s_own():
     network = Network(nn.Linear(2, 2), nn.Linear(2, 2))
     network.head.weight = network.encoder.weight  # tied, so it is laid out once, in the encoder
-    with pytest.raises(ConfigError, match=r"^the head has no weight tensor of its own"):
+    with pytest.raises(ConfigError, match=r"^the head has no weight tensor 'head.weight'"):
         Layout.of(network).head_rows()

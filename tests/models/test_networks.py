@@ -1,3 +1,5 @@
+from copy import deepcopy
+
 import pytest
 import torch
 from torch import nn
@@ -133,7 +135,7 @@ class TestCatalogue:
         )
 
     def test_a_model_for_signals_refuses_other_samples(self):
-        with pytest.raises(ConfigError, match=r"signals of shape \(channels, moments\), but .* shape \(1, 28, 28\)"):
+        with pytest.raises(ConfigError, match=r"signals of shape \(channels, length\), but .* shape \(1, 28, 28\)"):
             build("cnn1d", {}, (1, 28, 28), classes=3, seed=0)
 
     def test_channels_last_gives_the_same_logits(self):
@@ -160,7 +162,7 @@ class TestSeeds:
         "make",
         [
             lambda: build("mlp", {}, (4,), classes=3, seed=5),
-            lambda: WITHOUT_PERSONAL.with_personal_layer(),
+            lambda: insert_personal_layer(deepcopy(WITHOUT_PERSONAL)),
         ],
     )
     def test_the_caller_s_random_state_is_untouched(self, make):
@@ -181,13 +183,13 @@ class TestPersonalLayer:
     )
     def test_it_leaves_the_outputs_unchanged_bit_for_bit(self, name, shape):
         network = build(name, {}, shape, classes=6, seed=3).eval()
-        personal = network.with_personal_layer()
+        personal = insert_personal_layer(deepcopy(network))
         x = torch.randn(8, *shape)
         assert torch.equal(personal(x), network(x))
         assert parameters(personal) == parameters(network) + network.head.in_features**2
 
     def test_it_is_a_layer_between_encoder_and_head(self):
-        personal = build("mlp", {"hidden": [4]}, (3,), classes=2, seed=0).with_personal_layer()
+        personal = insert_personal_layer(build("mlp", {"hidden": [4]}, (3,), classes=2, seed=0))
         x = torch.randn(5, 3)
         features = personal.features(x)
         with torch.no_grad():
@@ -196,18 +198,7 @@ class TestPersonalLayer:
         assert torch.equal(personal(x), personal.head(2.0 * features))
         assert personal.personal.bias is None
 
-    def test_encoder_and_head_are_shared_and_keep_their_modes(self):
-        network = build("mlp", {}, (3,), classes=2, seed=0)
-        network.encoder.eval()
-        personal = network.with_personal_layer()
-        assert personal.encoder is network.encoder
-        assert personal.head is network.head
-        assert network.personal is None
-        assert not personal.encoder.training
-        assert personal.training
-        assert not network.eval().with_personal_layer().training
-
-    def test_it_can_be_inserted_in_place(self):
+    def test_it_is_inserted_in_place(self):
         network = build("mlp", {}, (3,), classes=2, seed=0)
         assert insert_personal_layer(network) is network
         assert torch.equal(network.personal.weight, torch.eye(128))
@@ -217,8 +208,7 @@ class TestPersonalLayer:
         network = insert_personal_layer(build("linear", {}, (3,), classes=2, seed=0))
         layer = network.personal
         assert insert_personal_layer(network).personal is layer
-        assert network.with_personal_layer().personal is layer
 
     def test_it_has_the_dtype_of_the_head(self):
-        personal = build("linear", {}, (3,), classes=2, seed=0).double().with_personal_layer()
+        personal = insert_personal_layer(build("linear", {}, (3,), classes=2, seed=0).double())
         assert personal(torch.zeros(1, 3, dtype=torch.float64)).dtype == torch.float64

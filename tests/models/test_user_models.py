@@ -138,23 +138,23 @@ class TestUserModels:
             ),
             (
                 "StepInBetween",
-                "the model '{name}' must compute head(encoder(x)), but its forward gives something else: "
-                "move what it does in between into the encoder",
+                "the model '{name}' must compute head(encoder(x)), but its forward returns something else: "
+                "move all other steps into the encoder",
             ),
             (
                 "TwoOutputs",
-                "the model '{name}' must compute head(encoder(x)), but its forward gives something else: "
-                "move what it does in between into the encoder",
+                "the model '{name}' must compute head(encoder(x)), but its forward returns something else: "
+                "move all other steps into the encoder",
             ),
             ("FailingForward", "the model '{name}' fails on samples of shape (4,): RuntimeError: no forward today"),
             (
                 "other_classes",
-                "the model '{name}' gives an output of shape (2, 4) for 2 samples, "
+                "the model '{name}' returns an output of shape (2, 4) for 2 samples, "
                 "but (2, 3) is needed: a row of 3 logits for each",
             ),
             (
                 "unflattened",
-                "the model '{name}' gives an output of shape (2, 2, 3) for 2 samples, "
+                "the model '{name}' returns an output of shape (2, 2, 3) for 2 samples, "
                 "but (2, 3) is needed: a row of 3 logits for each",
             ),
             (

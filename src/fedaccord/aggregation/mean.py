@@ -1,4 +1,4 @@
-"""Averages: of whole models, and of head rows over the sites that inform them."""
+"""Weighted means of whole models, and of head rows over the sites that inform them."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ def weighted_mean(matrix: Tensor, weights: Tensor) -> Tensor:
 def weighted_rows_mean(matrix: Tensor, weights: Tensor, row_weights: Tensor, rows: Tensor, previous: Tensor) -> Tensor:
     """Average the encoder by `weights`, and each label's head row by its column of `row_weights`, sites x labels.
 
-    `rows` (labels x k) says where each label's row stands in the flat vector. A label that nobody has weight for keeps
-    its previous row.
+    `rows` (labels x k) holds the indices of each label's row in the flat vector. A label with a total weight of zero
+    keeps its previous row.
     """
     result = weighted_mean(matrix, weights)
     shares = row_weights.T  # labels x sites
@@ -45,7 +45,7 @@ def mean(replies: Replies) -> Tensor:
 
 
 def per_label(replies: Replies) -> Tensor:
-    """Average the encoder over all sites, head rows over the sites that inform them, or as their own weights say."""
+    """Average the encoder over all sites, and head rows over the sites that inform them or by `row_weights`."""
     if replies.row_weights is not None:
         rows = replies.layout.head_rows()
         return weighted_rows_mean(replies.matrix, replies.weights, replies.row_weights, rows, replies.previous)
@@ -53,14 +53,14 @@ def per_label(replies: Replies) -> Tensor:
 
 
 def _in_one_pass(replies: Replies, per_label: bool) -> Tensor:
-    # As replies that are never all there at once are averaged, so that both give the same bits.
+    # The same computation as for streamed replies, so that both results are bit-identical.
     running = RunningMean(replies.layout, replies.previous, per_label)
     running.add_all(replies.matrix, replies.weights, replies.informs)
     return running.result()
 
 
 def with_pooled_batch_norm(aggregator: Aggregator) -> Aggregator:
-    """Let running variances account for the spread of the running means, which averaging ignores."""
+    """Add the spread of the running means to the running variances, which plain averaging ignores."""
 
     def combine(replies: Replies) -> Tensor:
         result = aggregator(replies)
@@ -74,7 +74,7 @@ def with_pooled_batch_norm(aggregator: Aggregator) -> Aggregator:
 
 
 def with_server_step(aggregator: Aggregator, rate: float) -> Aggregator:
-    """Go `rate` times as far as the sites' mean says; batch-norm statistics are theirs, since these are no steps."""
+    """Scale the mean update by `rate`; leave batch-norm statistics alone."""
 
     def combine(replies: Replies) -> Tensor:
         result = aggregator(replies)
@@ -86,7 +86,7 @@ def with_server_step(aggregator: Aggregator, rate: float) -> Aggregator:
 
 
 def batch_norm_slices(layout: Layout) -> list[tuple[slice, slice]]:
-    """Return where running means and their variances stand in the flat vector, in pairs."""
+    """Return pairs of slices of the flat vector: a running mean and its running variance."""
     at = {slot.name: slice(slot.start, slot.stop) for slot in layout.slots}
     pairs = []
     for name, variance_at in at.items():

@@ -27,7 +27,7 @@ from fedaccord.labels.views import Candidates, Coarse, Exact, View
 from fedaccord.messages.message import Message, SiteId
 from fedaccord.messages.names import SILENT
 from fedaccord.models.layout import Layout
-from fedaccord.models.network import Network, lay_out
+from fedaccord.models.network import Network, use_channels_last
 from fedaccord.models.stacked import stacked_forward
 from fedaccord.seeds import derive
 from fedaccord.training.cohort import MOST_VALUES, Trained, compatible, parts_of, steps_apart, terms_of, train_together
@@ -60,7 +60,7 @@ class SiteHost:
         self.sites = {n: attack.poison(s, target) if attack and n in hostile else s for n, s in sites.items()}
         self.layout = Layout.of(network)
         self.device = next(iter(network.parameters())).device
-        lay_out(self.network)
+        use_channels_last(self.network)
         self._tensors = dict(network.named_parameters()) | dict(network.named_buffers())
         self._initial = {name: t.detach().clone() for name, t in self._tensors.items()}
         self._parameters: list[Tensor] = [p for p in network.parameters() if p.requires_grad]

@@ -77,7 +77,7 @@ class TravellingMomentum:
     def chosen_together(self, server: Server, replies: Replies, started: Tensor | None = None) -> Replies:
         """Let a rule that chooses sites look at models and momenta at once, so that both are of the same sites."""
         momenta = self.beside.replies(server, replies, server.state.method.tensors[MOMENTUM], started)
-        return replace(replies, judged=(replies.matrix, momenta.matrix))
+        return replace(replies, scored=(replies.matrix, momenta.matrix))
 
     def refine(self, server: Server, started: Tensor | None = None) -> None:
         """Combine the momenta of the round's replies; `started` is what each site was sent, if not the last mean."""

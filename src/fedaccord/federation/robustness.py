@@ -49,7 +49,7 @@ class RobustnessWatch:
         """Warn, once for each label, that its row has too few owners and was averaged instead."""
         if server.replies is None or not len(server.replies):
             return
-        thin = self.aggregation.thin(server.replies.informs, server.replies.left_out)
+        thin = self.aggregation.underowned(server.replies.informs, server.replies.left_out)
         warned = server.state.method.tensors.get(WARNED, torch.zeros_like(thin))
         if not bool((thin & ~warned).any()):
             return

@@ -34,7 +34,7 @@ from fedaccord.messages.checks import (
 from fedaccord.messages.message import Failure, Message, SiteId, one_line
 from fedaccord.messages.names import POOL
 from fedaccord.models.layout import Layout
-from fedaccord.models.network import Network, lay_out
+from fedaccord.models.network import Network, use_channels_last
 from fedaccord.seeds import derive
 
 
@@ -93,7 +93,7 @@ class Server:
     traffic: Traffic = field(default_factory=Traffic)
 
     def __post_init__(self) -> None:
-        lay_out(self.network)
+        use_channels_last(self.network)
         self.layout = Layout.of(self.network)
         self._specs: dict[SiteId, dict[str, TensorSpec]] = {}
         self._disbelieved: set[SiteId] = set()  # who said what cannot be when asked last

@@ -18,7 +18,7 @@ from fedaccord.labels.space import LabelSpace
 from fedaccord.messages.message import SiteId
 from fedaccord.methods.registry import make_recipe
 from fedaccord.models.catalogue import build
-from fedaccord.models.network import Network, draw_head_rows, insert_personal_layer
+from fedaccord.models.network import Network, init_head_rows, insert_personal_layer
 from fedaccord.seeds import derive
 from fedaccord.training.local import has_batch_norm
 from fedaccord.training.settings import TrainingSettings
@@ -111,7 +111,7 @@ def build_network(
     network = build(model["name"], model["settings"], tuple(model["input_shape"]), len(labels), derive(seed, "init"))
     recipe = make_recipe(method, settings)
     if recipe.rows_by_name:
-        draw_head_rows(network, [derive(seed, "row", label) for label in labels])
+        init_head_rows(network, [derive(seed, "row", label) for label in labels])
     if recipe.personal_layer:
         insert_personal_layer(network)
     if settings["batch"] == 1 and has_batch_norm(network):

@@ -1,1 +1,1 @@
-"""Networks that know their encoder and their head."""
+"""Networks with a named encoder and head."""

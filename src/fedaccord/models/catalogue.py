@@ -1,4 +1,4 @@
-"""The models that come with FedAccord, and how a model is built from its name.
+"""The built-in models, and a function that builds a model from its name.
 
 Every builder takes the shape of one sample and the number of classes and returns a Network.
 """
@@ -36,17 +36,17 @@ def mlp(input_shape: Sequence[int], classes: int, hidden: Sequence[int] = (128,)
 
 
 def sphere_mlp(input_shape: Sequence[int], classes: int, hidden: Sequence[int] = (128,)) -> Network:
-    """Build dense layers of the widths in `hidden` whose last output has length one, with ReLU between them."""
+    """Build dense layers of the widths in `hidden`, with ReLU between them and features of unit norm."""
     network = mlp(input_shape, classes, hidden)
-    layers = list(network.encoder.children())[:-1]  # without the last ReLU features reach all of the sphere
+    layers = list(network.encoder.children())[:-1]  # without the last ReLU, so that features cover the whole sphere
     return Network(nn.Sequential(*layers, UnitLength()), network.head)
 
 
 def lenet5(input_shape: Sequence[int], classes: int) -> Network:
     """Build LeNet-5 (LeCun et al. 1998) with ReLU and max-pooling, for images of any size.
 
-    The published network reads 32x32 pixels; smaller images are padded by 2, as is usual for the 28x28 of MNIST, and
-    where fewer than 6 pixels are left after the first pool, the second convolution is padded too.
+    The published network takes 32x32 pixels; smaller images are padded by 2, as usual for the 28x28 pixels of MNIST.
+    The second convolution is padded too if fewer than 6 pixels are left after the first pool.
     """
     channels, height, width = image_shape("lenet5", input_shape)
     sides = (height, width)
@@ -59,7 +59,7 @@ def lenet5(input_shape: Sequence[int], classes: int) -> Network:
 def cnn(input_shape: Sequence[int], classes: int) -> Network:
     """Build the small CNN of methods.md 1.8: 5x5 convolutions of 32 and 64 channels, a dense layer of 512.
 
-    Convolutions keep the image's sides, as in the CNN of McMahan et al. (2017).
+    Convolutions preserve height and width, as in the CNN of McMahan et al. (2017).
     """
     channels, height, width = image_shape("cnn", input_shape)
     first, sides = _convolve(channels, 32, (height, width), padding=(2, 2))
@@ -69,19 +69,19 @@ def cnn(input_shape: Sequence[int], classes: int) -> Network:
 
 
 def cnn1d(input_shape: Sequence[int], classes: int) -> Network:
-    """Build a small CNN for signals: convolutions of 5 moments with 16 and 32 channels, a dense layer of 64.
+    """Build a small CNN for signals: convolutions of kernel size 5 with 16 and 32 channels, a dense layer of 64.
 
-    Convolutions keep the length, and each is followed by a pool that halves it.
+    Convolutions preserve the length, and a pool after each one halves it.
     """
     if len(input_shape) != 2:
         raise ConfigError(
-            f"the model 'cnn1d' needs signals of shape (channels, moments), but the samples have shape "
+            f"the model 'cnn1d' needs signals of shape (channels, length), but the samples have shape "
             f"{tuple(input_shape)}: use 'lenet5' for images, 'mlp' or 'linear' for features"
         )
     channels, length = input_shape
     layers: list[nn.Module] = []
     for inputs, outputs in pairwise((channels, 16, 32)):
-        window = min(2, length)  # a single moment cannot be halved
+        window = min(2, length)  # a length of 1 cannot be halved
         layers += [nn.Conv1d(inputs, outputs, 5, padding=2), nn.MaxPool1d(window), nn.ReLU()]
         length //= window
     dense = [nn.Linear(32 * length, 64), nn.ReLU()]
@@ -89,7 +89,7 @@ def cnn1d(input_shape: Sequence[int], classes: int) -> Network:
 
 
 def image_shape(model: str, input_shape: Sequence[int]) -> tuple[int, int, int]:
-    """Return (channels, height, width), or raise ConfigError if the samples are not images."""
+    """Return (channels, height, width); raise ConfigError if the samples are not images."""
     if len(input_shape) != 3:
         raise ConfigError(
             f"the model '{model}' needs images of shape (channels, height, width), but the samples have shape "
@@ -100,15 +100,15 @@ def image_shape(model: str, input_shape: Sequence[int]) -> tuple[int, int, int]:
 
 
 def build(name: str, settings: Mapping[str, Any], input_shape: Sequence[int], classes: int, seed: int) -> Network:
-    """Build a model of the catalogue or a user's "package.module:factory"; the same seed gives the same weights.
+    """Build a built-in model or a user's "package.module:factory"; the same seed gives the same weights.
 
-    The caller's random state is untouched. ConfigError for a wrong name, setting or factory, and for a model that does
-    not turn a batch of samples into one row of `classes` logits each.
+    The caller's random state does not change. Raise ConfigError for an invalid name, setting or factory, and for a
+    model whose output for a batch is not of shape (batch, classes).
     """
     check_model(name, settings)
     input_shape = tuple(input_shape)
     with torch.random.fork_rng(devices=[]):
-        # Not torch.manual_seed: it would reset the caller's GPU streams too, and weights are drawn on the CPU.
+        # Not torch.manual_seed, which would also reset the caller's GPU generators; weights are drawn on the CPU.
         torch.default_generator.manual_seed(seed)
         if is_factory(name):
             module = _call_factory(name, settings, input_shape, classes)
@@ -116,7 +116,7 @@ def build(name: str, settings: Mapping[str, Any], input_shape: Sequence[int], cl
             entry = MODELS[name]
             try:
                 module = _import(entry.builder)(input_shape, classes, **{**entry.settings, **settings})
-            except (RuntimeError, MemoryError, OverflowError) as error:  # a layer larger than the machine's memory
+            except (RuntimeError, MemoryError, OverflowError) as error:  # a layer that does not fit into memory
                 raise ConfigError(f"the model '{name}' cannot be built: {_brief(error)}") from None
         network = as_network(module)
         _check_logits(name, network, input_shape, classes)
@@ -128,10 +128,10 @@ def build(name: str, settings: Mapping[str, Any], input_shape: Sequence[int], cl
 def _convolve(
     inputs: int, outputs: int, sides: tuple[int, int], padding: tuple[int, int]
 ) -> tuple[list[nn.Module], tuple[int, int]]:
-    """Return a 5x5 convolution with 2x2 max-pool and ReLU, and the sides of the image it gives."""
+    """Return a 5x5 convolution with 2x2 max-pool and ReLU, and the height and width of its output."""
     height, width = (side + 2 * pad - 4 for side, pad in zip(sides, padding, strict=True))
-    window = (min(2, height), min(2, width))  # a side of one pixel cannot be halved
-    # ReLU and maximum commute, and after the pool there is a quarter of the values (speed.md: 0.55 of the time).
+    window = (min(2, height), min(2, width))  # one pixel cannot be halved
+    # ReLU after the pool gives the same result for a quarter of the values (0.55 of the time).
     layers = [nn.Conv2d(inputs, outputs, 5, padding=padding), nn.MaxPool2d(window), nn.ReLU()]
     return layers, (height // window[0], width // window[1])
 
@@ -175,29 +175,30 @@ def _check_logits(name: str, network: Network, input_shape: tuple[int, ...], cla
     network.train()
     if tuple(logits.shape) != (_PROBES, classes):
         raise ConfigError(
-            f"the model '{name}' gives an output of shape {tuple(logits.shape)} for {_PROBES} samples, "
+            f"the model '{name}' returns an output of shape {tuple(logits.shape)} for {_PROBES} samples, "
             f"but ({_PROBES}, {classes}) is needed: a row of {classes} logits for each"
         )
 
 
 @torch.no_grad()
 def _check_same_function(name: str, module: nn.Module, network: Network, input_shape: tuple[int, ...]) -> None:
-    # A user's forward with a step of its own between the parts would be dropped without a word.
+    # An extra step in a user's forward, between encoder and head, would silently be lost.
     if type(module).forward is nn.Module.forward:
         return
     samples = torch.rand(_PROBES, *input_shape)
     module.eval()
     try:
-        own = module(samples)
+        expected = module(samples)
     except Exception as error:
         raise ConfigError(f"the model '{name}' fails on samples of shape {input_shape}: {_brief(error)}") from error
-    ours = network.eval()(samples)
+    logits = network.eval()(samples)
     module.train()
     network.train()
-    if not (isinstance(own, torch.Tensor) and own.shape == ours.shape and torch.allclose(own, ours, equal_nan=True)):
+    same_shape = isinstance(expected, torch.Tensor) and expected.shape == logits.shape
+    if not (same_shape and torch.allclose(expected, logits, equal_nan=True)):
         raise ConfigError(
-            f"the model '{name}' must compute head(encoder(x)), but its forward gives something else: "
-            "move what it does in between into the encoder"
+            f"the model '{name}' must compute head(encoder(x)), but its forward returns something else: "
+            "move all other steps into the encoder"
         )
 
 

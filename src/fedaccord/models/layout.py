@@ -1,4 +1,4 @@
-"""A model as one flat vector: which values stand where, and to which part they belong."""
+"""The layout of a model as one flat vector: offsets of its tensors and the parts they belong to."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PARTS: tuple[Part, ...] = get_args(Part)
 
 @dataclass(frozen=True)
 class Slot:
-    """The place of one tensor in the vector: values `start` to `stop`, in the tensor's logical (row-major) order."""
+    """The position of one tensor in the vector: values `start` to `stop`, in row-major order."""
 
     name: str
     shape: tuple[int, ...]
@@ -32,8 +32,7 @@ class Slot:
 class Layout:
     """The order of a model's floating-point parameters and buffers in one flat float32 vector.
 
-    `counters` names the other buffers (`num_batches_tracked`), which have no mean and are not in the vector. Layouts
-    are equal when all their slots and counters are.
+    `counters` names the integer buffers (`num_batches_tracked`), which cannot be averaged and are not in the vector.
     """
 
     slots: tuple[Slot, ...]
@@ -41,16 +40,16 @@ class Layout:
 
     @classmethod
     def of(cls, module: nn.Module) -> Layout:
-        """Lay out a module whose tensors all belong to `encoder`, `personal` or `head`; otherwise ConfigError.
+        """Return the layout of a module; raise ConfigError for tensors outside `encoder`, `personal` and `head`.
 
-        A slot is trainable if it is a parameter that requires gradients now; freezing one later changes no layout.
+        A slot is trainable if it is a parameter that requires gradients now; freezing it later does not change this.
         """
         slots: list[Slot] = []
         counters: list[str] = []
         for name, tensor in _tensors(module).items():
             if not tensor.is_floating_point():
                 if isinstance(tensor, nn.Parameter):
-                    raise ConfigError(f"the parameter '{name}' is of type {tensor.dtype}, but must be floating-point")
+                    raise ConfigError(f"the parameter '{name}' has dtype {tensor.dtype}, but must be floating-point")
                 counters.append(name)
                 continue
             start = slots[-1].stop if slots else 0
@@ -65,30 +64,30 @@ class Layout:
         return self.slots[-1].stop if self.slots else 0
 
     def vector(self, named: Mapping[str, Tensor]) -> Tensor:
-        """Copy named tensors into a new flat vector; MessageError for a missing one or a wrong shape."""
+        """Copy named tensors into a new flat vector; raise MessageError for a missing tensor or a wrong shape."""
         for slot in self.slots:
             if slot.name not in named:
                 raise MessageError(f"the tensor '{slot.name}' is missing")
             shape = tuple(named[slot.name].shape)
             if shape != slot.shape:
                 raise MessageError(f"the tensor '{slot.name}' has shape {shape}, but the model's is {slot.shape}")
-        # reshape goes by logical order, so a channels_last tensor gives the same values as a contiguous one.
+        # reshape uses the logical order, so the memory format of a tensor does not matter.
         pieces = [named[slot.name].detach().to(torch.float32).reshape(-1) for slot in self.slots]
         return torch.cat(pieces) if pieces else torch.zeros(0)
 
     def named(self, vector: Tensor) -> dict[str, Tensor]:
-        """Return the vector's tensors by name, as views into it: writing to one writes to the vector."""
+        """Return the vector's tensors by name, as views."""
         if tuple(vector.shape) != (self.size,):
             raise MessageError(f"the vector has shape {tuple(vector.shape)}, but the model's has ({self.size},)")
         return {slot.name: vector[slot.start : slot.stop].view(slot.shape) for slot in self.slots}
 
     def read(self, module: nn.Module) -> Tensor:
-        """Copy a module's current values into a new flat vector, on the CPU wherever the module is."""
+        """Copy a module's current values into a new flat vector on the CPU."""
         return self.vector(_tensors(module)).cpu()
 
     @torch.no_grad()
     def load(self, module: nn.Module, vector: Tensor) -> None:
-        """Copy a vector's values into a module in place, keeping the module's own device, memory format and dtype."""
+        """Copy a vector's values into a module in place; device, memory format and dtype do not change."""
         targets = _tensors(module)
         for name, values in self.named(vector).items():
             if name not in targets or targets[name].shape != values.shape:
@@ -96,33 +95,33 @@ class Layout:
             targets[name].copy_(values)
 
     def slots_of(self, part: Part) -> tuple[Slot, ...]:
-        """Return the slots of one part, in order; none for a personal layer that is not there."""
+        """Return the slots of one part, in order; empty if the model has no personal layer."""
         if part not in PARTS:
             raise ValueError(f"unknown part '{part}': known: {', '.join(PARTS)}")
         return tuple(slot for slot in self.slots if slot.part == part)
 
     def mask(self, part: Part) -> Tensor:
-        """Mark the values of one part: bool, of shape (size,)."""
+        """Return a mask of the values of one part: bool, (size,)."""
         return self._mask(self.slots_of(part))
 
     def trainable_mask(self) -> Tensor:
-        """Mark the values that gradient steps change, so not buffers: bool, of shape (size,)."""
+        """Return a mask of the values that gradient steps update, without buffers: bool, (size,)."""
         return self._mask(slot for slot in self.slots if slot.trainable)
 
     def head_rows(self) -> Tensor:
-        """Return where each class's head row stands in the vector, weights then bias: int64, (classes, features + 1).
+        """Return the indices of each class's head row in the vector, weights then bias: int64, (classes, features + 1).
 
-        The last column is left out for a head without bias.
+        A head without bias has no last column.
         """
-        places = torch.arange(self.size)
-        head = {slot.name: places[slot.start : slot.stop].view(slot.shape) for slot in self.slots_of("head")}
+        indices = torch.arange(self.size)
+        head = {slot.name: indices[slot.start : slot.stop].view(slot.shape) for slot in self.slots_of("head")}
         if "head.weight" not in head:
-            raise ConfigError("the head has no weight tensor of its own, so its rows cannot be told apart")
+            raise ConfigError("the head has no weight tensor 'head.weight', so its rows cannot be separated")
         weight = head["head.weight"]
         return torch.cat([weight, head["head.bias"].unsqueeze(1)], dim=1) if "head.bias" in head else weight.clone()
 
     def describe(self) -> list[dict[str, Any]]:
-        """Return the slots as plain lists and numbers, for a JSON file."""
+        """Return the slots as lists and numbers, for a JSON file."""
         return [asdict(slot) | {"shape": list(slot.shape)} for slot in self.slots]
 
     def _mask(self, slots: Iterable[Slot]) -> Tensor:
@@ -140,4 +139,4 @@ def _part(name: str) -> Part:
     for part in PARTS:
         if name.startswith(part + "."):
             return part
-    raise ConfigError(f"the tensor '{name}' belongs to none of the model's parts: {', '.join(PARTS)}")
+    raise ConfigError(f"the tensor '{name}' is in none of the model's parts: {', '.join(PARTS)}")

@@ -1,4 +1,4 @@
-"""A network in named parts, so that methods can share one part and keep another."""
+"""A network of named parts, so that methods can share some parts and keep others local."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Network(nn.Module):
     def __init__(self, encoder: nn.Module, head: nn.Linear, personal: nn.Module | None = None) -> None:
         super().__init__()
         self.encoder = encoder
-        # Registered even when absent, so that its place in the order of parameters is always before the head.
+        # Registered even if it is None, so that its parameters always come before those of the head.
         self.register_module("personal", personal)
         self.head = head
 
@@ -32,7 +32,7 @@ class Network(nn.Module):
 
     @property
     def features_width(self) -> int:
-        """The number of features that the encoder gives."""
+        """The number of features that the encoder returns."""
         return self.personal.in_features if isinstance(self.personal, nn.Linear) else self.head.in_features
 
     def forward(self, x: Tensor) -> Tensor:
@@ -42,38 +42,32 @@ class Network(nn.Module):
             features = self.personal(features)
         return self.head(features)
 
-    def with_personal_layer(self) -> Network:
-        """Return a new network of the same encoder and head with a personal layer between; this one is unchanged."""
-        network = Network(self.encoder, self.head, self.personal)
-        network.training = self.training  # not .train(): the shared parts keep the modes they are in
-        return insert_personal_layer(network)
-
 
 class UnitLength(nn.Module):
-    """The last step of an encoder whose features have length one."""
+    """Normalises features to unit norm."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return each row divided by its length."""
+        """Return each row divided by its norm."""
         return nn.functional.normalize(x, dim=-1)
 
 
-def lay_out(network: Network) -> None:
-    """Put weights of convolutions in the order in which a CPU is fastest; names and values are the same.
+def use_channels_last(network: Network) -> None:
+    """Use the channels-last memory format, which is the fastest on a CPU.
 
-    Server, sites and predictions all do, since the order decides the last bits of a result.
+    Server, sites and predictions must all use it, because the format affects rounding.
     """
     network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
 
 def insert_personal_layer(network: Network) -> Network:
-    """Put a p x p layer between encoder and head, in place, and return the network.
+    """Insert a p x p layer between encoder and head, in place, and return the network.
 
-    The layer is the identity, without bias, so the function is unchanged at the start (methods.md 5.2). A personal
-    layer that is there already stays.
+    The layer is initialised to the identity and has no bias, so the network computes the same function at first. An
+    existing personal layer is not replaced.
     """
     if network.personal is None:
         width, weight = network.head.in_features, network.head.weight
-        # skip_init, because drawing weights to overwrite them would move the caller's random stream.
+        # skip_init, because initialising weights would advance the caller's random generator.
         layer = nn.utils.skip_init(nn.Linear, width, width, bias=False, device=weight.device, dtype=weight.dtype)
         nn.init.eye_(layer.weight)
         network.personal = layer
@@ -81,21 +75,22 @@ def insert_personal_layer(network: Network) -> Network:
 
 
 @torch.no_grad()
-def draw_head_rows(network: Network, seeds: Sequence[int]) -> None:
-    """Draw each row of the head, bias and weights, from a seed of its own, in place; as nn.Linear does by default."""
+def init_head_rows(network: Network, seeds: Sequence[int]) -> None:
+    """Initialise each row of the head, bias and weights, from its own seed, with the distribution of nn.Linear."""
     head = network.head
-    reach = 1 / math.sqrt(head.in_features)
+    bound = 1 / math.sqrt(head.in_features)
     for row, seed in enumerate(seeds):
-        drawn = torch.empty(head.in_features + 1).uniform_(-reach, reach, generator=torch.Generator().manual_seed(seed))
-        head.weight[row] = drawn[1:]
+        generator = torch.Generator().manual_seed(seed)
+        values = torch.empty(head.in_features + 1).uniform_(-bound, bound, generator=generator)
+        head.weight[row] = values[1:]
         if head.bias is not None:
-            head.bias[row] = drawn[0]
+            head.bias[row] = values[0]
 
 
 def as_network(module: nn.Module) -> Network:
-    """Return a module with `.encoder` and `.head` as a Network that shares them; ConfigError says what is missing.
+    """Return a Network that shares the `.encoder`, `.head` and optional `.personal` of a module.
 
-    A `.personal` module, where there is one, is taken over as well.
+    Raise ConfigError if one of the first two is missing.
     """
     if isinstance(module, Network):
         return module
@@ -114,15 +109,15 @@ def as_network(module: nn.Module) -> Network:
         )
     network = Network(encoder, head, personal if isinstance(personal, nn.Module) else None)
     network.training = module.training
-    _check_nothing_left_out(module, network)
+    _check_nothing_outside(module, network)
     return network
 
 
-def _check_nothing_left_out(module: nn.Module, network: Network) -> None:
-    # Whatever is outside the parts would neither be trained nor shared, and nobody would notice.
-    kept = {id(tensor) for tensor in chain(network.parameters(), network.buffers())}
+def _check_nothing_outside(module: nn.Module, network: Network) -> None:
+    # Tensors outside the parts would silently be neither trained nor shared.
+    inside = {id(tensor) for tensor in chain(network.parameters(), network.buffers())}
     named: chain[tuple[str, Tensor]] = chain(module.named_parameters(), module.named_buffers())
-    outside = [name for name, tensor in named if id(tensor) not in kept]
+    outside = [name for name, tensor in named if id(tensor) not in inside]
     if outside:
         raise ConfigError(
             f"the model {type(module).__name__} has '{outside[0]}' outside its encoder and its head: "

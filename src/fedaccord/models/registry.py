@@ -1,4 +1,4 @@
-"""Which models there are and what can be set on them, known without importing torch."""
+"""The available models and their settings; importable without torch."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from fedaccord.errors import ConfigError, did_you_mean
 
 @dataclass(frozen=True)
 class ModelEntry:
-    """A model of the catalogue: where its builder is, what it is, its settings with their defaults, words to choose."""
+    """A built-in model: its name, builder, summary and the defaults of its settings."""
 
     name: str
     builder: str
     summary: str
     settings: dict[str, Any] = field(default_factory=dict)
-    choices: dict[str, tuple[str, ...]] = field(default_factory=dict)  # what a setting that is a word may be
+    choices: dict[str, tuple[str, ...]] = field(default_factory=dict)  # allowed values of settings
 
 
 _CATALOGUE = "fedaccord.models.catalogue"
@@ -31,7 +31,7 @@ MODELS: dict[str, ModelEntry] = {
         ModelEntry(
             "sphere-mlp",
             f"{_CATALOGUE}:sphere_mlp",
-            "dense layers whose features have length one, for `spherefed`",
+            "dense layers with features of unit norm, for `spherefed`",
             {"hidden": [128]},
         ),
         ModelEntry("lenet5", f"{_CATALOGUE}:lenet5", "LeNet-5 with ReLU and max-pooling, for small images"),
@@ -42,7 +42,7 @@ MODELS: dict[str, ModelEntry] = {
         ModelEntry(
             "resnet8",
             f"{_RESNET}:resnet8",
-            'residual network for a CPU: a block for each of `widths`, a stem of stride 2; `norm`: "group" or "batch"',
+            'residual network for a CPU: one block per entry of `widths`, stem of stride 2; `norm`: "group" or "batch"',
             {"widths": [32, 64, 128], "norm": "group"},
             {"norm": ("group", "batch")},
         ),
@@ -53,7 +53,7 @@ MODELS: dict[str, ModelEntry] = {
 
 
 def is_factory(name: str) -> bool:
-    """Say whether a model's name points to the user's own code, as in "package.module:factory"."""
+    """Return whether a name refers to user code, as in "package.module:factory"."""
     return ":" in name
 
 
@@ -86,7 +86,7 @@ def _check_factory_form(name: str) -> None:
 
 
 def _are_widths(value: Any) -> bool:
-    # True and False are ints to Python, but nobody means a layer of width True.
+    # In Python booleans are integers, but not valid widths.
     return (
         isinstance(value, list | tuple)
         and len(value) > 0

@@ -16,16 +16,16 @@ Norm = Callable[[int], nn.Module]
 
 
 def group_norm(channels: int) -> nn.Module:
-    """Return a normalisation that looks at one image at a time: what a batch holds, and of which site, is all one."""
+    """Return a group norm, which is independent of batch and site."""
     return nn.GroupNorm(math.gcd(8, channels), channels)
 
 
 class BasicBlock(nn.Module):
-    """Two 3x3 convolutions around which the input is carried, projected where the shape changes."""
+    """Two 3x3 convolutions with a shortcut, which is a projection if the shape changes."""
 
     def __init__(self, inputs: int, outputs: int, stride: int, norm: Norm = nn.BatchNorm2d) -> None:
         super().__init__()
-        # Normalisation adds an offset of its own, so the convolutions have no bias.
+        # Normalisation adds a bias, so the convolutions have none.
         self.residual = nn.Sequential(
             nn.Conv2d(inputs, outputs, 3, stride, padding=1, bias=False),
             norm(outputs),
@@ -38,16 +38,16 @@ class BasicBlock(nn.Module):
             self.shortcut = nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), norm(outputs))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the block's output, smaller by the stride."""
+        """Return the output; height and width are divided by the stride."""
         return torch.relu(self.residual(x) + self.shortcut(x))
 
 
 def resnet8(
     input_shape: Sequence[int], classes: int, widths: Sequence[int] = (32, 64, 128), norm: str = "group"
 ) -> Network:
-    """Build a residual network for a CPU: one block for each of `widths`, a stem that halves the image.
+    """Build a residual network for a CPU: one block per entry of `widths`, and a stem that halves the image.
 
-    With three widths it has the eight layers of its name.
+    With three widths it has eight layers.
     """
     stages = [(width, 1) for width in widths]
     norms: dict[str, Norm] = {"group": group_norm, "batch": nn.BatchNorm2d}
@@ -72,7 +72,7 @@ def _resnet(
     norm: Norm = nn.BatchNorm2d,
     stem: int = 1,
 ) -> Network:
-    """Build stages of (width, blocks) upon a stem of the given stride."""
+    """Build stages of (width, blocks) after a stem of the given stride."""
     channels, _, _ = image_shape(model, input_shape)
     inputs = stages[0][0]
     layers: list[nn.Module] = [
@@ -82,7 +82,7 @@ def _resnet(
     ]
     for stage, (outputs, depth) in enumerate(stages):
         for block in range(depth):
-            # Each stage but the first halves the image in its first block.
+            # The first block of every stage except the first halves the image.
             layers.append(BasicBlock(inputs, outputs, 2 if stage > 0 and block == 0 else 1, norm))
             inputs = outputs
     encoder = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten())

@@ -1,7 +1,7 @@
-"""Many copies of one network as one program: every parameter has a first axis of copies.
+"""Many copies of one network evaluated together: every parameter has a leading axis of copies.
 
-Dense networks become batched matrix products. Any other network without state of its own goes through `torch.vmap`,
-which is imported when it is first needed, since that takes longer than a short run.
+Dense networks become batched matrix products. Other networks without buffers use `torch.vmap`, which is imported on
+first use because importing it takes longer than a short run.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from fedaccord.models.network import Network
 
 Stacked = Mapping[str, Tensor]  # parameters by name, each (copies, ...)
 StackedForward = Callable[[Stacked, Tensor, Tensor | None], Tensor]
-"""From stacked parameters and inputs (copies, batch, ...) to logits (copies, batch, classes).
+"""A function of stacked parameters and inputs (copies, batch, ...) that returns logits (copies, batch, classes).
 
-The last argument, where there is one, is multiplied with the encoder's output.
+The last argument, if not None, scales the encoder's output.
 """
 _Layer = Callable[[Stacked, Tensor], Tensor]
 
@@ -37,9 +37,9 @@ _ELEMENTWISE = (
 
 
 def stacked_forward(network: nn.Module) -> StackedForward | None:
-    """Return the network's function for many copies at once; None where copies cannot be kept apart.
+    """Return the forward function for many copies of a network, or None if they cannot be stacked.
 
-    Buffers, such as batch-norm statistics, frozen parameters and random layers are what keeps a network from it.
+    Networks with buffers (such as batch-norm statistics), frozen parameters or random layers cannot be stacked.
     """
     frozen = any(not parameter.requires_grad for parameter in network.parameters())
     if frozen or any(True for _ in network.buffers()) or _is_random(network):
@@ -48,7 +48,7 @@ def stacked_forward(network: nn.Module) -> StackedForward | None:
 
 
 def dense_forward(network: nn.Module) -> StackedForward | None:
-    """Return the function of a network made of linear and elementwise layers alone; None for any other."""
+    """Return the stacked forward function of a network of linear and elementwise layers; None for other networks."""
     if not isinstance(network, Network):
         return None
     below = _layers("encoder", network.encoder)
@@ -90,7 +90,7 @@ def _layers(name: str, module: nn.Module | None) -> list[_Layer] | None:
 
 def _linear(name: str, with_bias: bool) -> _Layer:
     weight, bias = f"{name}.weight", f"{name}.bias"
-    # W x^T, not x W^T: the gradient then has the layout of W, and the step that adds it is several times faster.
+    # W x^T, not x W^T, so that the gradient has the memory layout of W and the SGD step is several times faster.
     if with_bias:
         return lambda parameters, x: torch.baddbmm(parameters[bias].unsqueeze(2), parameters[weight], x.mT).mT
     return lambda parameters, x: torch.bmm(parameters[weight], x.mT).mT
@@ -102,21 +102,21 @@ def _is_random(network: nn.Module) -> bool:
 
 
 def _mapped(network: nn.Module) -> StackedForward:
-    whole = _Scaled(network)
+    scaled = _Scaled(network)
 
     def forward(parameters: Stacked, x: Tensor, scale: Tensor | None = None) -> Tensor:
         from torch.func import functional_call, vmap
 
-        own = {f"network.{name}": parameter for name, parameter in parameters.items()}
+        prefixed = {f"network.{name}": parameter for name, parameter in parameters.items()}
         if scale is None:
-            return vmap(lambda p, samples: functional_call(whole, p, (samples, None)))(own, x)
-        return vmap(lambda p, samples, by: functional_call(whole, p, (samples, by)))(own, x, scale)
+            return vmap(lambda p, samples: functional_call(scaled, p, (samples, None)))(prefixed, x)
+        return vmap(lambda p, samples, by: functional_call(scaled, p, (samples, by)))(prefixed, x, scale)
 
     return forward
 
 
 class _Scaled(nn.Module):
-    """A network whose encoder's output is multiplied by something."""
+    """A network whose encoder output can be scaled."""
 
     def __init__(self, network: nn.Module) -> None:
         super().__init__()
