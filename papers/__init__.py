@@ -1,1 +1,1 @@
-"""A paper's tables, run cell by cell, its figures beside ours."""
+"""Tables of papers: rerun cell by cell, and compared with the published figures."""

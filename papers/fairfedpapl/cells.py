@@ -1,4 +1,4 @@
-"""The runs of the table on fairness: data sets, attacks and defences. Importable without torch."""
+"""The runs of the FairFedPAPL table: data sets, attacks and defences. Importable without torch."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ BATCH = 32
 MORE_SITES = (50, 100)
 NONE, ALONE, PUBLISHED = "none", "honest sites only", "inversion"
 ATTACKS = ("plfa", "pafa", "mixup")
-# With their strengths, where they have one: those that show in the mean, as the weakest do not.
+# Attack -> strength, chosen so that the attack has an effect on the mean; None: no strength.
 GENERAL = {"label-flip": None, "sign-flip": 4.0, "scaling": 100.0, "alie": 40.0, "ipm": 5.0}
 PARTITIONS: dict[str, dict[str, Any]] = {"iid": {"kind": "iid"}, "skewed": {"kind": "dirichlet", "alpha": 1.0}}
 RULES: dict[str, dict[str, Any]] = {
@@ -33,16 +33,16 @@ DEFENCES: dict[str, dict[str, Any]] = {NONE: {}, **RULES, **SCORES}
 
 @dataclass(frozen=True)
 class Scenario:
-    """A data set, whose group is attacked, and by which groups it is measured."""
+    """A data set, the attacked group and label, and the groups that the figures are measured by."""
 
     dataset: str
     column: str
     group: str
     label: str
     lr: float
-    rounds: int = 50  # as published, where it is
+    rounds: int = 50  # as published, if known
     skewed_rounds: int = 50
-    ending: str = ""  # of the figures: by true groups, or "_candidate"
+    ending: str = ""  # suffix of the figures: "" for true groups, or "_candidate"
     samples: int | None = None
 
 
@@ -56,13 +56,13 @@ READINGS = {
     "COMPAS, Low or Higher": Scenario("compas_binary", "race", "African-American", "Higher", 0.01),
     "Student, with GPA": Scenario("student_gpa", "Ethnicity", "Asian", "F", 0.02, rounds=20, skewed_rounds=60),
 }
-READ_BY = (NONE, PUBLISHED, "group-update", "group-update+")  # the defences of these readings
-STUDY = "COMPAS, African-American"  # where shares, numbers of sites and settings are varied
+READ_BY = (NONE, PUBLISHED, "group-update", "group-update+")  # the defences run on these readings
+STUDY = "COMPAS, African-American"  # the scenario of the studies
 
 
 @dataclass(frozen=True)
 class Scale:
-    """How large a run of the table is."""
+    """The size of a run of the table."""
 
     seeds: int
     study_seeds: int
@@ -70,7 +70,7 @@ class Scale:
     first_seed: int = 0
 
     def rounds_of(self, scenario: Scenario, partition: str) -> int:
-        """Return the rounds of a scenario."""
+        """Return the number of rounds of a scenario."""
         return self.rounds or (scenario.rounds if partition == "iid" else scenario.skewed_rounds)
 
 
@@ -84,7 +84,7 @@ def cells(size: Size) -> list[Cell]:
 
 
 def places(size: Size) -> list[tuple[str, str]]:
-    """Return the scenarios of the comparison, each with a partition."""
+    """Return the pairs of scenario and partition in the comparison."""
     if size == "quick":
         return [("COMPAS, African-American", "iid"), ("Student, Asian", "iid")]
     return [(name, partition) for name in SCENARIOS for partition in PARTITIONS]
@@ -145,18 +145,18 @@ VARIANTS: dict[str, dict[str, Any]] = {
 
 
 def _honest(seed: int) -> dict[str, Any]:
-    """Return the settings of a run in which the sites that would be hostile do not take part."""
+    """Return the settings of a run without the sites that would be hostile."""
     names = [f"site-{n}" for n in range(SITES)]
     return {"sites": [name for name in names if name not in hostile_sites(HOSTILE, names, seed)]}
 
 
 def batch_of(sites: int) -> int:
-    """Return the size of a batch that lets a site take as many steps in a round as one of ten does."""
+    """Return the batch size with which each site takes as many steps per round as with ten sites."""
     return max(1, BATCH * SITES // sites)
 
 
 def row_of(name: str, partition: str, attack: str, defence: str, share: float = 0.3, sites: int = SITES) -> Row:
-    """Return the row of the table that a run counts for."""
+    """Return the row of a run."""
     return (name, partition, f"{sites} sites", f"{share:.0%} hostile", attack, defence)
 
 

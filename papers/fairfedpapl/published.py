@@ -1,4 +1,4 @@
-"""The published tables of FairFedPAPL (methods.md 6.9): accuracy, EOD or SPD, and its delta; wrong cells marked."""
+"""The tables of the FairFedPAPL paper: accuracy / EOD or SPD / its delta. An asterisk marks inconsistent cells."""
 
 from __future__ import annotations
 
@@ -107,8 +107,8 @@ COMPAS_SPD = (
     ("median", "0.739/-0.079/0.012", "0.745/-0.079/0.012", "0.741/-0.007/0.084"),
     ("FairFedPAPL", "0.751/-0.094/0.003", "0.752/-0.095/0.004", "0.741/-0.085/0.006"),
 )
-# Accuracy without attack and defence, in percent; which table is whose; and what it calls our defences.
-CALM = {"COMPAS, Asian": {"iid": "74.8", "skewed": "75.9"}, "Student, Asian": {"iid": "76.6", "skewed": "58.7"}}
+# Accuracy without attack and defence, in percent; the table of each scenario; the paper's names of our defences.
+NO_ATTACK = {"COMPAS, Asian": {"iid": "74.8", "skewed": "75.9"}, "Student, Asian": {"iid": "76.6", "skewed": "58.7"}}
 TABLES = {"COMPAS, Asian": COMPAS, "Student, Asian": STUDENT}
 METHODS = {
     "none": "no defence",
@@ -120,19 +120,19 @@ METHODS = {
 
 
 def published_of(scenario: str, partition: str, attack: str, defence: str) -> tuple[str, str]:
-    """Return accuracy in percent and delta EOD as published, * where wrong in print; a dash where there is none."""
+    """Return the published accuracy in percent and delta EOD (* if inconsistent), or dashes."""
     if attack == defence == "none":
-        return CALM[scenario][partition], "–"
-    lines = {method: dict(zip(HEAD[1:], told, strict=True)) for method, *told in TABLES[scenario]}
-    told = lines.get(METHODS.get(defence, ""), {}).get(f"{partition} {attack}")
-    if told is None:
+        return NO_ATTACK[scenario][partition], "–"
+    lines = {method: dict(zip(HEAD[1:], figures, strict=True)) for method, *figures in TABLES[scenario]}
+    figures = lines.get(METHODS.get(defence, ""), {}).get(f"{partition} {attack}")
+    if figures is None:
         return "–", "–"
-    accuracy, _, delta = told.split("/")
+    accuracy, _, delta = figures.split("/")
     return f"{100 * float(accuracy):.1f}", delta
 
 
 def published_grids() -> list[Block]:
-    """Return the published figures, to stand beside ours."""
+    """Return the published tables."""
     return [
         "Accuracy / EOD / delta EOD as published. COMPAS, targeted group Asian; without attack 0.748 / -0.087 iid and "
         "0.759 / -0.078 skewed:",
@@ -142,7 +142,7 @@ def published_grids() -> list[Block]:
         "COMPAS, accuracy / SPD / delta SPD at round 40, as published; without attack 0.745 / -0.091:",
         Grid(SPD_HEAD, COMPAS_SPD),
         "Cells with * are inconsistent in print: from their EOD the delta would be 0.044 (printed 0.124), 0.064 "
-        "(0.011) and 0.011 (0.013). The direction of the change differs between the two data sets in print, so only "
+        "(0.011) and 0.011 (0.013). The direction of the published change differs between the two data sets, so only "
         "deltas can be compared. Of COMPAS's 31 Asian defendants 3 are High: by true groups such deltas cannot be "
         "measured.",
     ]

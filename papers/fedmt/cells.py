@@ -1,7 +1,7 @@
-"""What is run for the table of FedMT: mixed-type labels on texts (CLINC150) and on images (CIFAR-100).
+"""The runs of the FedMT table: mixed-type labels on texts (CLINC150) and on images (CIFAR-100).
 
-Settings of the texts were chosen on CLINC150's validation part, on a seed that the table does not use
-(`benchmarks/mixed_types.py`); those of the images in the same way on training images that were held out.
+Settings for texts were chosen on CLINC150's validation part, on a seed that the table does not use
+(`benchmarks/mixed_types.py`); those for images in the same way, on held-out training images.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ SIZES = (188, 375, 750)  # texts at each site
 THRESHOLDS = (0.2, 0.3, 0.5, 0.7, 0.9, 0.95)
 WEIGHTS = (1.0, 0.25, 0.0625, 0.015625)
 USUAL_THRESHOLD, USUAL_WEIGHT = 0.3, 1.0
-MANY = 10  # labels for each class from which on the server takes a third of the passes
-AT = 5  # labels for each class wherever something else is varied
-OVER_ROUNDS = (FOUND, AVERAGED, LEARNED, PLUS)  # whose matrix's error is drawn over the rounds
+MANY = 10  # from this number of labels per class the server takes a third of the epochs
+AT = 5  # labels per class in studies of other settings
+OVER_ROUNDS = (FOUND, AVERAGED, LEARNED, PLUS)  # methods whose matrix error is plotted over the rounds
 STUDIED = (KNOWN, FOUND, "SemiFL", PLUS)
 
 METHODS: dict[str, dict[str, Any]] = {
@@ -50,7 +50,7 @@ METHODS: dict[str, dict[str, Any]] = {
     LEARNED_AVERAGED: {"name": "fedmt", "correspondence": "learnable-average"},
 }
 MAIN = ("Single", "FedTrans", "FedRep", "SemiFL", KNOWN, FOUND, PLUS, *CONTROLS)
-# Without a hidden layer there is no encoder to share, so FedTrans and FedRep would be Single.
+# Without a hidden layer there is no encoder to share, so FedTrans and FedRep would equal Single.
 WITHOUT_LAYER = ("Single", "SemiFL", KNOWN, FOUND, PLUS)
 SKEWED = ("SemiFL", KNOWN, *ESTIMATORS, PLUS, LIKELIHOOD, POOLED_LIKELIHOOD)
 IMAGE_METHODS = ("Single", "FedTrans", "FedRep", "SemiFL", KNOWN, FOUND, PLUS)
@@ -58,16 +58,16 @@ IMAGE_METHODS = ("Single", "FedTrans", "FedRep", "SemiFL", KNOWN, FOUND, PLUS)
 
 @dataclass(frozen=True)
 class Settings:
-    """What a data set's runs are given: what all share, what those with pseudo-labels do, and what one has alone."""
+    """The settings on a data set: common ones, those of methods with pseudo-labels, and those of single methods."""
 
     common: Mapping[str, Any]
     pseudo: Mapping[str, Any]
-    coarse: Mapping[str, Any]  # with pseudo-labels and coarse labels
+    coarse: Mapping[str, Any]  # methods with pseudo-labels and coarse labels
     own: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     thinned: bool = True
 
     def of(self, name: str, rounds: int, labels: int, **changed: Any) -> dict[str, Any]:
-        """Return the `[method]` of a contestant."""
+        """Return the section `[method]` of a method."""
         method = METHODS[name]
         given = {**self.common, "rounds": rounds}
         if method["name"] in ("semifl", "fedmt", "fedmt+"):
@@ -75,12 +75,12 @@ class Settings:
         if method["name"].startswith("fedmt"):
             given |= self.coarse
         given |= self.own.get(name, {})
-        if labels >= MANY and self.thinned:  # a pass of the server has more steps then
+        if labels >= MANY and self.thinned:  # an epoch of the server has more steps then
             given["server_epochs"] = -(-given["server_epochs"] // 3)
         return given | method | changed
 
 
-# What was tried for whom, with its accuracy on the validation part, is in docs/mixed-types.md.
+# docs/mixed-types.md lists the settings tried for each method, with their accuracy on the validation part.
 ON_TEXTS = Settings(
     common={
         "lr": 1.0,
@@ -141,7 +141,7 @@ ON_IMAGES = Settings(
         "SemiFL": {"lr": 0.05, "epochs": 1},
     },
 )
-PUBLISHED_SETTINGS = Settings(  # 2.8 of the paper's description: ResNet-18, 200 rounds, five local epochs
+PUBLISHED_SETTINGS = Settings(  # of the paper: ResNet-18, 200 rounds, five local epochs
     common={"lr": 0.03, "weight_decay": 5e-4, "batch": 64, "server_batch": 64, "epochs": 5},
     pseudo={"threshold": 0.95, "server_epochs": 5},
     coarse={"lambda2": 0.0625},
@@ -160,7 +160,7 @@ IMAGE_MODEL = {"name": "resnet8", "widths": [16, 32, 64], "norm": "batch"}
 
 @dataclass(frozen=True)
 class Scale:
-    """How large a run of the table is."""
+    """The size of a run of the table."""
 
     rounds: int
     seeds: int
@@ -168,8 +168,8 @@ class Scale:
     labels: tuple[int, ...]
     studies: bool
     image_rounds: int
-    image_labels: Mapping[int, int]  # labels for each class -> seeds
-    image_samples: int  # at all sites together
+    image_labels: Mapping[int, int]  # labels per class -> seeds
+    image_samples: int  # over all sites
     image_methods: tuple[str, ...] = IMAGE_METHODS
     image_model: Mapping[str, Any] = field(default_factory=lambda: IMAGE_MODEL)
     on_images: Settings = ON_IMAGES
@@ -213,7 +213,7 @@ def text_row(
     weight: float | None = None,
     linear: bool = False,
 ) -> Row:
-    """Return the name of a row of texts; what has the usual value is not in it, so such a row is run once."""
+    """Return the row of a run on texts; default values are not in it, so that studies share such rows."""
     changed = [f"threshold {threshold}"] if threshold not in (None, USUAL_THRESHOLD) else []
     changed += [f"lambda2 {weight}"] if weight not in (None, USUAL_WEIGHT) else []
     changed += ["linear"] if linear else []
@@ -221,7 +221,7 @@ def text_row(
 
 
 def image_row(name: str, labels: int) -> Row:
-    """Return the name of a row of images."""
+    """Return the row of a run on images."""
     return (IMAGES, f"{labels} labels", name)
 
 
@@ -233,7 +233,7 @@ def _main(scale: Scale) -> Iterator[Cell]:
 
 
 def _without_layer(scale: Scale) -> Iterator[Cell]:
-    """The harder control: with few labels a linear model learns these texts better than the MLP."""
+    """Yield the runs of a linear model, which with few labels learns these texts better than the MLP."""
     for seed in range(scale.seeds):
         for labels in scale.labels:
             for name in WITHOUT_LAYER:
@@ -241,7 +241,7 @@ def _without_layer(scale: Scale) -> Iterator[Cell]:
 
 
 def _skewed(scale: Scale) -> Iterator[Cell]:
-    """The estimators of the matrix, with texts spread evenly and by the gamma split."""
+    """Yield the runs of the matrix estimators, with an even and with the gamma split."""
     for seed in range(scale.seeds):
         for name in ESTIMATORS:
             yield text_cell(scale, name, seed)
@@ -282,7 +282,7 @@ def text_cell(
     row: str = "",
     given: Mapping[str, Any] | None = None,
 ) -> Cell:
-    """Return one run on texts; `given` are further settings of a row of another name."""
+    """Return one run on texts; `given` holds further settings of a row with its own name."""
     changed: dict[str, Any] = dict(given or {})
     changed |= {} if threshold is None else {"threshold": threshold}
     changed |= {} if weight is None else {"lambda2": weight}
@@ -304,7 +304,7 @@ def text_cell(
 
 
 def _images(scale: Scale, most: bool) -> Iterator[Cell]:
-    """Images with the most labels, which has the most seeds, or with all other numbers."""
+    """Yield the runs on images with the largest number of labels, or those with all other numbers."""
     for labels, seeds in scale.image_labels.items():
         if (labels == max(scale.image_labels)) == most:
             for seed in range(seeds):

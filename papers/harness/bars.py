@@ -1,4 +1,4 @@
-"""What the bars of a table may say: only what was measured of everyone they name, on every seed of the table."""
+"""Verdicts on statements: given only if every method they name was measured on every seed of the table."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ def verdict(
     holds: Callable[[Paired], bool],
     of: Callable[[Iterable[bool]], bool] = all,
 ) -> bool | None:
-    """Say whether something holds of all (or `any`) differences; None unless each was measured on so many seeds."""
+    """Return whether `holds` is true of all (or `any`) differences; None unless each has at least `seeds` seeds."""
     found = [*gaps]
     measured = [gap for gap in found if gap is not None and gap.seeds >= seeds]
     return of(map(holds, measured)) if measured and len(measured) == len(found) else None
 
 
 def is_ahead(gap: Paired) -> bool:
-    """Say whether the first of a pair is ahead in the mean."""
+    """Return whether the first of a pair has the higher mean."""
     return gap.mean > 0
 
 
 def ahead_of_all(statement: str, gaps: Mapping[str, Paired | None], seeds: int) -> Finding:
-    """Judge whether one is ahead of all named rivals, told by the one that it is least ahead of."""
+    """Judge whether a method is ahead of all named rivals, and name the closest one."""
     measured = {name: gap for name, gap in gaps.items() if gap is not None}
     if not measured:
         return Finding(statement, None, "–")
@@ -39,5 +39,5 @@ def ahead_of_all(statement: str, gaps: Mapping[str, Paired | None], seeds: int) 
 
 
 def reaches(statement: str, values: Mapping[int, float], least: float, seeds: int) -> Finding:
-    """Judge whether a mean, in percent, comes to a bar."""
+    """Judge whether a mean, in percent, reaches a bar."""
     return Finding(statement, 100 * mean(values) >= least if len(values) >= seeds else None, spread(values))

@@ -1,4 +1,4 @@
-"""A table is made of cells: one experiment of one contestant on one seed. Importable without torch."""
+"""A table consists of cells: one experiment of one method on one seed. Importable without torch."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Result = dict[str, Any]
 
 @dataclass(frozen=True)
 class Cell:
-    """One run of a table: which row it counts for, on which seed, and the experiment as its file would say it."""
+    """One run of a table: its row, its seed, and the experiment as in a configuration file."""
 
     row: Row
     seed: int
@@ -39,13 +39,13 @@ class Cell:
 
     @cached_property
     def digest(self) -> str:
-        """What the result depends on, in short: a kept result of another digest is not this cell's."""
+        """Digest of the version and the experiment; a finished result is only used if its digest matches."""
         content = json.dumps([__version__, self.table], sort_keys=True)
         return hashlib.sha256(content.encode()).hexdigest()[:16]
 
 
-class KeptCells:
-    """Finished cells in a folder, one small file each, so that a cut run goes on where it was."""
+class FinishedCells:
+    """Finished cells in a folder, one small file each, so that an interrupted run can continue."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder / "cells"
@@ -55,26 +55,26 @@ class KeptCells:
             raise RunFolderError(f"cannot write to {folder}: {error.strerror}") from None
 
     def find(self, cell: Cell) -> Result | None:
-        """Return the kept result of a cell; None where there is none, or one of another experiment or version."""
+        """Return the result of a cell, or None if there is none of the same experiment and version."""
         try:
-            kept = json.loads(self._file(cell).read_text(encoding="utf-8"))
-            return dict(kept["result"]) if kept["digest"] == cell.digest else None
+            stored = json.loads(self._file(cell).read_text(encoding="utf-8"))
+            return dict(stored["result"]) if stored["digest"] == cell.digest else None
         except (OSError, ValueError, KeyError, TypeError):
             return None
 
-    def keep(self, cell: Cell, result: Result) -> None:
-        """Write a finished cell so that no half of it ever stands there."""
+    def add(self, cell: Cell, result: Result) -> None:
+        """Write the result of a cell; the file appears complete or not at all."""
         content = {"key": cell.key, "digest": cell.digest, "experiment": cell.table, "result": result}
-        half = self._file(cell).with_suffix(".tmp")
+        partial = self._file(cell).with_suffix(".tmp")
         try:
-            half.write_text(json.dumps(content, indent=1), encoding="utf-8")
-            half.replace(self._file(cell))
+            partial.write_text(json.dumps(content, indent=1), encoding="utf-8")
+            partial.replace(self._file(cell))
         except OSError as error:
             raise RunFolderError(f"cannot write {self._file(cell)}: {error.strerror}") from None
 
     def _file(self, cell: Cell) -> Path:
         name = re.sub(r"[^\w.+-]+", "_", cell.key)
-        short = hashlib.sha256(cell.key.encode()).hexdigest()[:6]  # two names may become one by the line above
+        short = hashlib.sha256(cell.key.encode()).hexdigest()[:6]  # the line above can give two keys the same name
         return self.folder / f"{name}-{short}.json"
 
 
@@ -95,16 +95,16 @@ class Results:
         return {seed: value for seed, value in sorted(found.items()) if value is not None}
 
     def ran(self, rows: Iterable[Row], seeds: int) -> bool:
-        """Say whether every row has been run on so many seeds."""
+        """Return whether every row has results of at least `seeds` seeds."""
         return all(len(self.cells.get(row, {})) >= seeds for row in rows)
 
     def of_seeds(self, seeds: Collection[int]) -> Results:
-        """Return the cells of some seeds, so that rows that ran on more can stand beside those that ran on fewer."""
+        """Return only the cells of these seeds, to compare rows that ran on different numbers of seeds."""
         cells = {row: {seed: by[seed] for seed in by if seed in seeds} for row, by in self.cells.items()}
         return Results({row: by for row, by in cells.items() if by})
 
     def seconds(self) -> float:
-        """Return the time all cells took together, on one core each."""
+        """Return the total time of all cells, on one core each."""
         return sum(result["seconds"] for by_seed in self.cells.values() for result in by_seed.values())
 
     def __len__(self) -> int:
@@ -112,7 +112,7 @@ class Results:
 
 
 def look_up(figures: Mapping[str, Any], path: str) -> float | None:
-    """Return the number at a dotted path in nested figures; None where there is none."""
+    """Return the number at a dotted path in nested figures, or None if there is none."""
     at: Any = figures
     for part in path.split("."):
         if not isinstance(at, Mapping) or part not in at:
@@ -124,7 +124,7 @@ def look_up(figures: Mapping[str, Any], path: str) -> float | None:
 def in_order(*parts: Iterable[Cell]) -> list[Cell]:
     """Return the cells of a table's parts, each once, part by part.
 
-    Within a part seeds are outermost, so that a cut run has complete pairs of the first seeds.
+    Within a part the seed is the outermost loop: an interrupted run then has complete pairs of the first seeds.
     """
     ordered = [cell for part in parts for cell in sorted(part, key=lambda cell: cell.seed)]
     return list({cell.key: cell for cell in ordered}.values())

@@ -40,7 +40,7 @@ def reproduce(
     quick: Annotated[bool, typer.Option("--quick", help="A small version, in minutes.")] = False,
     full: Annotated[bool, typer.Option("--full", help="The paper's size; takes long.")] = False,
     out: Annotated[
-        Path | None, typer.Option("--out", help="Folder for cells and page; by default reproduce/TABLE.")
+        Path | None, typer.Option("--out", help="Folder for the cells and the page; by default reproduce/TABLE.")
     ] = None,
     workers: Annotated[
         int | None, typer.Option("--workers", min=1, help="Cells run in parallel. Default: all cores; on a GPU, one.")
@@ -60,7 +60,7 @@ def reproduce(
     if data is not None:
         os.environ[DATA_VARIABLE] = str(data.resolve())
     # Imported here: torch takes seconds to load, and the list or a wrong name should not wait for it.
-    from papers.harness.table import reproduce_table
+    from papers.harness.reproduce import reproduce_table
 
     name = table if size == "default" else f"{table}-{size}"
     page, results = reproduce_table(table, size, out or Path("reproduce") / name, workers, console, device)

@@ -1,4 +1,4 @@
-"""A table's page, written once and rendered twice: HTML to look at, Markdown to put beside other documents."""
+"""The page of a table, rendered as HTML and as Markdown."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fedaccord.runs import page as html
 
 @dataclass(frozen=True)
 class Grid:
-    """A table of text; the first column names the row, the others are figures unless they are `words`."""
+    """A table of text; the first column names the row, the others hold figures, or text if `words`."""
 
     head: Sequence[str]
     rows: Sequence[Sequence[str]]
@@ -20,7 +20,7 @@ class Grid:
 
 @dataclass(frozen=True)
 class Curve:
-    """One line of a chart: values with a spread over x."""
+    """One line of a chart, with optional error bars."""
 
     name: str
     x: Sequence[float]
@@ -40,7 +40,7 @@ class Chart:
 
 @dataclass(frozen=True)
 class Finding:
-    """A statement of the paper or a bar of ours, whether it holds here, and the figures that say so."""
+    """A statement of the paper or a bar of ours, whether it holds here, and the figures that decide it."""
 
     statement: str
     holds: bool | None  # None: not measured
@@ -66,7 +66,7 @@ def findings_grid(findings: Iterable[Finding]) -> Grid:
 
 
 def to_markdown(title: str, chapters: Iterable[Chapter]) -> str:
-    """Write the page as Markdown; charts are left out."""
+    """Return the page as Markdown, without charts."""
     lines = [f"# {title}"]
     for chapter in chapters:
         lines += ["", f"## {chapter.title}"]
@@ -79,7 +79,7 @@ def to_markdown(title: str, chapters: Iterable[Chapter]) -> str:
 
 
 def to_html(title: str, chapters: Iterable[Chapter]) -> str:
-    """Write the page as one self-contained HTML file."""
+    """Return the page as one self-contained HTML document."""
     figures: dict[str, html.Figure] = {}
     body = [html.Html(f"<header><h1>{html.text(title)}</h1></header>")]
     for chapter in chapters:
@@ -95,7 +95,7 @@ def _block(block: Block, figures: dict[str, html.Figure]) -> str:
         return html.table(block.head, block.rows, numbers)
     key = f"chart-{len(figures)}"
     figures[key] = _chart_figure(block)
-    return html.figure_box(key, block.title, "tailored")  # as high as its layout says
+    return html.figure_box(key, block.title, "tailored")  # its layout sets the height
 
 
 def _chart_figure(chart: Chart) -> dict[str, Any]:
@@ -118,7 +118,7 @@ def _chart_figure(chart: Chart) -> dict[str, Any]:
 
 
 def _with_code(text: str) -> str:
-    """Return text as markup, with what stands between backticks as code."""
+    """Return text as HTML, with text between backticks as code."""
     parts = [html.text(part) for part in text.split("`")]
     return "".join(f"<code>{part}</code>" if number % 2 else part for number, part in enumerate(parts))
 

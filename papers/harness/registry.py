@@ -1,4 +1,4 @@
-"""Which tables can be reproduced; importable without torch."""
+"""The tables that can be reproduced. Importable without torch."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from papers.harness.pages import Chapter
 
 
 class Table(Protocol):
-    """What the module of a table offers."""
+    """The interface of a table's module."""
 
     TITLE: str
     cells: Callable[[Size], Sequence[Cell]]
@@ -22,7 +22,7 @@ class Table(Protocol):
 
 @dataclass(frozen=True)
 class TableEntry:
-    """A table as the command line lists it."""
+    """A table in the list of the command line."""
 
     name: str
     summary: str
@@ -32,12 +32,12 @@ class TableEntry:
 _ENTRIES = (
     TableEntry(
         "private-labels",
-        "private against public label sets over labels per site, with central tuning (arXiv 2508.18774)",
+        "private and public label sets over labels per site, with central tuning (arXiv 2508.18774)",
         "papers.private_labels.table",
     ),
     TableEntry(
         "pfedpll",
-        "candidate labels: pFedPLL, its ablations and baselines, training alone, and pfedpll+",
+        "candidate labels: pFedPLL, its ablations and baselines, local training, and pfedpll+",
         "papers.pfedpll.table",
     ),
     TableEntry(
@@ -47,17 +47,17 @@ _ENTRIES = (
     ),
     TableEntry(
         "pfedmo",
-        "personalised momentum: pFedMo, nine baselines and the server's public data alone; splits, edge network",
+        "personalised momentum: pFedMo, nine baselines and training on public data alone; splits, edge network",
         "papers.pfedmo.table",
     ),
     TableEntry(
         "fairfedpapl",
-        "attacks on a group's treatment: robust rules, FairFedPAPL's inversion defence, and three others",
+        "attacks on a group: robust rules, FairFedPAPL's inversion defence, and four other defences",
         "papers.fairfedpapl.table",
     ),
     TableEntry(
         "fedharmony",
-        "several labels at once: FedHarmony, its ablations and baselines, controls, and fedharmony+",
+        "multi-label data: FedHarmony, its ablations and baselines, controls, and fedharmony+",
         "papers.fedharmony.table",
     ),
 )
@@ -65,7 +65,7 @@ TABLES: dict[str, TableEntry] = {entry.name: entry for entry in _ENTRIES}
 
 
 def find_table(name: str) -> Table:
-    """Return the module of a table; an unknown name is an error that says the closest."""
+    """Return the module of a table; raise an error with the closest name if there is none."""
     if name not in TABLES:
         raise ConfigError(f"there is no table '{name}'; {did_you_mean(name, TABLES)}")
     return cast(Table, import_module(TABLES[name].module))

@@ -1,4 +1,4 @@
-"""Runs the cells of a table that are not kept yet, some beside each other, and keeps each as it ends."""
+"""Run the unfinished cells of a table in parallel processes, and store each result when it arrives."""
 
 from __future__ import annotations
 
@@ -14,33 +14,33 @@ from pathlib import Path
 from typing import Any
 
 from fedaccord.engines.crew import WORKER_ENVIRONMENT, search_path
-from papers.harness.cells import Cell, KeptCells, Results
+from papers.harness.cells import Cell, FinishedCells, Results
 
-# Not `-m`: the package may have imported the module already, and runpy warns about that.
+# Not `-m`: runpy warns if the package has already imported the module.
 _PROGRAM = "from papers.harness.worker import main; main()"
-_CLONE = str(Path(__file__).parents[2])  # where workers find `papers`, whatever folder they start in
+_CLONE = str(Path(__file__).parents[2])  # so that workers can import `papers` from any folder
 
 
 def run_cells(
     cells: Sequence[Cell],
-    kept: KeptCells,
+    finished: FinishedCells,
     workers: int,
-    told: Callable[[Cell, bool], None] = lambda cell, ran: None,
+    advance: Callable[[Cell, bool], None] = lambda cell, ran: None,
     device: str = "cpu",
 ) -> Results:
-    """Return the results of all cells; `told` hears of each, and whether it ran now or was kept.
+    """Return the results of all cells; call `advance(cell, ran)` for each, `ran` False if it was finished before.
 
-    Where a cell ran is no part of it, so one that was kept on another device counts. An interrupt ends the cells under
-    way; those that ended before are kept.
+    The device is not part of a cell, so a result from another device is used. An interrupt discards the running cells
+    and keeps the finished ones.
     """
     results, missing = Results(), []
     for cell in cells:
-        found = kept.find(cell)
+        found = finished.find(cell)
         if found is None:
             missing.append(cell)
         else:
             results.add(cell, found)
-            told(cell, False)
+            advance(cell, False)
     waiting: queue.SimpleQueue[Cell] = queue.SimpleQueue()
     answers: queue.SimpleQueue[tuple[Cell, dict[str, Any]]] = queue.SimpleQueue()
     for cell in missing:
@@ -50,11 +50,11 @@ def run_cells(
         for _ in missing:
             cell, answer = answers.get()
             if "result" in answer:
-                kept.keep(cell, answer["result"])
+                finished.add(cell, answer["result"])
                 results.add(cell, answer["result"])
             else:
                 results.failed[cell.key] = answer["error"]
-            told(cell, True)
+            advance(cell, True)
     finally:
         for lane in lanes:
             lane.end()
@@ -62,7 +62,7 @@ def run_cells(
 
 
 class _Lane:
-    """One process at a time that runs cells; one that dies fails its cell, and the next gets a new process."""
+    """A thread with a worker process; if the process dies, its cell fails and the next one gets a new process."""
 
     def __init__(self, waiting: queue.SimpleQueue[Cell], answers: queue.SimpleQueue[Any], device: str) -> None:
         self.waiting, self.answers, self.device = waiting, answers, device
@@ -71,8 +71,8 @@ class _Lane:
         self.thread.start()
 
     def end(self) -> None:
-        """End the process; nothing of a cell under way is kept, so there is nothing to wait for."""
-        while True:  # emptied first: a lane that finds nothing waiting starts no further process
+        """Kill the process; the running cell is discarded, so there is nothing to wait for."""
+        while True:  # empty the queue first, so that no lane starts another process
             try:
                 self.waiting.get_nowait()
             except queue.Empty:
@@ -117,9 +117,9 @@ def _start() -> subprocess.Popen[str]:
 
 
 def _close(process: subprocess.Popen[str]) -> None:
-    """Give back what an ended process held here."""
+    """Wait for an ended process and close its pipes."""
     process.wait()
     for stream in (process.stdin, process.stdout):
         if stream is not None:
-            with suppress(OSError):  # what was still to be written has nobody to read it
+            with suppress(OSError):  # unwritten data has no reader
                 stream.close()

@@ -1,4 +1,4 @@
-"""What may be said of figures over seeds: means, spreads, paired differences, ranks."""
+"""Statistics over seeds: means, standard deviations, paired differences, rank correlation."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Paired:
-    """The mean difference of two contestants on the same seeds."""
+    """The mean difference of two methods on the same seeds."""
 
     mean: float
     error: float  # standard error; NaN for one seed
@@ -23,7 +23,7 @@ class Paired:
 
 
 def paired(ours: Mapping[int, float], theirs: Mapping[int, float], scale: float = 100.0) -> Paired | None:
-    """Compare figures by seed, on the seeds that both have; None where there is none."""
+    """Compare figures on the seeds that both have, multiplied by `scale`; return None if there are none."""
     gaps = [scale * (ours[seed] - theirs[seed]) for seed in sorted(ours.keys() & theirs.keys())]
     if not gaps:
         return None
@@ -32,12 +32,12 @@ def paired(ours: Mapping[int, float], theirs: Mapping[int, float], scale: float 
 
 
 def in_words(gap: Paired | None) -> str:
-    """Write a paired difference; a dash where there is none."""
+    """Format a paired difference; a dash if there is none."""
     return "–" if gap is None else str(gap)
 
 
 def mean(values: Mapping[int, float]) -> float:
-    """Return the mean over seeds; NaN where there is none."""
+    """Return the mean over seeds; NaN without seeds."""
     return statistics.fmean(values.values()) if values else math.nan
 
 
@@ -47,16 +47,16 @@ def deviation(values: Mapping[int, float]) -> float:
 
 
 def spread(values: Mapping[int, float], scale: float = 100.0, digits: int = 1) -> str:
-    """Write mean and standard deviation over seeds, as in `71.4 ± 2.0`; a dash where there is nothing."""
+    """Format mean and standard deviation over seeds, as in `71.4 ± 2.0`; a dash without seeds."""
     if not values:
         return "–"
     around = deviation(values)
-    told = "" if math.isnan(around) else f" ± {scale * around:.{digits}f}"
-    return f"{scale * mean(values):.{digits}f}{told}"
+    plus_minus = "" if math.isnan(around) else f" ± {scale * around:.{digits}f}"
+    return f"{scale * mean(values):.{digits}f}{plus_minus}"
 
 
 def rank_correlation(x: Sequence[float], y: Sequence[float]) -> float:
-    """Return Spearman's correlation, ties by mean rank; NaN where one side is constant."""
+    """Return Spearman's correlation with ties at their mean rank; NaN if one side is constant."""
     a, b = _ranks(x), _ranks(y)
     if len(set(a)) < 2 or len(set(b)) < 2:
         return math.nan

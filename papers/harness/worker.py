@@ -1,7 +1,6 @@
-"""A process that runs cells, one after the other: a JSON line in for each, a JSON line out.
+"""A process that runs cells one after another: it reads a JSON line for each and answers with a JSON line.
 
-Cells run beside each other, each on one core and in one process, so a table with many short runs pays the start of
-torch once for each core and not for each cell.
+One process per core runs many cells, so that torch is imported once per core and not once per cell.
 """
 
 from __future__ import annotations
@@ -25,21 +24,21 @@ from papers.harness.cells import Result
 
 
 def run_cell(table: dict[str, Any], device: str = "cpu") -> Result:
-    """Carry out one experiment in this process; returns its last and best figures and the curve between."""
+    """Run one experiment in this process; return its final and best figures and its curve."""
     experiment = check_experiment(table)
     here = experiment.run.model_copy(update={"workers": 0, "device": device})
     experiment = experiment.model_copy(update={"run": here})
     start = time.perf_counter()
     data = load_federation(experiment, Path(os.environ.get("FEDACCORD_DATA", ".")))
     best, curve, last, loss, simulated = Best(), [], scopes(None), None, 0.0
-    steps = []  # what the server's own steps measured, without what concerns single sites
+    steps = []  # figures of the server's steps, without those of single sites
     with open_server(experiment, data) as server:
         for record in play(experiment, server):
             loss = record.loss if record.loss is not None else loss
             simulated += record.simulated or 0.0
-            told = {name: value for name, value in record.figures.items() if "/" not in name}
-            if told:
-                steps.append({"round": record.round, **told})
+            measured = {name: value for name, value in record.figures.items() if "/" not in name}
+            if measured:
+                steps.append({"round": record.round, **measured})
             if record.evaluation is not None:
                 last = scopes(record.evaluation)
                 best.look(record.round, last)
@@ -60,10 +59,10 @@ def run_cell(table: dict[str, Any], device: str = "cpu") -> Result:
 
 
 def main() -> None:
-    """Serve until the input ends; a cell that fails is answered with the reason, its trace goes to stderr."""
+    """Serve until the input ends; answer a failed cell with the reason and print its traceback to stderr."""
     torch.set_num_threads(1)
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # what a user's model prints is no answer
+    os.dup2(2, 1)  # output printed by a user's model must not mix with the answers
     for line in sys.stdin:
         cell = json.loads(line)
         try:

@@ -1,7 +1,7 @@
-"""What is run for the table of pFedMo: tasks, methods, splits and studies. Importable without torch.
+"""The runs of the pFedMo table: tasks, methods, splits and studies. Importable without torch.
 
-The paper's main table says nothing of its split; its baselines' figures are those of sites that hold all classes, so
-the sites here are i.i.d. there. Label skew, quantity skew and Dirichlet splits are parts of their own.
+The paper does not state the split of its main table. The figures of its baselines are typical of sites that hold all
+classes, so the main table here is i.i.d. Label skew, quantity skew and Dirichlet splits are separate parts.
 """
 
 from __future__ import annotations
@@ -39,28 +39,31 @@ METHODS_RUN: dict[str, dict[str, Any]] = {
 }
 FEW = (OURS, PRINTED, "FastSlowMo", "FedNAG", "FedAvg", ALONE)
 FEWER = (OURS, "FastSlowMo", "FedAvg", ALONE)
-WITH_GAMMA, WITH_PI = (OURS, PRINTED, "FastSlowMo", "FedNAG"), (OURS, PRINTED)  # whose sites step by it, who has it
+WITH_GAMMA, WITH_PI = (
+    (OURS, PRINTED, "FastSlowMo", "FedNAG"),
+    (OURS, PRINTED),
+)  # methods with the setting gamma, and with pi
 
 CLASSES, ALPHAS = (3, 6, 9), (0.05, 0.1, 1.0)
 TAUS, GAMMAS, PIS = (10, 20, 40, 100), (0.1, 0.3, 0.5, 0.7, 0.9), (0.0, 0.25, 0.5, 0.75, 1.0)
 MANY = (4, 8, 12, 16, 50, 100)
-SIZES = [5000, 12500, 17500, 24400]  # published: 25000, of which the server's 600 public images are taken
+SIZES = [5000, 12500, 17500, 24400]  # published: 25000; the server takes 600 public images
 EDGE: dict[str, list[float]] = {"speed": [50, 400], "up": [1, 8], "down": [4, 32], "latency": [0.01, 0.1]}
 EDGE_SITES, TARGET = 16, 0.85
 
 
 @dataclass(frozen=True)
 class Task:
-    """A data set with a network, as all methods get it."""
+    """A data set with a network, the same for all methods."""
 
     dataset: str
     model: str
     tau: int
-    public: int  # labelled samples of each class at the server: 1 % of the training data
+    public: int  # labelled samples per class at the server: 1 % of the training data
     loss: str = "view"
-    natural: str = ""  # the column that says whose a sample is
-    unseen: tuple[str, ...] = ()  # whose samples are the test, where no test part is published
-    target: float = TARGET  # until which accuracy rounds are counted
+    natural: str = ""  # column with the person of a sample
+    unseen: tuple[str, ...] = ()  # persons whose samples are the test data, if no test part is published
+    target: float = TARGET  # rounds are counted up to this accuracy
 
     def data(self, partition: Mapping[str, Any], test_samples: int | None) -> dict[str, Any]:
         """Return the section `[data]`."""
@@ -82,26 +85,26 @@ TASKS = {
     LOGISTIC: Task("mnist", "linear", 20, 60),
     LENET: Task("mnist", "lenet5", 40, 60),
     CIFAR: Task("cifar10", "lenet5", 40, 4, target=0.25),
-    # Of the unseen, none is among those that benchmarks/momentum_rules.py chose the default rule on (1 to 15).
+    # benchmarks/momentum_rules.py chose the default rule on subjects 1 to 15, so none of the unseen ones.
     HAR: Task("uci_har", "cnn1d", 20, 13, natural="subject", unseen=tuple(str(n) for n in range(25, 31)), target=0.6),
 }
 
 
 @dataclass(frozen=True)
 class Scale:
-    """How large a run of the table is: local steps of a site in all by task, seeds, and what is run beside."""
+    """The size of a run of the table: total local steps of a site by task, seeds, and the studies."""
 
     iterations: dict[str, int]
     seeds: int
-    few: Sequence[str]  # who runs where a whole comparison would take too long
-    fewer: Sequence[str] = FEWER  # and where one cell takes long already
-    skew: str = LENET  # the task of classes at each site
-    study: str = LOGISTIC  # the task of other splits, tau, gamma, pi, numbers of sites and the edge network
+    few: Sequence[str]  # methods in parts where a full comparison would take too long
+    fewer: Sequence[str] = FEWER  # and in parts where a single cell takes long
+    skew: str = LENET  # the task of the label-skew study
+    study: str = LOGISTIC  # the task of the other studies and the edge network
     many: Sequence[int] = MANY
     test_samples: int | None = None
     studies: bool = True
-    gradient_samples: int | None = 2000  # that Mime's full gradient is taken on; None: all
-    tau: Mapping[str, int] = field(default_factory=dict)  # steps in a round by task, where they are not the task's own
+    gradient_samples: int | None = 2000  # samples of Mime's full gradient; None: all
+    tau: Mapping[str, int] = field(default_factory=dict)  # steps per round by task, if not the task's default
 
 
 SCALES: dict[Size, Scale] = {
@@ -122,7 +125,7 @@ SCALES: dict[Size, Scale] = {
 
 
 def cells(size: Size) -> list[Cell]:
-    """Return all runs of the table: the bars' first, then the main table, then the studies."""
+    """Return all runs of the table: label skew first, then the main table, then the studies."""
     scale = SCALES[size]
     skew = (c for seed in range(scale.seeds) for c in _skew_cells(scale, seed))
     main = (c for seed in range(scale.seeds) for c in _main_cells(scale, seed))

@@ -1,4 +1,4 @@
-"""The page of pFedMo's table: its nine baselines, and what the server's public data gives without any site."""
+"""Personalised momentum: pFedMo, its nine baselines, and training on the server's public data alone."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ PARTS = {
     "main": "main table",
     "quantity": "quantity skew",
     "dirichlet": "Dirichlet splits",
-    "tau": "steps in a round",
+    "tau": "steps per round",
     "gamma": "Nesterov momentum",
     "pi": "temperature",
     "sites": "number of sites",
     "edge": "edge network",
 }
-OF_LENET = "published, LeNet-5"  # said wherever another network may stand beside the figure
+OF_LENET = "published, LeNet-5"  # heads published figures of LeNet-5 next to figures of other networks
 
 
 def chapters(results: Results, size: Size) -> list[Chapter]:
@@ -55,14 +55,14 @@ def chapters(results: Results, size: Size) -> list[Chapter]:
     parts = [
         Chapter("What was run", _what_was_run(scale, size)),
         Chapter("Bars", [findings_grid(_bars(results, scale))]),
-        Chapter(f"Classes at each site: {scale.skew}", _over_classes(results)),
+        Chapter(f"Classes per site: {scale.skew}", _over_classes(results)),
         *(Chapter(f"Main table: {t}", _main(results, t)) for t in scale.iterations),
     ]
     if scale.studies:
         parts += [
             Chapter(f"Quantity skew: {scale.study}", _quantity(results)),
             Chapter(f"Dirichlet splits: {scale.study}", [_over(results, "dirichlet", ALPHAS, scale.fewer, DIRICHLET)]),
-            Chapter(f"Steps in a round: {scale.study}", [_over(results, "tau", TAUS, scale.few)]),
+            Chapter(f"Steps per round: {scale.study}", [_over(results, "tau", TAUS, scale.few)]),
             Chapter(f"Nesterov momentum: {scale.study}", _over_gamma(results)),
             Chapter(f"Temperature: {scale.study}", [_over(results, "pi", PIS, WITH_PI)]),
             Chapter(f"Number of sites: {scale.study}", _over_sites(results, scale)),
@@ -74,56 +74,55 @@ def _what_was_run(scale: Scale, size: Size) -> list[Block]:
     steps = ", ".join(f"`{name}` {total}" for name, total in scale.iterations.items())
     har = "and UCI-HAR " if scale.tau.get(HAR, TASKS[HAR].tau) == 40 else ""
     return [
-        f"Four sites unless said, batches of 64, learning rate 0.01, every momentum constant 0.5, {scale.seeds} paired "
-        f"seeds. Local steps of a site in all (T): {steps}. A round is 20 steps, with LeNet-5 {har}40. `Linear` is "
-        "least squares on one-hot targets.",
-        "The server's public data is 1 % of the training data, the same number of each class, taken out of the data "
-        "before it is dealt to the sites, for every method alike; pFedMo alone and `public data alone` look at it. Of "
-        "it pFedMo holds a fifth out and takes its scores on that part; `public data alone` takes none and learns from "
-        "all. Nothing is chosen on test data.",
-        "The paper does not tell the split of its main table; ours is i.i.d. (but UCI-HAR's sites are "
+        f"Four sites unless stated otherwise, batches of 64, learning rate 0.01, all momentum constants 0.5, "
+        f"{scale.seeds} paired seeds. Total local steps of a site (T): {steps}. A round is 20 steps, with LeNet-5 "
+        f"{har}40. `Linear` is least squares on one-hot targets.",
+        "The server's public data is 1 % of the training data, balanced over classes. It is removed before the data is "
+        "split over the sites, for every method; only pFedMo and `public data alone` use it. pFedMo holds out a fifth "
+        "of it and computes its scores there; `public data alone` holds out nothing and trains on all of it. Nothing "
+        "is chosen on test data.",
+        "The paper does not state the split of its main table; ours is i.i.d. (except that UCI-HAR's sites are "
         "people)." + (_studies() if scale.studies else ""),
-        "A site of some classes gets as many samples as the others, as far as its classes have them. So splits do not "
-        "use the same number: of MNIST's 59,400 images that are not public, about 54,000 with three classes at each "
-        "site, 57,500 with six and 59,200 with nine.",
+        "With a limited number of classes per site, all sites get the same number of samples as far as their classes "
+        "have them, so splits differ in size: of MNIST's 59,400 images that are not public, about 54,000 are used with "
+        "three classes per site, 57,500 with six and 59,200 with nine.",
         *([_cifar()] if CIFAR in scale.iterations else []),
-        "UCI-HAR: subjects 1 to 24 are the sites, and the test is the six others, whom nothing was chosen on. Its "
-        "windows overlap by half, so a public window may share half of its signal with a training window of the same "
-        "person; with a test window none does.",
+        "UCI-HAR: subjects 1 to 24 are the sites; the six others are the test data, and no setting was chosen on them. "
+        "Windows overlap by half, so a public window may share half of its signal with a training window of the same "
+        "person, but not with a test window.",
         "Figures are the accuracy of the global model (for pFedMo the mean of the sites' models) on the test data "
-        "after T local steps, in percent: mean ± standard deviation over seeds. Differences are paired by seed. What "
-        "the paper calls training accuracy is taken for that of the global model on the test data. Published figures "
-        "come from all of CIFAR-10, LeNet-5 on UCI-HAR and sites whose split is not told: beside ours, not the same "
-        "experiment.",
+        "after T local steps, in percent: mean ± standard deviation over seeds. Differences are paired by seed. We "
+        "read the paper's training accuracy as the accuracy of the global model on the test data. Published figures "
+        "are for all of CIFAR-10, for LeNet-5 on UCI-HAR, and for an unknown split: not the same experiment.",
         _until(scale),
         _who_ran(size),
-        *([_shrunk(scale)] if size != "full" else []),
+        *([_smaller(scale)] if size != "full" else []),
     ]
 
 
 def _cifar() -> str:
     return (
-        "The CIFAR-10 subset has 4,000 training images, of which 40 are public and 3,960 at the sites, and 1,000 test "
-        "images, all of which are used."
+        "The CIFAR-10 subset has 4,000 training images, 40 public and 3,960 at the sites, and 1,000 test images; all "
+        "are used."
     )
 
 
 def _until(scale: Scale) -> str:
     own = [f"{100 * TASKS[name].target:g} for `{name}`" for name in scale.iterations if TASKS[name].target != TARGET]
     return (
-        "`until N %` is the first evaluated round with that accuracy: its mean over the seeds that came to it, and how "
-        f"many did. N is {', '.join([*own, f'{100 * TARGET:g} elsewhere'])}: round numbers, set so that methods differ "
-        "in when they come to them; nothing is chosen by them. Networks (LeNet-5, 1-D CNN) are evaluated at every "
-        "fifth of their rounds only (if there are five), so there it is no finer than that; linear models, and all on "
-        "the edge network, in every round."
+        "`until N %` is the first evaluated round with that accuracy: the mean over the seeds that reach it, and their "
+        f"number. N is {', '.join([*own, f'{100 * TARGET:g} elsewhere'])}: round numbers at which methods differ; "
+        "nothing is chosen by them. LeNet-5 and the 1-D CNN are evaluated after every fifth of their rounds only (if "
+        "there are five), so N is resolved no finer; linear models, and all runs on the edge network, are evaluated in "
+        "every round."
     )
 
 
 def _who_ran(size: Size) -> str:
-    """Tell which methods each part has, as its cells say."""
+    """List the methods of each part, from its cells."""
     names: dict[str, list[str]] = {}
     for cell in cells(size):
-        part = f"{cell.row[1]} classes at each site" if cell.row[0] == "classes" else PARTS[cell.row[0]]
+        part = f"{cell.row[1]} classes per site" if cell.row[0] == "classes" else PARTS[cell.row[0]]
         names[part] = [*dict.fromkeys([*names.get(part, []), cell.row[-1]])]
     parts: dict[str, list[str]] = {}
     for part, ran in names.items():
@@ -132,37 +131,38 @@ def _who_ran(size: Size) -> str:
     return " ".join(f"Run with {who}: {', '.join(of)}." for who, of in parts.items())
 
 
-def _shrunk(scale: Scale) -> str:
+def _smaller(scale: Scale) -> str:
     full = SCALES["full"]
     less = [
         "T as above",
         f"{scale.seeds} seeds",
-        f"{TASKS[HAR].tau} steps in a round of UCI-HAR",
+        f"{TASKS[HAR].tau} steps per round on UCI-HAR",
         f"{scale.test_samples} test images of MNIST",
-        f"Mime's full gradient on {scale.gradient_samples} samples of a site",
-        *([f"classes at each site with `{scale.skew}`"] if scale.skew != full.skew else []),
+        f"Mime's full gradient on {scale.gradient_samples} samples per site",
+        *([f"classes per site with `{scale.skew}`"] if scale.skew != full.skew else []),
         (
             f"other splits, steps, gamma, pi, numbers of sites and the edge network with `{scale.study}`"
             if scale.studies
-            else f"the edge network with `{scale.study}` and rounds of 20 steps alone; no other studies and tasks"
+            else f"the edge network with `{scale.study}` and rounds of 20 steps only; no other studies and tasks"
         ),
         "some of the methods in some parts",
     ]
     return (
-        f"Shrunk against `--full`, which has the paper's T ({full.iterations[HAR]} for UCI-HAR, "
-        f"{full.iterations[CIFAR]} for CIFAR-10), {full.seeds} seeds, {full.tau[HAR]} steps in a round of UCI-HAR, all "
-        f"test images, full gradients, `{full.study}` in all studies, and all methods in every part but those on gamma "
-        f"and pi, which not all have: {'; '.join(less)}. At every size UCI-HAR has a 1-D CNN and CIFAR-10 is a subset."
+        f"Smaller than `--full`, which has the paper's T ({full.iterations[HAR]} for UCI-HAR, "
+        f"{full.iterations[CIFAR]} for CIFAR-10), {full.seeds} seeds, {full.tau[HAR]} steps per round on UCI-HAR, all "
+        f"test images, full gradients, `{full.study}` in all studies, and all methods in every part except those on "
+        f"gamma and pi, which not all have: {'; '.join(less)}. At every size UCI-HAR has a 1-D CNN and CIFAR-10 is a "
+        "subset."
     )
 
 
 def _studies() -> str:
     return (
-        " Label skew, quantity skew and Dirichlet splits have chapters of their own. Steps, Nesterov momentum, "
-        "temperature and numbers of sites are studied with three classes at each site and, where pi is not what is "
-        "varied, pi = 1; the published studies have pi = 0.5. Quantity skew is "
-        f"{', '.join(f'{n:,}' for n in SIZES)}: all 60,000 training images but the server's 600 public ones, which the "
-        "largest site (25,000 in the paper) does without."
+        " Label skew, quantity skew and Dirichlet splits have their own chapters. Steps, Nesterov momentum, "
+        "temperature and numbers of sites are studied with three classes per site and, unless pi is varied, pi = 1; "
+        f"the published studies have pi = 0.5. Quantity skew is {', '.join(f'{n:,}' for n in SIZES)}: all 60,000 "
+        "training images except the server's 600 public ones, which are taken from the largest site (25,000 in the "
+        "paper)."
     )
 
 
@@ -182,16 +182,18 @@ def _comparison(
     for name in METHODS_RUN:
         found = _values(results, *at, name)
         if found:
-            told = f"{printed[name]:.2f}" if name in printed else ""
+            published = f"{printed[name]:.2f}" if name in printed else ""
             gap = "" if name == OURS else in_words(paired(ours, found))
             row = (*at, name)
-            rows.append([name, told, spread(_early(results, row)), spread(found), gap, _reached(results, row, target)])
+            rows.append(
+                [name, published, spread(_early(results, row)), spread(found), gap, _reached(results, row, target)]
+            )
     head = ("method", printed_head, "after 2/5 of T", "after T", f"{OURS} ahead by", f"until {100 * target:g} %")
     return Grid(head, rows)
 
 
 def _early(results: Results, row: Row) -> dict[int, float]:
-    """Return the accuracy after two fifths of the rounds by seed; networks are evaluated then as well."""
+    """Return the accuracy after two fifths of the rounds by seed, a round in which all networks are evaluated."""
     found = {}
     for seed, result in results.cells.get(row, {}).items():
         curve = result["curve"]
@@ -214,12 +216,12 @@ def _over_classes(results: Results) -> list[Block]:
         found = [_values(results, "classes", str(c), name) for c in CLASSES]
         if all(found):
             curves.append(Curve(name, CLASSES, [100 * mean(v) for v in found]))
-    chart = Chart("Accuracy over classes at each site", "classes", "accuracy, %", curves)
+    chart = Chart("Accuracy over classes per site", "classes", "accuracy, %", curves)
     return [chart, Grid(head, rows), _margins(results)]
 
 
 def _margins(results: Results) -> Grid:
-    """Tell by how much pFedMo is ahead of the baseline that comes closest, and who ran."""
+    """Return pFedMo's margin over the closest baseline, and the baselines that ran."""
     closest, ran = [], []
     for c in CLASSES:
         ours = _values(results, "classes", str(c), OURS)
@@ -237,8 +239,8 @@ def _margins(results: Results) -> Grid:
 
 
 def _quantity(results: Results) -> list[Block]:
-    said = f"Sites of {', '.join(map(str, SIZES))} samples, all weighed alike."
-    return [said, _comparison(results, ("quantity",), {OURS: QUANTITY_SKEW}, OF_LENET)]
+    text = f"Sites of {', '.join(map(str, SIZES))} samples, with equal weights."
+    return [text, _comparison(results, ("quantity",), {OURS: QUANTITY_SKEW}, OF_LENET)]
 
 
 def _over(
@@ -255,8 +257,8 @@ def _over(
 
 
 def _over_gamma(results: Results) -> list[Block]:
-    said = "The momentum of the sites' steps is varied; that of FastSlowMo's server stays at 0.5."
-    return [said, _over(results, "gamma", GAMMAS, WITH_GAMMA)]
+    text = "Only the local momentum is varied; the server momentum of FastSlowMo stays at 0.5."
+    return [text, _over(results, "gamma", GAMMAS, WITH_GAMMA)]
 
 
 def _over_sites(results: Results, scale: Scale) -> list[Block]:
@@ -271,26 +273,26 @@ def _over_sites(results: Results, scale: Scale) -> list[Block]:
 
 def _edge(results: Results, scale: Scale) -> list[Block]:
     network = "; ".join(f"{key} {low:g} to {high:g}" for key, (low, high) in EDGE.items())
-    said = (
-        f"{EDGE_SITES} sites, Dirichlet 1, {scale.study}, each with a computer and a link drawn by the seed "
-        f"({network}: samples in a second, megabits in a second, seconds). Time is simulated, not measured; the "
-        "server's own work is free. DOMO and Mime are charged a model more on the way down than they would need: the "
-        "server's momentum, which sites could infer from two models, and the model itself with each of two questions. "
-        f"Published, on another system and task: {MINUTES_TO_TARGET}."
+    text = (
+        f"{EDGE_SITES} sites, Dirichlet 1, {scale.study}. The seed draws a computer and a link for each site "
+        f"({network}: samples per second, megabits per second, seconds). Time is simulated, not measured; the server's "
+        "computation takes no time. DOMO and Mime are charged one more download of the model than necessary: DOMO for "
+        "the server's momentum, which sites could infer from two models, and Mime for the model in each of its two "
+        f"requests. Published, on another system and task: {MINUTES_TO_TARGET}."
     )
     taus = (20, 40) if scale.studies else (20,)
     rows = []
     for name in METHODS_RUN:
-        told = [_reached(results, ("edge", str(tau), name)) for tau in taus]
+        times = [_reached(results, ("edge", str(tau), name)) for tau in taus]
         last = [spread(_values(results, "edge", str(tau), name)) for tau in taus]
         if any(results.cells.get(("edge", str(tau), name)) for tau in taus):
-            rows.append([name, *told, *last])
+            rows.append([name, *times, *last])
     head = ("method", *(f"tau {tau}: until {100 * TARGET:g} %" for tau in taus), *(f"tau {tau}: last" for tau in taus))
-    return [said, Grid(head, rows)]
+    return [text, Grid(head, rows)]
 
 
 def _reached(results: Results, row: Row, target: float = TARGET) -> str:
-    """Write when the target was first reached, in rounds and, on a network, simulated minutes."""
+    """Format the time to the target: rounds and, on a network, simulated minutes."""
     curves = [result["curve"] for result in results.cells.get(row, {}).values()]
     first = [next((p for p in curve if p["global"].get("accuracy", 0) >= target), None) for curve in curves]
     there = [point for point in first if point is not None]
@@ -300,7 +302,7 @@ def _reached(results: Results, row: Row, target: float = TARGET) -> str:
     minutes = [p["simulated"] / 60 for p in there if "simulated" in p]
     timed = f", {sum(minutes) / len(minutes):.1f} min" if minutes else ""
     if timed and row[-1] == ALONE:
-        timed = ", no site works"
+        timed = ", without sites"
     return f"{rounds}{timed}, {len(there)} of {len(curves)}"
 
 
@@ -312,22 +314,22 @@ def _bars(results: Results, scale: Scale) -> list[Finding]:
     printed = paired(ours[3], _values(results, "classes", "3", PRINTED))
     return [
         ahead_of_all(
-            f"{scale.skew}, 3 classes at each site: pFedMo ahead of all nine baselines, mean over paired seeds",
+            f"{scale.skew}, 3 classes per site: pFedMo ahead of all nine baselines, mean over paired seeds",
             gaps,
             scale.seeds,
         ),
         Finding(
-            f"{scale.skew}: pFedMo loses less than 2 points from 9 to 3 classes at each site",
+            f"{scale.skew}: pFedMo loses less than 2 points from 9 to 3 classes per site",
             verdict([lost], scale.seeds, lambda gap: gap.mean < 2),
             "–" if lost is None else f"lost {lost.mean:.1f} ({OF_LENET}: {LOST})",
         ),
         Finding(
-            "pFedMo is ahead of what the server's public data gives without any site, 3 classes at each site",
+            "pFedMo is ahead of training on the server's public data alone, 3 classes per site",
             verdict([alone], scale.seeds, is_ahead),
             in_words(alone),
         ),
         Finding(
-            "The default rule is ahead of the printed one, 3 classes at each site",
+            "The default rule is ahead of the printed one, 3 classes per site",
             verdict([printed], scale.seeds, is_ahead),
             in_words(printed),
         ),

@@ -1,4 +1,4 @@
-"""What runs for the table of private label sets: regimes, tunings, and what the paper's findings may depend on."""
+"""The runs of the table of private label sets: regimes, tunings, and possible causes of differences."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from papers.harness.cells import Cell, Row, Size, in_order
 
 FASHION, CIFAR = "fashion_mnist", "cifar10"
 NAMES = {FASHION: "Fashion-MNIST", CIFAR: "CIFAR-10 subset"}
-AT = 3  # labels per site where every contestant runs
+AT = 3  # labels per site at which every method runs
 LABELS = (2, 3, 5, 7, 10)
 REGIMES = ("private", "public")
 
@@ -23,10 +23,13 @@ PUBLISHED: dict[str, dict[str, Any]] = {
 TUNED = ("FedAvg + MSE", "FedAvg + pairwise")
 OURS: dict[str, dict[str, Any]] = {
     "FedAvg + balance": {"tuning": "balance"},
-    "SCAFFOLD": {"local": "scaffold", "lr": 0.05},  # without momentum, so with longer steps; with it, runs diverged
+    "SCAFFOLD": {
+        "local": "scaffold",
+        "lr": 0.05,
+    },  # larger steps, since it has no momentum; runs with momentum diverged
 }
-Contestant = tuple[str, str]  # regime, method
-OVER_LABELS: list[Contestant] = [
+RegimeAndMethod = tuple[str, str]
+OVER_LABELS: list[RegimeAndMethod] = [
     ("public", "FedAvg"),
     *(("private", name) for name in ("FedAvg", *TUNED, "FedAvg + balance")),
 ]
@@ -34,36 +37,36 @@ OVER_LABELS: list[Contestant] = [
 
 @dataclass(frozen=True)
 class Training:
-    """What the runs on one data set are given."""
+    """The settings on one data set."""
 
-    samples: int  # at each site
+    samples: int  # per site
     unlabelled: int  # at the server
     batch: int
     lr: float
-    epochs: int = 1  # in each round
+    epochs: int = 1  # per round
     rounds: int = 16
     tuning_lr: float = 0.01
 
 
 @dataclass(frozen=True)
 class Seeds:
-    """How many seeds a part of the table has."""
+    """The number of seeds in the parts of the table."""
 
-    untuned: int  # three labels per site, without tuning: the two regimes differ most from seed to seed
-    tuned: int  # three labels per site
+    untuned: int  # three labels per site, without tuning: the two regimes vary most over seeds
+    tuned: int  # three labels per site, with tuning
     over: int  # other numbers of labels
 
 
 @dataclass(frozen=True)
 class Scale:
-    """How large a run of the table is."""
+    """The size of a run of the table."""
 
     on: dict[str, Training]
     seeds: dict[str, Seeds]
     model: str
     confirming: bool = False  # one row with the larger network
     longer: int = 0  # seeds of FedAvg with three times the rounds, in both regimes
-    causes: int = 0  # seeds of the small runs that change one setting at a time
+    causes: int = 0  # seeds of the small runs with one setting changed at a time
     test: int | None = None  # test images used; None: all
 
 
@@ -111,12 +114,12 @@ def cells(size: Size) -> list[Cell]:
 
 
 def everyone(dataset: str) -> Sequence[str]:
-    """Return the contestants on a data set, with three labels per site."""
+    """Return the methods on a data set with three labels per site."""
     return (*PUBLISHED, *OURS) if dataset == FASHION else (*PUBLISHED, "FedAvg + balance")
 
 
 def row(dataset: str, model: str, labels: int, regime: str, name: str) -> Row:
-    """Return the row that a run of the table counts for."""
+    """Return the row of a run."""
     return dataset, model, f"{labels} labels", regime, name
 
 
@@ -126,7 +129,7 @@ def longer_row(scale: Scale, regime: str) -> Row:
 
 
 def cause_row(cause: str, regime: str, name: str) -> Row:
-    """Return the row that a run with one setting changed counts for; the tuning's settings change only tuned runs."""
+    """Return the row of a run with one setting changed; settings of the tuning change only tuned runs."""
     if name not in TUNED:
         cause = next(c for c, training in CAUSES.items() if training == _untuned(CAUSES[cause]))
     return "causes", cause, regime, name
@@ -139,7 +142,7 @@ def _untuned(training: Training) -> Training:
 def _at_three(scale: Scale, dataset: str) -> Iterator[Cell]:
     for name in everyone(dataset):
         seeds = scale.seeds[dataset].untuned if name in PUBLISHED and name not in TUNED else scale.seeds[dataset].tuned
-        for regime in REGIMES if name in PUBLISHED else ("private",):  # ours are made for private sets
+        for regime in REGIMES if name in PUBLISHED else ("private",):  # ours are for private sets only
             for seed in range(seeds):
                 yield _cell(scale, dataset, AT, regime, name, seed)
 

@@ -1,6 +1,6 @@
-"""Private against public label sets ("Federated Learning with Heterogeneous and Private Label Sets", arXiv 2508.18774).
+"""Private and public label sets ("Federated Learning with Heterogeneous and Private Label Sets", arXiv 2508.18774).
 
-The paper's figures could not be had, only what it found in words; each finding is marked here with our figures.
+The figures of the paper were not available, only its findings in words; each is judged by our figures.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from papers.private_labels.cells import (
     REGIMES,
     SCALES,
     TUNED,
-    Contestant,
+    RegimeAndMethod,
     Scale,
     cause_row,
     cells,
@@ -35,12 +35,12 @@ from papers.private_labels.cells import (
 
 __all__ = ["TITLE", "cells", "chapters"]
 TITLE = "Private label sets"
-ENOUGH = 8  # seeds that a bar of ours asks for
+ENOUGH = 8  # seeds required by our bars
 
 
 @dataclass(frozen=True)
 class _Figures:
-    """The table's figures as the page asks for them."""
+    """The figures of the table by data set, labels, regime and method."""
 
     results: Results
     scale: Scale
@@ -55,7 +55,7 @@ class _Figures:
     def at(self, regime: str, name: str) -> dict[int, float]:
         return self.of(FASHION, AT, regime, name)
 
-    def gap(self, ours: Contestant, theirs: Contestant) -> Paired | None:
+    def gap(self, ours: RegimeAndMethod, theirs: RegimeAndMethod) -> Paired | None:
         return paired(self.at(*ours), self.at(*theirs))
 
 
@@ -75,13 +75,13 @@ def chapters(results: Results, size: Size) -> list[Chapter]:
 
 
 def _what_was_run(scale: Scale, size: Size) -> list[Block]:
-    shrunk = (
-        "This is the paper's size as far as it is known."
+    smaller = (
+        "This is the paper's size as far as known."
         if size == "full"
-        else f"Shrunk against the paper: {scale.model} instead of the larger CNN, {scale.on[FASHION].rounds} rounds "
+        else f"Smaller than in the paper: {scale.model} instead of the larger CNN, {scale.on[FASHION].rounds} rounds "
         "instead of 100, and fewer seeds than 10 ("
         + "; ".join(
-            f"{NAMES[d]}: at {AT} labels {n.untuned} without tuning and {n.tuned} of the others, elsewhere {n.over}"
+            f"{NAMES[d]}: at {AT} labels {n.untuned} without tuning and {n.tuned} otherwise, elsewhere {n.over}"
             for d, n in scale.seeds.items()
         )
         + "). `--full` is the paper's size."
@@ -89,15 +89,15 @@ def _what_was_run(scale: Scale, size: Size) -> list[Block]:
     return [
         f"10 sites, SGD with momentum 0.9 (SCAFFOLD: without, learning rate {OURS['SCAFFOLD']['lr']}). "
         + " ".join(
-            f"{NAMES[data]}: {t.rounds} rounds, {t.samples} samples at each site, {t.unlabelled} without labels at the "
-            f"server, passes in each round: {t.epochs}, batch {t.batch}, learning rate {t.lr}."
+            f"{NAMES[data]}: {t.rounds} rounds, {t.samples} samples per site, {t.unlabelled} unlabelled samples at the "
+            f"server, epochs per round: {t.epochs}, batch {t.batch}, learning rate {t.lr}."
             for data, t in scale.on.items()
         )
-        + " Of CIFAR-10 only 4,000 training images are at hand.",
+        + " CIFAR-10 is a subset of 4,000 training images.",
         "Figures are the accuracy of the global model of the last round on the published test images, in percent: mean "
-        "± standard deviation over seeds, which differ in label sets, samples and initial weights. Differences are "
+        "± standard deviation over seeds, which determine label sets, samples and initial weights. Differences are "
         "paired by seed, on the seeds that both have.",
-        shrunk,
+        smaller,
     ]
 
 
@@ -117,7 +117,7 @@ def _everyone_grid(figures: _Figures, dataset: str) -> Grid:
                 "" if name == "FedAvg" else in_words(paired(private, plain)),
             ]
         )
-    head = ("method", "seeds", "private", "public", "private - public", "private: against FedAvg")
+    head = ("method", "seeds", "private", "public", "private - public", "private: difference to FedAvg")
     return Grid(head, rows)
 
 
@@ -176,7 +176,7 @@ def _causes(results: Results, scale: Scale) -> list[Block]:
     )
     return [
         f"Fashion-MNIST, {AT} labels per site, an MLP with 128 hidden units in place of {scale.model}, one setting "
-        f"changed at a time, {scale.causes} paired seeds. Tunings are shown as differences to no tuning.",
+        f"changed at a time, {scale.causes} paired seeds. Tunings are shown as differences to FedAvg without tuning.",
         Grid(head, rows),
     ]
 
@@ -193,12 +193,12 @@ def _findings(figures: _Figures) -> list[Finding]:
     variance = _variance(figures)
     return [
         Finding(
-            "1. Accuracy falls substantially as sites know fewer labels (private FedAvg: Spearman above 0.9)",
+            "1. Accuracy drops substantially as sites know fewer labels (private FedAvg: Spearman above 0.9)",
             _rises(ranks),
             drop,
         ),
         Finding(
-            "2. Private FedAvg and FedProx perform about like their public forms (mean differences within 3 points)",
+            "2. Private FedAvg and FedProx perform similarly to their public forms (mean differences within 3 points)",
             verdict(regimes, seeds.untuned, lambda gap: abs(gap.mean) <= 3),
             f"private - public: FedAvg {in_words(regimes[0])}; FedProx {in_words(regimes[1])}",
         ),
@@ -223,7 +223,7 @@ def _findings(figures: _Figures) -> list[Finding]:
             f"MSE {in_words(worse[0])}; pairwise {in_words(worse[1])}",
         ),
         Finding(
-            "5. Tuning raises the variance over seeds (each standard deviation above that of FedAvg)",
+            "5. Tuning increases the variance over seeds (each standard deviation above that of FedAvg)",
             all(variance[name] > variance["FedAvg"] for name in TUNED) if variance else None,
             ", ".join(f"{name} ± {100 * found:.1f}" for name, found in variance.items()) or "–",
         ),
@@ -231,7 +231,7 @@ def _findings(figures: _Figures) -> list[Finding]:
 
 
 def _longer(results: Results, scale: Scale) -> Finding | None:
-    """Judge the two regimes after three times the rounds: with few rounds the public one is still behind."""
+    """Judge the two regimes after three times the rounds; with few rounds the public one is still behind."""
     if not scale.longer:
         return None
     private, public = (results.values(longer_row(scale, regime)) for regime in REGIMES)
@@ -256,12 +256,12 @@ def _bars(figures: _Figures, longer: Finding | None) -> list[Finding]:
         ),
         *([longer] if longer else []),
         Finding(
-            "Accuracy rises with labels per site (Spearman above 0.9, private FedAvg)",
+            "Accuracy increases with labels per site (Spearman above 0.9, private FedAvg)",
             _rises(ranks.values()),
             ", ".join(f"{name} {rank:.2f}" for name, rank in ranks.items() if rank is not None) or "–",
         ),
         Finding(
-            "Private with MSE tuning is not behind private FedAvg (by no more than one standard error, "
+            "Private with MSE tuning is not behind private FedAvg (by more than one standard error, "
             f"{ENOUGH} seeds or more)",
             verdict([tuned], ENOUGH, lambda gap: gap.mean >= -gap.error),
             in_words(tuned),
@@ -275,7 +275,7 @@ def _bars(figures: _Figures, longer: Finding | None) -> list[Finding]:
 
 
 def _variance(figures: _Figures) -> dict[str, float]:
-    """Return the deviation over seeds of each private contestant; nothing unless all have the table's seeds."""
+    """Return the standard deviation of each private method; empty unless all have the seeds of the table."""
     seen = {name: figures.at("private", name) for name in ("FedAvg", *TUNED)}
     common = set.intersection(*(set(values) for values in seen.values()))
     if len(common) < max(2, figures.scale.seeds[FASHION].tuned):
@@ -284,7 +284,7 @@ def _variance(figures: _Figures) -> dict[str, float]:
 
 
 def _rise(figures: _Figures, dataset: str, regime: str, name: str) -> float | None:
-    """Return the rank correlation of mean accuracy with the number of labels a site knows; None if one is missing."""
+    """Return the rank correlation of mean accuracy with labels per site; None if a figure is missing."""
     found = [figures.of(dataset, labels, regime, name) for labels in LABELS]
     if any(len(values) < figures.scale.seeds[dataset].over for values in found):
         return None
@@ -293,7 +293,7 @@ def _rise(figures: _Figures, dataset: str, regime: str, name: str) -> float | No
 
 def _rises(ranks: Iterable[float | None]) -> bool | None:
     known = [rank for rank in ranks if rank is not None]
-    return all(rank > 0.9 for rank in known) if len(known) == 2 else None  # of both data sets
+    return all(rank > 0.9 for rank in known) if len(known) == 2 else None  # both data sets
 
 
 def _fall(figures: _Figures) -> str:

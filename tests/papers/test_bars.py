@@ -56,16 +56,16 @@ def test_everything_is_said_of_a_whole_table(name):
         (
             "fedmt",
             "likelihood only (T)",
-            "CLINC150, gamma 0.9: fedmt+ is ahead of FedMT (E), likelihood and SemiFL",
+            "CLINC150, gamma 0.9: fedmt+ is ahead of FedMT (E), likelihood only and SemiFL",
             "CLINC150, n = 5: FedMT (E) is ahead of every baseline",
         ),
         ("pfedpll", "Fed_RC", "Lost: pFedPLL ahead of every baseline", "Lost: pFedPLL at or above 56.04"),
-        ("pfedpll", "pfedpll+", "Lost: pfedpll+ at 68 or more", "MNIST: pFedPLL ahead of every baseline"),
+        ("pfedpll", "pfedpll+", "Lost: pfedpll+ at or above 68", "MNIST: pFedPLL ahead of every baseline"),
         (
             "pfedpll",
             "local, pFedPLL's loss",
-            "Lost: pfedpll+ 3 points or more ahead of training alone",
-            "Lost: pfedpll+ at 68 or more",
+            "Lost: pfedpll+ at least 3 points ahead of local training",
+            "Lost: pfedpll+ at or above 68",
         ),
         (
             "pfedpll",
@@ -76,13 +76,13 @@ def test_everything_is_said_of_a_whole_table(name):
         (
             "pfedmo",
             "Mime",
-            "LeNet-5, MNIST, 3 classes at each site: pFedMo ahead of all nine baselines, mean over paired seeds",
-            "The default rule is ahead of the printed one, 3 classes at each site",
+            "LeNet-5, MNIST, 3 classes per site: pFedMo ahead of all nine baselines, mean over paired seeds",
+            "The default rule is ahead of the printed one, 3 classes per site",
         ),
         (
             "private-labels",
             "FedProx",
-            "2. Private FedAvg and FedProx perform about like their public forms (mean differences within 3 points)",
+            "2. Private FedAvg and FedProx perform similarly to their public forms (mean differences within 3 points)",
             "4. Public: pairwise is better than MSE (mean difference above 0)",
         ),
     ],

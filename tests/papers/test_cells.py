@@ -1,4 +1,4 @@
-"""Cells are told apart by what they run, and kept so that a cut run goes on."""
+"""Cells are told apart by what they run, and finished so that a cut run goes on."""
 
 import json
 import math
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from fedaccord.config import check_experiment
 from fedaccord.data.registry import DATASETS
 from fedaccord.errors import RunFolderError
-from papers.harness.cells import Cell, KeptCells, Results, in_order
+from papers.harness.cells import Cell, FinishedCells, Results, in_order
 from papers.harness.registry import TABLES, find_table
 from papers.harness.statistics import paired, rank_correlation, spread
 
@@ -26,33 +26,33 @@ def result(accuracy, best=None):
 
 
 def test_a_kept_cell_is_found_again_but_not_for_another_experiment(tmp_path):
-    kept = KeptCells(tmp_path)
-    kept.keep(cell(), result(0.5))
-    assert KeptCells(tmp_path).find(cell()) == result(0.5)
-    assert kept.find(cell(rounds=4)) is None
-    assert kept.find(cell(seed=1)) is None
+    finished = FinishedCells(tmp_path)
+    finished.add(cell(), result(0.5))
+    assert FinishedCells(tmp_path).find(cell()) == result(0.5)
+    assert finished.find(cell(rounds=4)) is None
+    assert finished.find(cell(seed=1)) is None
 
 
 def test_a_torn_or_foreign_file_counts_as_missing(tmp_path):
-    kept = KeptCells(tmp_path)
-    kept.keep(cell(), result(0.5))
-    (file,) = kept.folder.iterdir()
+    finished = FinishedCells(tmp_path)
+    finished.add(cell(), result(0.5))
+    (file,) = finished.folder.iterdir()
     for content in ("", file.read_text()[:40], "[]", json.dumps({"digest": cell().digest})):
         file.write_text(content)
-        assert kept.find(cell()) is None
+        assert finished.find(cell()) is None
 
 
 def test_rows_whose_names_look_alike_on_disk_stay_apart(tmp_path):
-    kept = KeptCells(tmp_path)
-    kept.keep(cell(row=("a b",)), result(0.1))
-    kept.keep(cell(row=("a?b",)), result(0.2))
-    assert kept.find(cell(row=("a b",))) == result(0.1)
+    finished = FinishedCells(tmp_path)
+    finished.add(cell(row=("a b",)), result(0.1))
+    finished.add(cell(row=("a?b",)), result(0.2))
+    assert finished.find(cell(row=("a b",))) == result(0.1)
 
 
 def test_a_folder_that_cannot_be_written_is_an_error_in_words(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(RunFolderError, match="cannot write to"):
-        KeptCells(tmp_path / "file" / "below")
+        FinishedCells(tmp_path / "file" / "below")
 
 
 def test_values_are_by_seed_and_last_and_best_are_told_apart():
@@ -124,7 +124,7 @@ def test_one_seed_has_no_spread_and_decides_nothing_that_needs_one():
     rows = {row[0]: row[1:] for chapter in table.chapters(results, "default")[1:3] for row in chapter.blocks[0].rows}
     told = {statement.partition(" (")[0]: said for statement, said in rows.items()}
     assert told["3. Private: tuning beats the adapted methods"][0] == "not measured"
-    assert told["5. Tuning raises the variance over seeds"] == ("not measured", "–")
+    assert told["5. Tuning increases the variance over seeds"] == ("not measured", "–")
     assert told["Private with MSE tuning is not behind private FedAvg"][0] == "not measured"
     assert not any("nan" in figures for _, figures in rows.values())
 

@@ -16,10 +16,10 @@ from fedaccord.cli import app as fedaccord
 from fedaccord.errors import DataError, RunFolderError, UserError
 from fedaccord.runs.lock import FolderLock
 from papers.harness import registry
-from papers.harness.cells import KeptCells
+from papers.harness.cells import FinishedCells
 from papers.harness.command import app
+from papers.harness.reproduce import reproduce_table
 from papers.harness.runner import run_cells
-from papers.harness.table import reproduce_table
 from papers.harness.worker import run_cell
 
 HERE = str(Path(__file__).parent)
@@ -53,7 +53,7 @@ def test_finished_cells_are_kept_and_only_missing_ones_run(tmp_path):
     files = {file: file.stat().st_mtime_ns for file in (tmp_path / "cells").iterdir()}
     ran = []
     cells = registry.find_table("small").cells("default")
-    run_cells(cells, KeptCells(tmp_path), 2, lambda cell, now: ran.append((cell.key, now)))
+    run_cells(cells, FinishedCells(tmp_path), 2, lambda cell, now: ran.append((cell.key, now)))
     assert sorted(ran) == [
         ("fedavg/seed-0", False),
         ("fedavg/seed-1", True),
@@ -80,7 +80,7 @@ def test_a_cell_that_fails_does_not_end_the_others(tmp_path, monkeypatch):
     table = registry.find_table("small")
     cells = table.cells("quick")
     cells[0].experiment["model"]["name"] = "nowhere:at_all"
-    results = run_cells(cells, KeptCells(tmp_path), 1)
+    results = run_cells(cells, FinishedCells(tmp_path), 1)
     assert len(results) == 1
     assert "nowhere" in results.failed["fedavg/seed-0"]
 
@@ -90,7 +90,7 @@ def test_a_process_that_dies_fails_its_cell_only(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(tmp_path))
     cells = registry.find_table("small").cells("quick")
     cells[0].experiment["model"]["name"] = "deadly:model"
-    results = run_cells(cells, KeptCells(tmp_path), 1)
+    results = run_cells(cells, FinishedCells(tmp_path), 1)
     assert results.failed == {"fedavg/seed-0": "its process ended with exit code 7"}
     assert len(results) == 1
 

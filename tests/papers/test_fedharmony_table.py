@@ -6,7 +6,7 @@ from papers.fedharmony import table
 from papers.harness.cells import Results
 from papers.harness.pages import Grid
 
-DELICIOUS = "delicious: fedharmony+ tuned ahead of every baseline that is run on it"
+DELICIOUS = "delicious: fedharmony+ tuned ahead of every baseline run on it"
 FOUR = "fedharmony+ tuned is ahead of both on at least four of the five sets"
 AHEAD = {table.PLUS: 0.1, table.OURS: 0.05}  # of what all others have
 
@@ -32,7 +32,7 @@ def said(results):
 def test_of_a_whole_table_everything_is_said():
     found = said(filled(**{"FedHarmony, two exchanges": 0.05, "FedHarmony, no blocks": 0.05}))
     assert set(found.values()) == {"holds"}
-    assert found["corel5k: fedharmony+ tuned ahead of every baseline that is run on it"] == "holds"
+    assert found["corel5k: fedharmony+ tuned ahead of every baseline run on it"] == "holds"
 
 
 def test_nothing_is_said_of_a_table_that_was_cut_after_some_seeds():
@@ -66,7 +66,7 @@ def test_nothing_is_said_of_a_table_that_was_cut_after_some_seeds():
         (
             ("emotions", table.CONTROL),
             ["Correlations matter: permuted tags are behind"],
-            "The teacher is worth its while beside its weights",
+            "The teacher helps in addition to the weights",
         ),
     ],
 )
@@ -95,5 +95,5 @@ def test_mu_is_chosen_by_what_sites_keep_apart_and_not_by_the_test_part():
 )
 def test_one_exchange_may_be_better_than_two_and_blocks_may_not_change_anything(gain, exchange, blocks):
     found = said(filled(**{"FedHarmony, two exchanges": gain, "FedHarmony, no blocks": gain}))
-    assert found["One exchange loses nothing against two"] == exchange
+    assert found["One exchange is not behind two"] == exchange
     assert found["As published: blocks change nothing"] == blocks

@@ -56,7 +56,7 @@ def test_everyone_whose_sites_have_nesterov_momentum_is_in_its_study():
     page = to_markdown("t", table.chapters(filled(lambda row, seed: 0.5), "default"))
     study = page.split("## Nesterov momentum")[1].split("##")[0]
     assert all(f"| {name} | 50.0 ± 0.0 |" in study for name in momentum)
-    assert "that of FastSlowMo's server stays at 0.5" in study
+    assert "the server momentum of FastSlowMo stays at 0.5" in study
 
 
 @pytest.mark.parametrize("size", ["quick", "default", "full"])
@@ -115,17 +115,17 @@ def test_bars_follow_the_figures():
 def test_the_page_says_what_was_shrunk_and_when_the_target_was_reached():
     results = filled(lambda row, seed: 0.9 if seed else 0.8)
     text = to_markdown("t", table.chapters(results, "default"))
-    assert "Shrunk against `--full`" in text
+    assert "Smaller than `--full`" in text
     assert "1.0 rounds, 2.0 min, 2 of 3" in text
-    assert "1.0 rounds, no site works, 2 of 3" in text  # the public data alone has nobody to wait for
-    assert "at every fifth of their rounds" in text
-    assert "DOMO and Mime are charged a model more on the way down" in text
+    assert "1.0 rounds, without sites, 2 of 3" in text  # the public data alone has nobody to wait for
+    assert "after every fifth of their rounds" in text
+    assert "DOMO and Mime are charged one more download of the model" in text
     assert "ours is i.i.d." in text
-    assert "three classes at each site and, where pi is not what is varied, pi = 1; the published" in text
+    assert "three classes per site and, where pi is not what is varied, pi = 1; the published" in text
     assert "5,000, 12,500, 17,500, 24,400: all 60,000 training images but the server's 600" in text
     assert "97.23" in text  # published, LeNet-5 on MNIST
     assert "<html" in to_html("t", table.chapters(results, "full"))
-    assert "Shrunk" not in to_markdown("t", table.chapters(results, "full"))
+    assert "Smaller than" not in to_markdown("t", table.chapters(results, "full"))
 
 
 def test_published_digits():
@@ -158,7 +158,7 @@ def test_published_figures_of_lenet_say_so_beside_another_network(size):
     page = to_markdown("t", table.chapters(filled(lambda row, seed: 0.5, size), size))
     assert "lost 0.0 (published, LeNet-5: 0.17)" in chapter(page, "Bars")
     margins = "| published, LeNet-5, over all nine: at least | 34.26 | 5.94 | 1.28 |"
-    assert margins in chapter(page, "Classes at each site")
+    assert margins in chapter(page, "Classes per site")
     assert "| method | published, LeNet-5 |" in chapter(page, f"Main table: {HAR}")
     assert "| method | published |" in chapter(page, f"Main table: {LOGISTIC}")  # the paper's own logistic model
     if size == "default":
@@ -173,7 +173,7 @@ def test_the_smallest_margin_is_told_with_who_ran():
     def accuracy(row, seed):
         return {table.OURS: 0.9, table.ALONE: 0.95, "FedNAG": 0.8 - 0.02 * seed, "FedADC": 0.85}.get(row[-1], 0.6)
 
-    page = chapter(to_markdown("t", table.chapters(filled(accuracy), "default")), "Classes at each site")
+    page = chapter(to_markdown("t", table.chapters(filled(accuracy), "default")), "Classes per site")
     few = "FedNAG: +12.0, se 1.2, ahead on 3 of 3"
     closest = f"FedADC: +5.0, se 0.0, ahead on 3 of 3 | {few} | {few}"
     assert f"| here, over the closest baseline that ran | {closest} |" in page
@@ -190,10 +190,10 @@ def about(size):
 def test_what_a_smaller_size_leaves_out_is_told_of_each():
     quick, default, full = map(about, ("quick", "default", "full"))
     for text, images in ((quick, 2000), (default, 5000)):
-        assert f"; 20 steps in a round of UCI-HAR; {images} test images of MNIST; " in text
+        assert f"; 20 steps per round on UCI-HAR; {images} test images of MNIST; " in text
         assert "At every size UCI-HAR has a 1-D CNN and CIFAR-10 is a subset" in text
     assert "other splits, steps, gamma, pi, numbers of sites and the edge network with `Logistic, MNIST`" in default
-    assert "classes at each site with `Logistic, MNIST`; the edge network with `Logistic, MNIST` and rounds of" in quick
+    assert "classes per site with `Logistic, MNIST`; the edge network with `Logistic, MNIST` and rounds of" in quick
     assert "with LeNet-5 40" in default
     assert "with LeNet-5 and UCI-HAR 40" in full
 
@@ -204,15 +204,15 @@ def test_what_a_smaller_size_leaves_out_is_told_of_each():
         (
             "quick",
             [
-                "all methods: 3 classes at each site, main table.",
-                "pFedMo; pFedMo, printed rule; FedNAG; public data alone: 6 classes at each site, 9 classes at each "
+                "all methods: 3 classes per site, main table.",
+                "pFedMo; pFedMo, printed rule; FedNAG; public data alone: 6 classes per site, 9 classes per "
                 "site, edge network.",
             ],
         ),
         (
             "default",
             [
-                "all methods: 3 classes at each site, main table, edge network.",
+                "all methods: 3 classes per site, main table, edge network.",
                 "pFedMo; FastSlowMo; FedAvg; public data alone: quantity skew, Dirichlet splits, number of sites.",
                 "pFedMo; pFedMo, printed rule; FastSlowMo; FedNAG: Nesterov momentum.",
             ],
@@ -228,13 +228,13 @@ def test_who_ran_in_each_part_is_told(size, told):
 def test_targets_are_told_of_the_tasks_that_ran():
     assert "N is 60 for `1-D CNN, UCI-HAR`, 85 elsewhere: round numbers" in about("quick")
     own = "80 for `Linear, MNIST`, 25 for `LeNet-5, CIFAR-10 subset`, 60 for `1-D CNN, UCI-HAR`"
-    assert f"N is {own}, 85 elsewhere: round numbers, set so that methods differ" in about("default")
+    assert f"N is {own}, 85 elsewhere: round numbers at which methods differ" in about("default")
 
 
 def test_how_many_samples_there_are_is_told():
-    assert "40 are public and 3,960 at the sites, and 1,000 test images" in about("default")
+    assert "40 public and 3,960 at the sites, and 1,000 test images" in about("default")
     assert "3,960" not in about("quick")  # which has no CIFAR-10
-    assert "about 54,000 with three classes at each site, 57,500 with six and 59,200 with nine" in about("quick")
+    assert "about 54,000 are used with three classes per site, 57,500 with six and 59,200 with nine" in about("quick")
 
 
 def test_accuracy_is_told_after_two_fifths_too_and_until_a_target_of_the_task():

@@ -13,11 +13,12 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from fedaccord import __version__
+from fedaccord.data.registry import DATA_VARIABLE, dataset_files
 from fedaccord.errors import UserError
 from fedaccord.runs.lock import FolderLock
 from fedaccord.runs.page import duration, write_page
 from fedaccord.stopping import Stopped, signals_stop
-from papers.harness.cells import Cell, KeptCells, Results, Size
+from papers.harness.cells import Cell, FinishedCells, Results, Size
 from papers.harness.pages import Chapter, to_html, to_markdown
 from papers.harness.registry import Table, find_table
 from papers.harness.runner import run_cells
@@ -28,22 +29,24 @@ SECONDS_BETWEEN_LINES = 30.0
 def reproduce_table(
     name: str, size: Size, out: Path, workers: int | None, console: Console, device: str = "cpu"
 ) -> tuple[Path, Results]:
-    """Run a table and write its page as table.html and table.md; returns the page and the results."""
+    """Run a table, write table.html and table.md, and return the HTML file and the results."""
     table = find_table(name)
     if device != "cpu" and not torch.cuda.is_available():
         raise UserError(f"--device is '{device}', but torch finds no GPU here; use --device cpu")
     cells = list(table.cells(size))
     _check_data(cells)
-    kept, lock = KeptCells(out), FolderLock(out)
-    lanes = workers or (os.cpu_count() if device == "cpu" else 1) or 1  # a GPU is one for all of them
+    finished, lock = FinishedCells(out), FolderLock(out)
+    processes = workers or (os.cpu_count() if device == "cpu" else 1) or 1  # the cells would share one GPU
     start = time.monotonic()
     try:
-        with signals_stop(), _Shown(name, len(cells), console) as shown:
-            results = run_cells(cells, kept, lanes, shown.told, device)
+        with signals_stop(), _Progress(name, len(cells), console) as progress:
+            results = run_cells(cells, finished, processes, progress.advance, device)
     except Stopped as stopped:
-        results = _finished(cells, kept)
+        results = _finished_results(cells, finished)
         write_table(table, name, size, out, results, len(cells), device)
-        stopped.args = (f"{stopped}: {len(results)} of {len(cells)} cells are kept in {out}; the same command goes on",)
+        stopped.args = (
+            f"{stopped}: {len(results)} of {len(cells)} cells are kept in {out}; run the same command to continue",
+        )
         raise
     finally:
         lock.release()
@@ -57,12 +60,12 @@ def reproduce_table(
 def write_table(
     table: Table, name: str, size: Size, out: Path, results: Results, planned: int, device: str = "cpu"
 ) -> Path:
-    """Write the page of what is finished; returns the HTML file."""
-    how = ("" if size == "default" else f" --{size}") + ("" if device == "cpu" else f" --device {device}")
-    command = f"python -m papers {name}{how}"
+    """Write the page of the finished cells and return the HTML file."""
+    options = ("" if size == "default" else f" --{size}") + ("" if device == "cpu" else f" --device {device}")
+    command = f"python -m papers {name}{options}"
     unit = "core" if device == "cpu" else "process"
     about = Chapter(
-        "How these figures came about",
+        "How these figures were made",
         [
             f"Made by `{command}` with fedaccord {__version__} on {datetime.date.today():%Y-%m-%d}: torch "
             f"{torch.__version__.partition('+')[0]}, Python {platform.python_version()}, {os.cpu_count()} cores. "
@@ -76,24 +79,22 @@ def write_table(
     return write_page(out / "table.html", to_html(table.TITLE, chapters))
 
 
-def _finished(cells: list[Cell], kept: KeptCells) -> Results:
+def _finished_results(cells: list[Cell], finished: FinishedCells) -> Results:
     results = Results()
     for cell in cells:
-        if (found := kept.find(cell)) is not None:
+        if (found := finished.find(cell)) is not None:
             results.add(cell, found)
     return results
 
 
 def _check_data(cells: list[Cell]) -> None:
-    """Refuse at once if a data set is not there, instead of failing cell by cell."""
-    from fedaccord.data.registry import DATA_VARIABLE, dataset_files
-
+    """Raise an error if a data set is missing, instead of failing cell by cell."""
     for dataset in {cell.experiment["data"]["dataset"] for cell in cells if "data" in cell.experiment}:
         dataset_files(dataset, Path(os.environ.get(DATA_VARIABLE, ".")), by=f"--data or {DATA_VARIABLE}")
 
 
-class _Shown:
-    """Shows how many cells are done: a bar in a terminal, now and then a line elsewhere."""
+class _Progress:
+    """Show the number of finished cells: a bar in a terminal, otherwise a line from time to time."""
 
     def __init__(self, name: str, total: int, console: Console) -> None:
         self.name, self.total, self.console = name, total, console
@@ -109,15 +110,15 @@ class _Shown:
         )
         self.task = self.bar.add_task(f"reproduce {name}", total=total, cell="")
 
-    def __enter__(self) -> _Shown:
+    def __enter__(self) -> _Progress:
         self.bar.start()
         return self
 
     def __exit__(self, *problem: object) -> None:
         self.bar.stop()
 
-    def told(self, cell: Cell, ran: bool) -> None:
-        """Show a finished or kept cell."""
+    def advance(self, cell: Cell, ran: bool) -> None:
+        """Count a cell; `ran` is False if it was finished before this run."""
         self.done += 1
         self.ran += ran
         self.bar.update(self.task, advance=1, cell=cell.key)
