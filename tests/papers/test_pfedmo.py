@@ -112,7 +112,7 @@ def test_bars_follow_the_figures():
     assert bars(Results()) == ["not measured"] * 4
 
 
-def test_the_page_says_what_was_shrunk_and_when_the_target_was_reached():
+def test_the_page_says_what_is_smaller_and_when_the_target_was_reached():
     results = filled(lambda row, seed: 0.9 if seed else 0.8)
     text = to_markdown("t", table.chapters(results, "default"))
     assert "Smaller than `--full`" in text
@@ -121,15 +121,15 @@ def test_the_page_says_what_was_shrunk_and_when_the_target_was_reached():
     assert "after every fifth of their rounds" in text
     assert "DOMO and Mime are charged one more download of the model" in text
     assert "ours is i.i.d." in text
-    assert "three classes per site and, where pi is not what is varied, pi = 1; the published" in text
-    assert "5,000, 12,500, 17,500, 24,400: all 60,000 training images but the server's 600" in text
+    assert "three classes per site and, unless pi is varied, pi = 1; the published" in text
+    assert "5,000, 12,500, 17,500, 24,400: all 60,000 training images except the server's 600" in text
     assert "97.23" in text  # published, LeNet-5 on MNIST
     assert "<html" in to_html("t", table.chapters(results, "full"))
     assert "Smaller than" not in to_markdown("t", table.chapters(results, "full"))
 
 
 def test_published_digits():
-    """Corners and column sums of methods.md 4.9: sums alone would miss two figures that changed places."""
+    """Check corners and column sums; sums alone would miss two swapped figures."""
     sums = {task: round(sum(of.values()), 2) for task, of in MAIN.items()}
     assert sums == {LINEAR: 849.14, LOGISTIC: 881.05, LENET: 949.45, CIFAR: 540.97, HAR: 787.97}
     corners = {
