@@ -15,9 +15,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from fedaccord.clean_classifier import clean_predictions
 from fedaccord.data.dataset import load_dataset
 from fedaccord.labels.corruption import instance_rates
-from fedaccord.methods.clean import clean_predictions
 
 
 def main() -> None:

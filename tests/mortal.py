@@ -131,10 +131,12 @@ def _nursery() -> None:
 
     import fedaccord.display
     import fedaccord.experiment  # noqa: F401
-    from fedaccord.methods import registry, settings
+    from fedaccord.methods import registry
+    from fedaccord.methods.accord.settings import AccordSettings
+    from fedaccord.methods.entry import MethodEntry
 
     torch.set_num_threads(1)
-    registry.METHODS["personal"] = registry.MethodEntry("personal", "", settings.AccordSettings, "mortal:personal")
+    registry.METHODS["personal"] = MethodEntry("personal", "", AccordSettings, "mortal:personal")
     for line in sys.stdin:
         task = json.loads(line)
         began = time.monotonic()

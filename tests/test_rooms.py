@@ -23,6 +23,8 @@ ROOMS = [
     "adversary",
     "federation",
     "methods",
+    "clean_classifier",
+    "hosting",
     "runs",
     "toml_keys",
     "renamed",

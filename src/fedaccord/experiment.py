@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from fedaccord import __version__
+from fedaccord.clean_classifier import clean_predictions
 from fedaccord.config import Experiment, load_experiment, to_toml, with_paths_from
 from fedaccord.data.dataset import load_dataset
 from fedaccord.data.declarations import PerClass
@@ -26,7 +27,6 @@ from fedaccord.federation.defence import ALL_LEFT_OUT
 from fedaccord.federation.membership import planned
 from fedaccord.federation.server import Server
 from fedaccord.federation.state import model_digest
-from fedaccord.methods.clean import clean_predictions
 from fedaccord.opening import describe_model, one_thread, open_server, worker_count
 from fedaccord.recording import Recorder, RunOutcome, Watcher, play
 from fedaccord.runs.folder import RunFolder

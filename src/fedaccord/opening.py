@@ -30,12 +30,12 @@ from fedaccord.federation.network import draw_links
 from fedaccord.federation.recipe import Recipe
 from fedaccord.federation.server import Server
 from fedaccord.federation.state import RunState, SiteCard
+from fedaccord.hosting import build_network, host_spec, site_spec
 from fedaccord.labels.sets import known_labels
 from fedaccord.messages.message import Message
 from fedaccord.messages.names import POOL
-from fedaccord.methods.hosting import build_network, host_spec, site_spec
 from fedaccord.methods.registry import make_recipe
-from fedaccord.methods.settings import PooledSettings
+from fedaccord.methods.without_federation.settings import PooledSettings
 from fedaccord.models.layout import Layout
 from fedaccord.models.network import Network
 

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 import torch
 
+from fedaccord.clean_classifier import clean_predictions
 from fedaccord.data.annotate import observe, read_annotations
 from fedaccord.data.dataset import Rows, load_dataset
 from fedaccord.errors import ConfigError, DataError
 from fedaccord.labels.declarations import CandidatesView, CoarseView, ExactView, TagsView, UnlabelledView
 from fedaccord.labels.space import LabelSpace
-from fedaccord.methods.clean import clean_predictions
 
 SPACE = LabelSpace(["ant", "bee", "cat", "dog"])
 Y = np.array([0, 1, 2, 3, 0, 1, 2, 3])

@@ -9,12 +9,12 @@ import pytest
 import torch
 
 from command_line import blobs
+from fedaccord.clean_classifier import clean_predictions
 from fedaccord.data.dataset import Dataset, Rows, load_dataset
 from fedaccord.data.scaling import apply_moments, fit_moments
 from fedaccord.data.sites import pool_sites, read_sites, split_dataset
 from fedaccord.errors import ConfigError, DataError, PartitionError
 from fedaccord.labels.declarations import CandidatesView, CoarseView, ExactView, TagsView, UnlabelledView
-from fedaccord.methods.clean import clean_predictions
 
 EXACT = ExactView(kind="exact")
 COARSE = CoarseView(kind="coarse", correspondence={"low": ["ant", "bee"], "high": ["cat"]})

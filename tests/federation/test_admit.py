@@ -15,9 +15,10 @@ from fedaccord.federation.round import play_round
 from fedaccord.federation.server import Dropped
 from fedaccord.messages.checks import TensorSpec
 from fedaccord.messages.message import Failure
-from fedaccord.methods.classic import fedavg
-from fedaccord.methods.private_labels import private_labels
-from fedaccord.methods.settings import ClassicSettings, PrivateLabelsSettings
+from fedaccord.methods.averaging.recipe import fedavg
+from fedaccord.methods.private_labels.recipe import private_labels
+from fedaccord.methods.private_labels.settings import PrivateLabelsSettings
+from fedaccord.methods.shared_settings import ClassicSettings
 from fedaccord.runs.folder import RunFolder
 from fedaccord.runs.records import round_lines
 from fedaccord.training.objectives import ViewLikelihood

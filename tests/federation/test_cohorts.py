@@ -21,11 +21,11 @@ from fedaccord.federation.host import SiteHost
 from fedaccord.federation.round import play_round
 from fedaccord.labels.views import Candidates, Tags
 from fedaccord.messages.message import Message
+from fedaccord.methods.harmony.site import ALIGNMENT_SHARE
 from fedaccord.methods.registry import METHODS, make_recipe
 from fedaccord.models.catalogue import build
 from fedaccord.models.network import Network, insert_personal_layer
 from fedaccord.opening import _cohorts
-from fedaccord.training.harmony import ALIGNMENT_SHARE
 from small_federation import INPUTS, SPACE, TogetherEngine, copied, exact, pets_or_cattle, site, small_network
 from small_federation import federation as server_of
 

@@ -13,11 +13,11 @@ from fedaccord.errors import ConfigError
 from fedaccord.federation.host import judging_view
 from fedaccord.federation.recipe import SILENT, Recipe
 from fedaccord.federation.round import play_round
+from fedaccord.hosting import build_network
 from fedaccord.messages.checks import TensorSpec
 from fedaccord.messages.message import Failure, Message
-from fedaccord.methods.classic import fedavg
-from fedaccord.methods.hosting import build_network
-from fedaccord.methods.settings import ClassicSettings
+from fedaccord.methods.averaging.recipe import fedavg
+from fedaccord.methods.shared_settings import ClassicSettings
 from fedaccord.models.network import Network
 from fedaccord.training.settings import TrainingSettings
 from small_federation import INPUTS, SPACE, exact, federation, site, small_network

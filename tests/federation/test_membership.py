@@ -12,9 +12,10 @@ from fedaccord.federation.membership import ALWAYS, Stay, absences, planned
 from fedaccord.federation.round import play_round
 from fedaccord.federation.state import RunState
 from fedaccord.messages.message import Failure, from_bytes, to_bytes
-from fedaccord.methods.accord import accord
-from fedaccord.methods.private_labels import private_labels
-from fedaccord.methods.settings import AccordSettings, PrivateLabelsSettings
+from fedaccord.methods.accord.recipe import accord
+from fedaccord.methods.accord.settings import AccordSettings
+from fedaccord.methods.private_labels.recipe import private_labels
+from fedaccord.methods.private_labels.settings import PrivateLabelsSettings
 from small_federation import exact, federation, site
 
 pytestmark = pytest.mark.usefixtures("one_thread")

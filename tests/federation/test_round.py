@@ -11,8 +11,8 @@ from fedaccord.labels.views import Unlabelled
 from fedaccord.messages.checks import TensorSpec
 from fedaccord.messages.message import Failure, Message
 from fedaccord.messages.names import POOL
-from fedaccord.methods.classic import fedavg
-from fedaccord.methods.settings import ClassicSettings
+from fedaccord.methods.averaging.recipe import fedavg
+from fedaccord.methods.shared_settings import ClassicSettings
 from fedaccord.training.objectives import ViewLikelihood
 from fedaccord.training.settings import TrainingSettings
 from small_federation import SPACE, exact, federation, pets_or_cattle, site, small_network

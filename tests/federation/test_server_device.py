@@ -12,9 +12,9 @@ from fedaccord.experiment import load_federation, open_server, play
 from fedaccord.federation.host import site_tensors
 from fedaccord.federation.round import evaluate, play_round
 from fedaccord.federation.server import Server
+from fedaccord.hosting import build_host
 from fedaccord.labels.views import Candidates, Tags
 from fedaccord.messages.message import to_bytes
-from fedaccord.methods.hosting import build_host
 from fedaccord.methods.registry import make_recipe
 from fedaccord.models.layout import Layout
 from fedaccord.models.network import insert_personal_layer

@@ -11,9 +11,10 @@ from fedaccord.federation.round import play_round
 from fedaccord.federation.sharing import SHARE_ALL, SHARE_NOTHING, Sharing
 from fedaccord.messages.checks import TensorSpec
 from fedaccord.messages.message import Message
-from fedaccord.methods.accord import accord
-from fedaccord.methods.classic import fedavg
-from fedaccord.methods.settings import AccordSettings, ClassicSettings
+from fedaccord.methods.accord.recipe import accord
+from fedaccord.methods.accord.settings import AccordSettings
+from fedaccord.methods.averaging.recipe import fedavg
+from fedaccord.methods.shared_settings import ClassicSettings
 from fedaccord.models.layout import Layout
 from fedaccord.models.network import Network
 from fedaccord.training.settings import TrainingSettings

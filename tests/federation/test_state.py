@@ -10,8 +10,8 @@ import torch
 from fedaccord.federation.round import play_round
 from fedaccord.federation.state import RunState, model_digest
 from fedaccord.messages.message import Message, from_bytes, to_bytes
-from fedaccord.methods.classic import fedavg
-from fedaccord.methods.settings import ClassicSettings
+from fedaccord.methods.averaging.recipe import fedavg
+from fedaccord.methods.shared_settings import ClassicSettings
 from small_federation import federation, site, small_network
 
 pytestmark = pytest.mark.usefixtures("one_thread")

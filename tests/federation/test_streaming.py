@@ -14,8 +14,8 @@ from fedaccord.federation.folding import needs_only_means
 from fedaccord.federation.recipe import Recipe
 from fedaccord.federation.round import play_round
 from fedaccord.messages.message import Message, encoded_size
-from fedaccord.methods.private_labels import private_labels
-from fedaccord.methods.settings import PrivateLabelsSettings
+from fedaccord.methods.private_labels.recipe import private_labels
+from fedaccord.methods.private_labels.settings import PrivateLabelsSettings
 from fedaccord.models.catalogue import build
 from fedaccord.models.layout import Layout
 from fedaccord.training.settings import TrainingSettings

@@ -12,9 +12,15 @@ from fedaccord.config import check_experiment
 from fedaccord.errors import ConfigError
 from fedaccord.federation.membership import Stay
 from fedaccord.federation.round import play_round
-from fedaccord.federation.tuning import Balancing, CentralTuning, balancing_shift, mse_agreement, pairwise_agreement
-from fedaccord.methods.private_labels import private_labels
-from fedaccord.methods.settings import PrivateLabelsSettings
+from fedaccord.methods.private_labels.recipe import private_labels
+from fedaccord.methods.private_labels.settings import PrivateLabelsSettings
+from fedaccord.methods.private_labels.tuning import (
+    Balancing,
+    CentralTuning,
+    balancing_shift,
+    mse_agreement,
+    pairwise_agreement,
+)
 from small_federation import exact, federation, site, small_network
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -22,7 +22,8 @@ def assert_as_recorded(names):
         assert result.keys() == expected.keys(), (name, result)
         if "figures" in expected:
             assert result["figures"] == pytest.approx(expected["figures"], rel=0.02, abs=TOLERANCE), name
-            assert (result["bytes"], result["dropped"]) == (expected["bytes"], expected["dropped"]), name
+            assert result["bytes"] == pytest.approx(expected["bytes"], rel=0.01), name  # a time's digits vary
+            assert result["dropped"] == expected["dropped"], name
 
 
 @pytest.mark.parametrize("method", METHODS)

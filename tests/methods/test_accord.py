@@ -7,9 +7,10 @@ from hypothesis import strategies as st
 
 from fedaccord.federation.round import play_round
 from fedaccord.labels.views import Candidates, Tags, Unlabelled
-from fedaccord.methods.accord import accord
-from fedaccord.methods.classic import fedavg
-from fedaccord.methods.settings import AccordSettings, ClassicSettings
+from fedaccord.methods.accord.recipe import accord
+from fedaccord.methods.accord.settings import AccordSettings
+from fedaccord.methods.averaging.recipe import fedavg
+from fedaccord.methods.shared_settings import ClassicSettings
 from small_federation import SPACE, exact, federation, pets_or_cattle, site, small_network
 
 pytestmark = pytest.mark.usefixtures("one_thread")

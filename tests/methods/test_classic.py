@@ -9,13 +9,16 @@ from fedaccord.data.sites import pool_sites
 from fedaccord.engines.engine import build_host
 from fedaccord.errors import ConfigError
 from fedaccord.federation.round import play_round
+from fedaccord.hosting import build_network, host_spec
 from fedaccord.labels.views import Candidates, Tags
 from fedaccord.messages.message import Message, to_bytes
 from fedaccord.messages.names import POOL
-from fedaccord.methods.classic import fedavg, fedprox, local, pooled
-from fedaccord.methods.hosting import build_network, host_spec
+from fedaccord.methods.averaging.recipe import fedavg, fedprox
+from fedaccord.methods.averaging.settings import FedProxSettings
 from fedaccord.methods.registry import METHODS, make_recipe, method_entry
-from fedaccord.methods.settings import ClassicSettings, FedProxSettings, LocalSettings, PooledSettings
+from fedaccord.methods.shared_settings import ClassicSettings
+from fedaccord.methods.without_federation.recipe import local, pooled
+from fedaccord.methods.without_federation.settings import LocalSettings, PooledSettings
 from fedaccord.models.layout import Layout
 from fedaccord.seeds import derive
 from fedaccord.training.batches import batches

@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fedaccord import clean_classifier as clean
+from fedaccord.clean_classifier import clean_predictions
 from fedaccord.data.dataset import Dataset, Rows, load_dataset
 from fedaccord.data.sites import split_dataset
 from fedaccord.errors import DataError
 from fedaccord.labels.declarations import CandidatesView
-from fedaccord.methods import clean
-from fedaccord.methods.clean import clean_predictions
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -8,10 +8,10 @@ import fedaccord
 from fedaccord.adversary.settings import AttackSettings
 from fedaccord.errors import ConfigError, DataError
 from fedaccord.federation.state import model_digest
+from fedaccord.hosting import host_spec, site_spec
 from fedaccord.labels.space import LabelSpace
 from fedaccord.labels.views import Candidates, Exact
-from fedaccord.methods.hosting import host_spec, site_spec
-from fedaccord.methods.settings import ClassicSettings
+from fedaccord.methods.shared_settings import ClassicSettings
 from people import GROUPS, LABELS, played, table, write_people
 from small_federation import SPACE, site
 

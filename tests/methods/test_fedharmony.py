@@ -5,15 +5,24 @@ import pytest
 import torch
 
 from fedaccord.errors import ConfigError
-from fedaccord.federation.harmony import CORRELATE, COUNT, QUALITY, TEACH
 from fedaccord.federation.membership import Stay
 from fedaccord.federation.round import play_round
 from fedaccord.federation.state import RunState
 from fedaccord.labels.correlation import Consensus, leave_one_out, phi_of_sums, tag_sums
 from fedaccord.labels.views import Candidates, Tags
 from fedaccord.messages.message import Message, from_bytes, to_bytes
+from fedaccord.methods.harmony.server import CORRELATE, COUNT, QUALITY, TEACH
+from fedaccord.methods.harmony.site import (
+    ALIGNMENT_SHARE,
+    BLOCKS,
+    CORRELATION,
+    COUNTS,
+    FREQUENCIES,
+    PAIRS,
+    TAUGHT,
+    TEACHER,
+)
 from fedaccord.methods.registry import make_recipe
-from fedaccord.training.harmony import ALIGNMENT_SHARE, BLOCKS, CORRELATION, COUNTS, FREQUENCIES, PAIRS, TAUGHT, TEACHER
 from small_federation import SPACE, exact, federation, site
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -389,7 +398,7 @@ def test_a_site_predicts_with_its_own_frequencies():
 
 def test_the_consensus_is_what_the_report_will_draw():
     server, _ = played(blocks="off")
-    from fedaccord.methods.fedharmony import harmoniser
+    from fedaccord.methods.harmony.recipe import harmoniser
 
     found, _ = harmoniser(server.recipe.settings).agreed(server, server.members())
     kept = server.state.method

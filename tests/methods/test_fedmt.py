@@ -14,11 +14,11 @@ from fedaccord.federation.state import RunState
 from fedaccord.labels.estimation import CORRESPONDENCE, expected_counts
 from fedaccord.labels.views import Coarse
 from fedaccord.messages.message import Failure, Message
+from fedaccord.methods.mixed_types import augment
+from fedaccord.methods.mixed_types.site import SCORES
 from fedaccord.methods.registry import METHODS, make_recipe
 from fedaccord.models.layout import Layout
 from fedaccord.models.network import Network
-from fedaccord.training import augment
-from fedaccord.training.mixed_types import SCORES
 from mixed_federation import (
     COUNT,
     HOWS,

@@ -14,9 +14,9 @@ from fedaccord.federation.round import play_round
 from fedaccord.labels.estimation import CORRESPONDENCE
 from fedaccord.labels.views import Candidates, Tags, Unlabelled
 from fedaccord.messages.message import Message
+from fedaccord.methods.mixed_types.own_head import OWN_HEAD
 from fedaccord.methods.registry import make_recipe
 from fedaccord.models.network import Network
-from fedaccord.training.own_head import OWN_HEAD
 from fedaccord.training.work import Batch
 from mixed_federation import (
     COUNT,

@@ -3,16 +3,15 @@
 import pytest
 import torch
 
-from fedaccord.aggregation.fednova import with_normalised_steps
 from fedaccord.aggregation.mean import mean
 from fedaccord.aggregation.replies import Replies
 from fedaccord.federation.round import play_round
 from fedaccord.labels.views import Candidates, Tags
 from fedaccord.messages.message import Message
+from fedaccord.methods.fednova.recipe import EFFECTIVE_STEPS, with_normalised_steps
 from fedaccord.methods.registry import make_recipe
 from fedaccord.models.layout import Layout, Slot
-from fedaccord.training.fednova import EFFECTIVE_STEPS
-from fedaccord.training.scaffold import effective_steps
+from fedaccord.training.corrected_sgd import effective_steps
 from small_federation import SPACE, federation, pets_or_cattle, site, small_network
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -10,12 +10,14 @@ import torch
 
 from fedaccord.federation.round import play_round
 from fedaccord.labels.views import Candidates
-from fedaccord.methods.classic import fedavg, local
+from fedaccord.methods.averaging.recipe import fedavg
+from fedaccord.methods.candidate_sets.alignment import RECEIVED, augmented, misalignment, pseudo_target
 from fedaccord.methods.registry import METHODS, make_recipe
-from fedaccord.methods.settings import ClassicSettings, LocalSettings
+from fedaccord.methods.shared_settings import ClassicSettings
+from fedaccord.methods.without_federation.recipe import local
+from fedaccord.methods.without_federation.settings import LocalSettings
 from fedaccord.models.network import insert_personal_layer
-from fedaccord.training.alignment import RECEIVED, augmented, misalignment, pseudo_target
-from fedaccord.training.partial_labels import CONFIDENCES
+from fedaccord.training.candidate_sets import CONFIDENCES
 from small_federation import SPACE, exact, federation, pets_or_cattle, site, small_network
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -8,23 +8,23 @@ import itertools
 import pytest
 import torch
 
-from fedaccord.aggregation.kl_score import kl_scores
 from fedaccord.config import check_experiment
 from fedaccord.errors import ConfigError
 from fedaccord.federation.host import PRIOR
 from fedaccord.federation.round import play_round
 from fedaccord.labels.views import Candidates
-from fedaccord.methods.partial_baselines import fed_cc, fed_lw
-from fedaccord.methods.partial_settings import (
+from fedaccord.methods.candidate_sets.baselines import fed_cc, fed_lw
+from fedaccord.methods.candidate_sets.kl_score import kl_scores
+from fedaccord.methods.candidate_sets.pfedpll import pfedpll, pfedpll_plus
+from fedaccord.methods.candidate_sets.settings import (
     FedLWSettings,
     PartialBaselineSettings,
     PfedpllPlusSettings,
     PfedpllSettings,
 )
-from fedaccord.methods.pfedpll import pfedpll, pfedpll_plus
 from fedaccord.models.network import insert_personal_layer
-from fedaccord.training.partial_labels import CONFIDENCES
-from fedaccord.training.partial_losses import TERMS
+from fedaccord.training.candidate_losses import TERMS
+from fedaccord.training.candidate_sets import CONFIDENCES
 from small_federation import SPACE, exact, federation, pets_or_cattle, site, small_network
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -14,9 +14,11 @@ from fedaccord.federation.round import play_round
 from fedaccord.federation.state import RunState
 from fedaccord.labels.views import Candidates, Unlabelled
 from fedaccord.messages.message import Message
-from fedaccord.methods.classic import fedavg, fedprox
-from fedaccord.methods.private_labels import private_labels
-from fedaccord.methods.settings import ClassicSettings, FedProxSettings, PrivateLabelsSettings
+from fedaccord.methods.averaging.recipe import fedavg, fedprox
+from fedaccord.methods.averaging.settings import FedProxSettings
+from fedaccord.methods.private_labels.recipe import private_labels
+from fedaccord.methods.private_labels.settings import PrivateLabelsSettings
+from fedaccord.methods.shared_settings import ClassicSettings
 from small_federation import SPACE, copied, exact, federation, site
 
 pytestmark = pytest.mark.usefixtures("one_thread")

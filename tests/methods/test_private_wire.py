@@ -13,8 +13,8 @@ from fedaccord.federation.membership import Stay
 from fedaccord.federation.round import play_round
 from fedaccord.labels.views import Candidates
 from fedaccord.messages.message import Failure, to_bytes
-from fedaccord.methods.private_labels import private_labels
-from fedaccord.methods.settings import PrivateLabelsSettings
+from fedaccord.methods.private_labels.recipe import private_labels
+from fedaccord.methods.private_labels.settings import PrivateLabelsSettings
 from fedaccord.opening import open_server
 from small_federation import SPACE, exact, federation, site
 

@@ -6,12 +6,8 @@ from torch import nn, tensor
 
 from fedaccord.errors import ConfigError
 from fedaccord.federation.round import play_round
-from fedaccord.federation.spherefed import TASK
 from fedaccord.labels.views import Candidates, Tags
-from fedaccord.methods.registry import make_recipe
-from fedaccord.models.catalogue import build
-from fedaccord.models.network import Network, UnitLength
-from fedaccord.training.fedcurv import (
+from fedaccord.methods.fedcurv.site import (
     CONSTANT,
     CURVATURE,
     FISHER,
@@ -20,7 +16,11 @@ from fedaccord.training.fedcurv import (
     curvature_penalty,
     diagonal_fisher,
 )
-from fedaccord.training.spherefed import SCALE
+from fedaccord.methods.registry import make_recipe
+from fedaccord.methods.spherefed.server import TASK
+from fedaccord.methods.spherefed.site import SCALE
+from fedaccord.models.catalogue import build
+from fedaccord.models.network import Network, UnitLength
 from small_federation import INPUTS, SPACE, exact, federation, pets_or_cattle, site, small_network, work_for
 
 pytestmark = pytest.mark.usefixtures("one_thread")

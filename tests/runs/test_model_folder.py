@@ -23,7 +23,7 @@ from fedaccord.evaluation.predict import predict_logits
 from fedaccord.experiment import load_federation, run_experiment
 from fedaccord.federation import round as round_
 from fedaccord.federation.host import SiteHost
-from fedaccord.methods import classic
+from fedaccord.methods import common_model as classic
 from fedaccord.models.network import Network
 from fedaccord.runs.folder import RunFolder
 from fedaccord.runs.model_folder import TrainedModel

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fedaccord.training.augment import (
+from fedaccord.methods.mixed_types.augment import (
     OPERATIONS,
     Augmentation,
     _affine_step,

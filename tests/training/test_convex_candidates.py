@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from fedaccord.training.partial_losses import PSI, convex_candidates, partial_loss
+from fedaccord.training.candidate_losses import PSI, convex_candidates, partial_loss
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 Z = torch.tensor([[2.0, 1.0, 0.0, -1.0]])

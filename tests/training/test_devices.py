@@ -10,16 +10,16 @@ import torch
 
 from fedaccord.data.site_data import Samples, SiteData
 from fedaccord.labels.views import Candidates, Tags
+from fedaccord.methods.harmony.site import Harmony, Lesson, RunningPhi
+from fedaccord.methods.momentum.site import MimeSteps
 from fedaccord.models.stacked import stacked_forward
 from fedaccord.seeds import derive
 from fedaccord.training import cohort as together
 from fedaccord.training.adam import Adam
-from fedaccord.training.harmony import Harmony, Lesson, RunningPhi
-from fedaccord.training.momentum import MimeSteps
+from fedaccord.training.candidate_losses import partial_loss
+from fedaccord.training.candidate_sets import PartialLabels
 from fedaccord.training.noise import Noisy
 from fedaccord.training.objectives import Proximal, Sum, ViewLikelihood
-from fedaccord.training.partial_labels import PartialLabels
-from fedaccord.training.partial_losses import partial_loss
 from fedaccord.training.solvers import SGD
 from fedaccord.training.work import Batch
 from small_federation import SPACE, exact, pets_or_cattle, site, small_network, work_for

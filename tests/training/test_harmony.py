@@ -11,7 +11,7 @@ from fedaccord.labels.correlation import pair_sums, phi_of_scores
 from fedaccord.labels.prior import PRIOR, relative_offset
 from fedaccord.labels.views import Tags
 from fedaccord.messages.message import Message
-from fedaccord.training.harmony import (
+from fedaccord.methods.harmony.site import (
     ALIGNMENT_SHARE,
     BLOCKS,
     CORRELATION,

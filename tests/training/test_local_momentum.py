@@ -9,9 +9,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fedaccord.methods.momentum.site import Drift, DriftingSGD, MimeSteps, Nesterov, full_gradient
 from fedaccord.training.batches import batches, step_count
 from fedaccord.training.local import train_locally
-from fedaccord.training.momentum import Drift, DriftingSGD, MimeSteps, Nesterov, full_gradient
 from fedaccord.training.objectives import Objective, SquaredError, ViewLikelihood
 from fedaccord.training.settings import TrainingSettings
 from fedaccord.training.solvers import SGD
@@ -196,6 +196,6 @@ class TestIterations:
             TrainingSettings(iterations=100, **given_)
 
     def test_a_method_s_own_steps_count(self):
-        from fedaccord.methods.momentum_settings import NesterovSettings
+        from fedaccord.methods.momentum.settings import NesterovSettings
 
         assert NesterovSettings(iterations=100).rounds == 5

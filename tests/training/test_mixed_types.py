@@ -13,10 +13,8 @@ from fedaccord.labels.estimation import CORRESPONDENCE
 from fedaccord.labels.views import Coarse
 from fedaccord.messages.message import Message
 from fedaccord.messages.names import SILENT
-from fedaccord.models.network import Network
-from fedaccord.training.augment import Augmentation
-from fedaccord.training.local import seeded, train_locally
-from fedaccord.training.mixed_types import (
+from fedaccord.methods.mixed_types.augment import Augmentation
+from fedaccord.methods.mixed_types.site import (
     COUNTS,
     EXCHANGE,
     EXCHANGES,
@@ -29,6 +27,8 @@ from fedaccord.training.mixed_types import (
     logits_of_parts,
     mix_loss,
 )
+from fedaccord.models.network import Network
+from fedaccord.training.local import seeded, train_locally
 from fedaccord.training.objectives import Proximal, Sum
 from fedaccord.training.settings import TrainingSettings
 from fedaccord.training.solvers import SGD

@@ -4,11 +4,11 @@ import pytest
 import torch
 
 from fedaccord.labels.views import Candidates
+from fedaccord.training.candidate_losses import confidences, partial_loss
+from fedaccord.training.candidate_sets import CONFIDENCES, PartialLabels
 from fedaccord.training.local import seeded
 from fedaccord.training.noise import Noisy
 from fedaccord.training.objectives import Objective, Sum
-from fedaccord.training.partial_labels import CONFIDENCES, PartialLabels
-from fedaccord.training.partial_losses import confidences, partial_loss
 from fedaccord.training.work import Batch
 from small_federation import SPACE, site, small_network, work_for
 

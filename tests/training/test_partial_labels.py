@@ -9,9 +9,9 @@ from fedaccord.federation.host import annotated_rows
 from fedaccord.labels.sets import candidate_sets
 from fedaccord.labels.views import Candidates, Coarse, Tags, Unlabelled
 from fedaccord.messages.message import Message
+from fedaccord.training.candidate_losses import confidences, partial_loss, uniform_weights
+from fedaccord.training.candidate_sets import CONFIDENCES, PartialLabels
 from fedaccord.training.local import train_locally
-from fedaccord.training.partial_labels import CONFIDENCES, PartialLabels
-from fedaccord.training.partial_losses import confidences, partial_loss, uniform_weights
 from fedaccord.training.settings import TrainingSettings
 from fedaccord.training.solvers import SGD
 from fedaccord.training.work import Batch

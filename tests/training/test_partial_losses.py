@@ -6,7 +6,7 @@ import math
 import pytest
 import torch
 
-from fedaccord.training.partial_losses import (
+from fedaccord.training.candidate_losses import (
     SMALLEST,
     TERMS,
     activation_target,

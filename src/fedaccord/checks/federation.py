@@ -35,8 +35,8 @@ from fedaccord.federation.membership import planned
 from fedaccord.labels.coverage import connected_groups, coverage_matrix, labels_without_site
 from fedaccord.labels.space import LabelSpace
 from fedaccord.labels.views import NOT_ANNOTATED, Candidates, Coarse, Tags, Unlabelled, View
-from fedaccord.methods.private_labels import told_everything
-from fedaccord.methods.settings import PrivateLabelsSettings
+from fedaccord.methods.private_labels.recipe import told_everything
+from fedaccord.methods.private_labels.settings import PrivateLabelsSettings
 
 SMALLEST_CELL = 5  # rows of a group with a label; of fewer, a rate says nothing
 

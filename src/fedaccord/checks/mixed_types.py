@@ -10,8 +10,8 @@ from fedaccord.checks.findings import Finding, listed, warning
 from fedaccord.data.sites import FederationData
 from fedaccord.labels.coverage import labels_without_site
 from fedaccord.labels.views import Candidates, Coarse, Exact, Tags
-from fedaccord.methods.mixed_settings import FedMTSettings, SemiFLSettings, SupercentreSettings
-from fedaccord.methods.momentum_settings import PfedmoSettings, PublicDataSettings
+from fedaccord.methods.mixed_types.settings import FedMTSettings, SemiFLSettings, SupercentreSettings
+from fedaccord.methods.momentum.settings import PfedmoSettings, PublicDataSettings
 from fedaccord.methods.registry import make_recipe
 from fedaccord.training.settings import TrainingSettings
 

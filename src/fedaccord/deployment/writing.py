@@ -34,8 +34,8 @@ from fedaccord.deployment.known import write_known
 from fedaccord.engines.flower.site_folder import SiteFolder, write_site_folder
 from fedaccord.errors import ConfigError, FolderTakenError, UserError, did_you_mean
 from fedaccord.experiment import load_data
-from fedaccord.methods.hosting import site_spec, told_to_sites
-from fedaccord.methods.settings import PooledSettings
+from fedaccord.hosting import site_spec, told_to_sites
+from fedaccord.methods.without_federation.settings import PooledSettings
 from fedaccord.models.registry import is_factory
 from fedaccord.opening import describe_host
 

@@ -26,14 +26,14 @@ from fedaccord.labels.space import LabelSpace
 from fedaccord.labels.views import Candidates, Coarse, Exact, View
 from fedaccord.messages.message import Message, SiteId
 from fedaccord.messages.names import SILENT
+from fedaccord.methods.mixed_types.own_head import OWN_ENCODER, OWN_HEAD, has_own_heads, with_own_head
 from fedaccord.models.layout import Layout
 from fedaccord.models.network import Network, use_channels_last
 from fedaccord.models.stacked import stacked_forward
 from fedaccord.seeds import derive
+from fedaccord.training.candidate_sets import CONFIDENCES
 from fedaccord.training.cohort import MOST_VALUES, Trained, compatible, parts_of, steps_apart, terms_of, train_together
 from fedaccord.training.local import seeded, start, train_locally
-from fedaccord.training.own_head import OWN_ENCODER, OWN_HEAD, has_own_heads, with_own_head
-from fedaccord.training.partial_labels import CONFIDENCES
 from fedaccord.training.settings import TrainingSettings
 from fedaccord.training.work import FIGURES, LocalWork
 

@@ -31,3 +31,12 @@ class RefuseViews:
                 f"the method needs {self.needed}, but method.attack '{attack.kind}' makes candidate sets of the "
                 f"labels of site '{server.hostile[0]}'"
             )
+
+
+def refuse_other_views(server: Server) -> None:
+    """Refuse, before the first round, a federation whose sites do not all have tags: the `ready` slot."""
+    for site in server.trainers():
+        if server.cards[site].view != "tags":
+            raise ConfigError(
+                f"the method is for sites with tags, and site '{site}' has a view of kind '{server.cards[site].view}'"
+            )

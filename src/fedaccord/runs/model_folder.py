@@ -35,18 +35,18 @@ from fedaccord.evaluation.predict import predict_logits
 from fedaccord.federation.host import PERSONAL, PRIOR, estimate_prior, judging_view, site_view
 from fedaccord.federation.server import Server
 from fedaccord.federation.sharing import MODEL
+from fedaccord.hosting import build_network
 from fedaccord.labels.estimation import CORRESPONDENCE
 from fedaccord.labels.registry import make_view
 from fedaccord.labels.space import LabelSpace
 from fedaccord.labels.views import Coarse, Exact, Tags, View
 from fedaccord.messages.message import Message, SiteId, from_bytes
-from fedaccord.methods.hosting import build_network
+from fedaccord.methods.mixed_types.own_head import OWN_ENCODER, OWN_HEAD, with_own_head
 from fedaccord.models.catalogue import build
 from fedaccord.models.layout import Layout
 from fedaccord.models.network import Network, insert_personal_layer, use_channels_last
 from fedaccord.models.registry import is_factory
 from fedaccord.runs.folder import RunFolder
-from fedaccord.training.own_head import OWN_ENCODER, OWN_HEAD, with_own_head
 
 FORMAT = 1
 ANSWERS = ("classes", "own")

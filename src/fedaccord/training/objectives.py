@@ -15,8 +15,6 @@ from fedaccord.training.work import Batch, LocalWork
 
 Renewal = Literal["nothing", "step", "forward"]
 
-LABEL_COUNTS = "label counts"  # of a site's training samples, float32
-
 
 class Objective:
     """One term of a site's loss, with hooks around the local loop; a subclass overrides what it needs."""
@@ -163,25 +161,6 @@ class Sum(Objective):
         """Let every term add to the reply."""
         for term in self.terms:
             term.finish(work, reply)
-
-
-@dataclass(frozen=True)
-class TellLabelCounts(Objective):
-    """No loss: tells the server how many of the samples that train are of each label, of a set its equal shares."""
-
-    own_rows: bool  # of the labels that the site knows alone
-
-    def loss(self, work: LocalWork, batch: Batch) -> Tensor:
-        """Return zero."""
-        return batch.x.new_zeros(())
-
-    def finish(self, work: LocalWork, reply: Message) -> None:
-        """Add the counts to the reply."""
-        view, target = work.site.view, work.site.train.target
-        if work.rows is not None:
-            target = target[work.rows]
-        counts = view.posterior(torch.zeros(len(target), len(view.space), device=target.device), target).sum(0)
-        reply.tensors[LABEL_COUNTS] = counts[view.informs().to(counts.device)] if self.own_rows else counts
 
 
 def proximal_term(parameters: list[Tensor], received: list[Tensor], mu: float) -> Tensor:

@@ -17,7 +17,7 @@ from fedaccord.engines.flower.engine import FlowerEngine
 from fedaccord.engines.flower.nodes import Roster
 from fedaccord.engines.flower.site_folder import write_site_folder
 from fedaccord.experiment import Elsewhere, load_data, resume_experiment, run_experiment
-from fedaccord.methods.hosting import site_spec
+from fedaccord.hosting import site_spec
 from fedaccord.opening import describe_host
 from fedaccord.recording import Watcher
 from fedaccord.runs.folder import RunFolder

@@ -1,0 +1,133 @@
+"""How a process that serves sites is set up from JSON and tensors: the entry every engine calls."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fedaccord.data.sensitive import Target
+from fedaccord.data.site_data import Samples, SiteData
+from fedaccord.engines.engine import HostSpec
+from fedaccord.errors import ConfigError
+from fedaccord.federation.host import SiteHost, site_tensors
+from fedaccord.labels.registry import make_view
+from fedaccord.labels.space import LabelSpace
+from fedaccord.messages.message import SiteId
+from fedaccord.methods.registry import make_recipe
+from fedaccord.models.catalogue import build
+from fedaccord.models.network import Network, init_head_rows, insert_personal_layer
+from fedaccord.seeds import derive
+from fedaccord.training.local import has_batch_norm
+from fedaccord.training.settings import TrainingSettings
+
+_OF_THE_SERVER = frozenset({"sites", "hostile", "defence", "frequencies"})  # who trains, whom it trusts, its own data
+
+
+def host_spec(
+    sites: Mapping[SiteId, SiteData],
+    space: LabelSpace,
+    model: Mapping[str, Any],
+    method: str,
+    settings: TrainingSettings,
+    seed: int,
+    device: str = "cpu",
+    target: Mapping[str, Any] | None = None,
+    hostile: Sequence[SiteId] = (),
+) -> HostSpec:
+    """Describe the sites' side of a run so that any process can build it."""
+    spec = {
+        "labels": list(space.names),
+        "views": {name: data.view.describe() for name, data in sites.items()},
+        "model": dict(model),
+        "method": method,
+        "settings": settings.model_dump(mode="json"),
+        "seed": seed,
+        "device": device,
+        "target": None if target is None else dict(target),
+        "hostile": list(hostile),
+    }
+    return HostSpec("fedaccord.hosting:build_host", spec, site_tensors(sites))
+
+
+def site_spec(spec: HostSpec, site: SiteData) -> HostSpec:
+    """Return the part of a described run that one site needs: its own data, and of the labels' names only its own.
+
+    A label that the site's view does not name keeps its column, which the model's shape tells anyway, but not its name.
+    Settings that only the server looks at stay there; those of an attack are for the sites that a study makes hostile.
+    """
+    told = set(_words(site.view.describe()))
+    informs = site.view.informs().tolist()
+    names = [
+        name if seen or name in told else f"(label {column})"
+        for column, (name, seen) in enumerate(zip(spec.spec["labels"], informs, strict=True))
+    ]
+    hostile = [name for name in spec.spec["hostile"] if name == site.name]
+    own = spec.spec | {
+        "labels": names,
+        "views": {site.name: site.view.describe()},
+        "settings": told_to_sites(spec.spec["settings"], bool(hostile)),
+        "hostile": hostile,
+    }
+    return HostSpec(spec.entry, own, site_tensors({site.name: site}))
+
+
+def told_to_sites(settings: Mapping[str, Any], hostile: bool = False) -> dict[str, Any]:
+    """Return a method's settings without those that say something of other sites or labels and change nothing here."""
+    return {k: v for k, v in settings.items() if k not in _OF_THE_SERVER and (hostile or k != "attack")}
+
+
+def _words(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield from (*_words(key), *_words(inner))
+    elif isinstance(value, list | tuple):
+        for inner in value:
+            yield from _words(inner)
+
+
+def build_host(spec: dict[str, Any], tensors: dict[str, Tensor]) -> SiteHost:
+    """Build the sites and the one model they share in this process."""
+    space = LabelSpace(spec["labels"])
+    device = torch.device(spec["device"])
+    sites = {name: _site(name, view, space, tensors, device) for name, view in spec["views"].items()}
+    network = build_network(spec["model"], space.names, spec["method"], spec["settings"], spec["seed"])
+    recipe, target = make_recipe(spec["method"], spec["settings"]), Target.read(spec.get("target"))
+    hostile, folds = spec.get("hostile", ()), spec.get("folds", False)
+    return SiteHost(sites, network.to(device), recipe, spec["seed"], target, hostile, folds)
+
+
+def build_network(
+    model: Mapping[str, Any], labels: Sequence[str], method: str, settings: Mapping[str, Any], seed: int
+) -> Network:
+    """Build the network that server and sites start from: the same everywhere for the same seed.
+
+    Where rows are drawn by name, a site has others in the place of labels that it has no names of, and uses none.
+    """
+    network = build(model["name"], model["settings"], tuple(model["input_shape"]), len(labels), derive(seed, "init"))
+    recipe = make_recipe(method, settings)
+    if recipe.rows_by_name:
+        init_head_rows(network, [derive(seed, "row", label) for label in labels])
+    if recipe.personal_layer:
+        insert_personal_layer(network)
+    if settings["batch"] == 1 and has_batch_norm(network):
+        raise ConfigError(f"method.batch is 1, but the model '{model['name']}' has batch-norm, which needs at least 2")
+    return network
+
+
+def _site(
+    name: SiteId, view: dict[str, Any], space: LabelSpace, tensors: dict[str, Tensor], device: torch.device
+) -> SiteData:
+    def samples(part: str) -> Samples:
+        at = {key: tensors.get(f"{name}/{part}/{key}") for key in ("x", "target", "truth", "group", "group_truth")}
+        moved = {key: value if value is None else value.to(device) for key, value in at.items()}
+        x, target = moved["x"], moved["target"]
+        assert x is not None
+        assert target is not None
+        return Samples(x, target, moved["truth"], moved["group"], moved["group_truth"])
+
+    return SiteData(name, make_view(view, space), samples("train"), samples("test"))

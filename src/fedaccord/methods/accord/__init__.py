@@ -1,0 +1,1 @@
+"""accord: one model from sites whose annotations differ in kind."""

@@ -1,0 +1,30 @@
+"""Federated averaging and FedProx: their settings and entries; importable without torch."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from fedaccord.methods.entry import MethodEntry
+from fedaccord.methods.shared_settings import ClassicSettings
+
+
+class FedProxSettings(ClassicSettings):
+    """Settings of `fedprox`."""
+
+    mu: float = Field(0.01, ge=0, description="weight of the pull towards the received model")
+
+
+METHODS = (
+    MethodEntry(
+        "fedavg",
+        "federated averaging (McMahan et al. 2017): one shared softmax, models averaged by sample count",
+        ClassicSettings,
+        "fedaccord.methods.averaging.recipe:fedavg",
+    ),
+    MethodEntry(
+        "fedprox",
+        "federated averaging with a proximal term that holds sites near the shared model (Li et al. 2020)",
+        FedProxSettings,
+        "fedaccord.methods.averaging.recipe:fedprox",
+    ),
+)

@@ -1,0 +1,1 @@
+"""Methods for candidate sets: pFedPLL, its successor here, and the losses it is compared with."""

@@ -1,0 +1,46 @@
+"""Baselines for candidate sets: federated averaging with the losses of centralised partial-label learning.
+
+The losses are those of the comparison in pFedPLL (methods.md 5.7): CC and RC (Feng et al. 2020), LW (Wen et al. 2021),
+CAVL (Zhang et al. 2022), ABS_GCE (Lv et al. 2023), and cross-entropy against all candidates alike; and CLPL (Cour et
+al. 2011), the loss of FairFedPAPL. With `head = "local"` only the encoder travels (FedPer): the control that tells what
+a method gains by being personal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from fedaccord.federation.recipe import Recipe
+from fedaccord.methods.candidate_sets.alignment import AlignedAugmentation
+from fedaccord.methods.candidate_sets.settings import LaApproxSettings, PartialBaselineSettings
+from fedaccord.methods.common_model import combining, share_model
+from fedaccord.training.named_losses import site_objective, with_noise
+from fedaccord.training.objectives import Objective
+
+
+def averaged(settings: PartialBaselineSettings, objective: Objective) -> Recipe:
+    """Return federated averaging of everything, or of the encoder alone, with an objective."""
+    sharing = share_model(settings)
+    if settings.head == "local":
+        sharing = replace(sharing, parts=frozenset({"encoder"}))
+    # Where every site knows every label, averaging head rows over their owners is the plain average.
+    return combining(Recipe(settings, None, objective, sharing=sharing), settings, rows_of_owners=True)
+
+
+def _with_loss(loss: str) -> Callable[[PartialBaselineSettings], Recipe]:
+    return lambda settings: averaged(settings, site_objective(loss, settings))
+
+
+fed_cc = _with_loss("cc")
+fed_rc = _with_loss("rc")
+fed_lw = _with_loss("lw")
+fed_cavl = _with_loss("cavl")
+fed_abs_gce = _with_loss("abs-gce")
+fed_uniform = _with_loss("uniform")
+fed_clpl = _with_loss("clpl")
+
+
+def fedpll_la_approx(settings: LaApproxSettings) -> Recipe:
+    """Return our approximation of FedPLL_LAAR (Yan and Guo 2024), whose text could not be obtained."""
+    return averaged(settings, with_noise(AlignedAugmentation(settings.rho), settings))

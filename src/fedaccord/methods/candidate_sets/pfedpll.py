@@ -1,0 +1,43 @@
+"""pFedPLL: personalised federated partial-label learning (methods.md section 5), and what became of it here.
+
+`pfedpll` is the published method. Label correlation isolation: the encoder is shared, a p x p layer that begins as the
+identity and the head stay at the site. Label correlation personalisation: a loss of three terms with label confidences.
+Aggregation: the further a site's features are from those of the model it was sent, the more it counts.
+
+`pfedpll+` is ours: everything is shared (with `head = "local"` all but the head), and what a site has of its own is its
+label frequencies, estimated each round from what it believes of its samples and added to the logits.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from fedaccord.federation.recipe import Recipe
+from fedaccord.methods.candidate_sets.baselines import averaged
+from fedaccord.methods.candidate_sets.kl_score import KLWeights, tell_missing_inputs
+from fedaccord.methods.candidate_sets.settings import PfedpllPlusSettings, PfedpllSettings
+from fedaccord.methods.common_model import combining, share_model
+from fedaccord.training.named_losses import site_objective
+
+
+def pfedpll(settings: PfedpllSettings) -> Recipe:
+    """Return the recipe, or one of its ablations."""
+    sharing = share_model(settings)
+    if settings.isolation:
+        sharing = replace(sharing, parts=frozenset({"encoder"}))
+    scored = settings.score == "kl" and settings.aggregation == "mean"  # the other rules look at no weights
+    recipe = Recipe(
+        settings,
+        None,
+        site_objective("pfedpll" if settings.calibration else "lw", settings),
+        sharing=sharing,
+        prepare=(tell_missing_inputs,) if scored else (),
+        weigh=KLWeights(settings.score_inputs) if scored else None,
+        personal_layer=settings.isolation,
+    )
+    return combining(recipe, settings, rows_of_owners=True)
+
+
+def pfedpll_plus(settings: PfedpllPlusSettings) -> Recipe:
+    """Return the recipe."""
+    return averaged(settings, site_objective(settings.loss, settings))

@@ -1,0 +1,20 @@
+"""FedNova: its settings and its entry; importable without torch."""
+
+from __future__ import annotations
+
+from fedaccord.methods.entry import MethodEntry
+from fedaccord.methods.shared_settings import ClassicSettings
+
+
+class FedNovaSettings(ClassicSettings):
+    """Settings of `fednova`."""
+
+
+METHODS = (
+    MethodEntry(
+        "fednova",
+        "federated averaging that takes different numbers of local steps out again (Wang et al. 2020)",
+        FedNovaSettings,
+        "fedaccord.methods.fednova.recipe:fednova",
+    ),
+)

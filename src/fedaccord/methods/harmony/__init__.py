@@ -1,0 +1,1 @@
+"""FedHarmony: several labels at once, with harmonised label correlations."""

@@ -1,0 +1,1 @@
+"""FedMT and its baselines: a labelled server, coarsely labelled sites."""

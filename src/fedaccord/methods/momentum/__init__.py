@@ -1,0 +1,1 @@
+"""pFedMo and the momentum methods it is compared with."""

@@ -1,0 +1,107 @@
+"""Private label sets: sites hold samples of some labels only and need not say which ("Federated Learning with
+Heterogeneous and Private Label Sets", arXiv 2508.18774).
+
+Private: a site is sent the encoder and the head rows of its own labels, its softmax runs over these, and every row is
+averaged over the sites that own it. Public: every site knows all labels (plain FedAvg or FedProx). After the average
+the server may tune its model on unlabelled inputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from torch import Tensor
+
+from fedaccord.federation.recipe import Recipe, ServerStep
+from fedaccord.federation.refusing import RefuseViews
+from fedaccord.messages.message import SiteId
+from fedaccord.methods.common_model import combining, held_near, share_model, with_controls
+from fedaccord.methods.private_labels.settings import PrivateLabelsSettings
+from fedaccord.methods.private_labels.tuning import Balancing, CentralTuning
+from fedaccord.methods.private_labels.weighing import LabelCountWeights, TellLabelCounts
+from fedaccord.training.objectives import Sum
+
+if TYPE_CHECKING:
+    from fedaccord.federation.server import Server
+
+MOST_NAMED = 10  # sites in a warning
+
+
+def private_labels(settings: PrivateLabelsSettings) -> Recipe:
+    """Return the recipe."""
+    private = settings.labels == "private"
+    settings = settings.model_copy(update={"softmax": "view" if private else "full"})
+    tuning = _tuning(settings)
+    recipe = Recipe(
+        settings,
+        None,
+        held_near(settings.mu if settings.local == "fedprox" else 0.0),
+        sharing=replace(share_model(settings), own_rows=private and settings.rows == "known"),
+        prepare=(warn_of_public_sites,) if private else (),
+        ready=tuple(step.refuse_unfit for step in tuning if isinstance(step, Balancing)),
+        refine=tuning,
+        owners="view",
+        rows_by_name=private,  # else the rows that a site is sent first would tell how many others there are
+    )
+    if settings.label_weight == "per_label":
+        recipe = _weighed_by_labels(recipe)
+    per_label = settings.labels != "public"
+    recipe = combining(recipe, settings, rows_of_owners=per_label)
+    return with_controls(recipe, rows_of_owners=per_label) if settings.local == "scaffold" else recipe
+
+
+def _weighed_by_labels(recipe: Recipe) -> Recipe:
+    own_rows = recipe.sharing.own_rows
+    weights = LabelCountWeights(own_rows)
+    return replace(
+        recipe,
+        objective=Sum((recipe.objective, TellLabelCounts(own_rows))),
+        weigh=weights,
+        extras=weights.extras,
+        ready=(*recipe.ready, RefuseViews(frozenset({"tags"}), "one label for each sample with label_weight")),
+    )
+
+
+def told_everything(informs: Mapping[SiteId, Tensor]) -> str | None:
+    """Say which sites are said to know every label, so that no label is kept from them; None: no site is."""
+    sites = [f"'{site}'" for site, known in sorted(informs.items()) if bool(known.all())]
+    if not sites:
+        return None
+    named = ", ".join(sites[:MOST_NAMED])
+    if len(sites) > MOST_NAMED:
+        named += f" and {len(sites) - MOST_NAMED} more"
+    return (
+        f"no label is private to {named}: such a site is said to know every label of the "
+        "federation and is sent all their rows; write the labels that it knows into its view's `known`"
+    )
+
+
+def warn_of_public_sites(server: Server) -> None:
+    """Warn of sites that are sent the rows of all labels, since nothing says that they know only some."""
+    said = told_everything({name: card.informs for name, card in server.cards.items()})
+    if said is not None:
+        server.warn(said)
+
+
+def _tuning(settings: PrivateLabelsSettings) -> tuple[ServerStep, ...]:
+    if settings.tuning == "none":
+        return ()
+    if settings.tuning == "balance":
+        given = settings.frequencies if isinstance(settings.frequencies, list) else None
+        return (Balancing(settings.rounds, given, from_sites=settings.frequencies == "sites"),)
+    return (
+        CentralTuning(
+            loss=settings.tuning,
+            renormalise=settings.norm == "renorm",
+            zero_padded=settings.pairs == "zero-padded",
+            mask_absent=settings.mask_absent,
+            whole_model=settings.tune == "all",
+            peers_know_all=settings.labels != "private",
+            all_labels=settings.tuning_labels == "all",
+            lr=settings.tuning_lr,
+            momentum=settings.tuning_momentum,
+            batch=settings.tuning_batch,
+        ),
+    )

@@ -1,0 +1,1 @@
+"""What federation is compared with: training alone, and pooled data."""

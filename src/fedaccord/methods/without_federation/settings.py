@@ -1,0 +1,46 @@
+"""What federation is compared with: their settings and entries; importable without torch."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from fedaccord.errors import refuse_idle
+from fedaccord.methods.entry import MethodEntry
+from fedaccord.methods.shared_settings import OF_SITES
+from fedaccord.training.loss_settings import AnyLossSettings
+from fedaccord.training.settings import TrainingSettings
+
+
+class LocalSettings(AnyLossSettings):
+    """Settings of `local`."""
+
+
+class PooledSettings(TrainingSettings):
+    """Settings of `pooled`."""
+
+    labels: Literal["truth", "views"] = Field(
+        "truth", description="train on the true classes (an upper bound), or on what the sites' views show"
+    )
+
+    @model_validator(mode="after")
+    def _no_settings_of_sites(self) -> PooledSettings:
+        refuse_idle(self, OF_SITES, "on pooled data, which has no sites of its own")
+        return self
+
+
+METHODS = (
+    MethodEntry(
+        "local",
+        "every site trains alone on its own data; what federation has to beat",
+        LocalSettings,
+        "fedaccord.methods.without_federation.recipe:local",
+    ),
+    MethodEntry(
+        "pooled",
+        "all samples in one place, for comparison in studies; it moves data, so no federation can do it",
+        PooledSettings,
+        "fedaccord.methods.without_federation.recipe:pooled",
+    ),
+)
