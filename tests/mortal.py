@@ -90,8 +90,9 @@ def personal(settings):
     """A method whose sites keep a layer of their own between the shared encoder and the shared head."""
     from fedaccord.aggregation.mean import per_label
     from fedaccord.federation.recipe import Recipe
+    from fedaccord.methods.candidate_sets.pfedpll import with_personal_layer
 
-    return Recipe(settings, per_label, personal_layer=True)
+    return Recipe(settings, per_label, network=with_personal_layer)
 
 
 def normed(input_shape, classes, width=5):

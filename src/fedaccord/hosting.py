@@ -12,13 +12,15 @@ from fedaccord.data.sensitive import Target
 from fedaccord.data.site_data import Samples, SiteData
 from fedaccord.engines.engine import HostSpec
 from fedaccord.errors import ConfigError
+from fedaccord.federation.attack import asked_attack
 from fedaccord.federation.host import SiteHost, site_tensors
+from fedaccord.federation.recipe import Recipe
 from fedaccord.labels.registry import make_view
 from fedaccord.labels.space import LabelSpace
 from fedaccord.messages.message import SiteId
 from fedaccord.methods.registry import make_recipe
 from fedaccord.models.catalogue import build
-from fedaccord.models.network import Network, init_head_rows, insert_personal_layer
+from fedaccord.models.network import Network
 from fedaccord.seeds import derive
 from fedaccord.training.local import has_batch_norm
 from fedaccord.training.settings import TrainingSettings
@@ -95,26 +97,23 @@ def build_host(spec: dict[str, Any], tensors: dict[str, Tensor]) -> SiteHost:
     space = LabelSpace(spec["labels"])
     device = torch.device(spec["device"])
     sites = {name: _site(name, view, space, tensors, device) for name, view in spec["views"].items()}
-    network = build_network(spec["model"], space.names, spec["method"], spec["settings"], spec["seed"])
     recipe, target = make_recipe(spec["method"], spec["settings"]), Target.read(spec.get("target"))
-    hostile, folds = spec.get("hostile", ()), spec.get("folds", False)
-    return SiteHost(sites, network.to(device), recipe, spec["seed"], target, hostile, folds)
+    network = build_network(spec["model"], space.names, recipe, spec["seed"])
+    attack, hostile = asked_attack(recipe.settings), spec.get("hostile", ())
+    return SiteHost(
+        sites, network.to(device), recipe, spec["seed"], target, attack, hostile, folds=spec.get("folds", False)
+    )
 
 
-def build_network(
-    model: Mapping[str, Any], labels: Sequence[str], method: str, settings: Mapping[str, Any], seed: int
-) -> Network:
+def build_network(model: Mapping[str, Any], labels: Sequence[str], recipe: Recipe, seed: int) -> Network:
     """Build the network that server and sites start from: the same everywhere for the same seed.
 
     Where rows are drawn by name, a site has others in the place of labels that it has no names of, and uses none.
     """
     network = build(model["name"], model["settings"], tuple(model["input_shape"]), len(labels), derive(seed, "init"))
-    recipe = make_recipe(method, settings)
-    if recipe.rows_by_name:
-        init_head_rows(network, [derive(seed, "row", label) for label in labels])
-    if recipe.personal_layer:
-        insert_personal_layer(network)
-    if settings["batch"] == 1 and has_batch_norm(network):
+    if recipe.network is not None:
+        recipe.network(network, labels, seed)
+    if recipe.settings.batch == 1 and has_batch_norm(network):
         raise ConfigError(f"method.batch is 1, but the model '{model['name']}' has batch-norm, which needs at least 2")
     return network
 

@@ -23,6 +23,7 @@ from fedaccord.engines.embedded import EmbeddedEngine
 from fedaccord.engines.engine import Engine, HostSpec
 from fedaccord.engines.network import SimulatedNetwork
 from fedaccord.errors import ConfigError, did_you_mean
+from fedaccord.federation.attack import asked_attack
 from fedaccord.federation.cohorts import FEWEST_SITES, MANY_SITES, PIECES, Cohorts, cohort_size
 from fedaccord.federation.host import owned_labels, usable_samples, with_tensors
 from fedaccord.federation.membership import Stay
@@ -37,7 +38,6 @@ from fedaccord.messages.names import POOL
 from fedaccord.methods.registry import make_recipe
 from fedaccord.methods.without_federation.settings import PooledSettings
 from fedaccord.models.layout import Layout
-from fedaccord.models.network import Network
 
 
 @contextmanager
@@ -71,13 +71,14 @@ def open_server(
 
 
 def _server(experiment: Experiment, data: FederationData, engine: Engine, run: str) -> Server:
-    network = _network(experiment, data)
+    recipe = make_recipe(experiment.method_name, experiment.settings)
+    network = build_network(describe_model(experiment, data), data.space.names, recipe, experiment.seed)
     counters = {n: b.clone() for n, b in network.named_buffers() if not b.is_floating_point()}
     return Server(
         run=run,
         seed=experiment.seed,
         space=data.space,
-        recipe=make_recipe(experiment.method_name, experiment.settings),
+        recipe=recipe,
         network=network,
         state=RunState(Layout.of(network).read(network), counters),
         engine=engine,
@@ -88,6 +89,7 @@ def _server(experiment: Experiment, data: FederationData, engine: Engine, run: s
         stays=_stays(experiment, data),
         target=_target(experiment, data),
         test_groups=data.test_groups,
+        attack=asked_attack(experiment.settings),
         hostile=_hostile(experiment, data),
     )
 
@@ -95,11 +97,6 @@ def _server(experiment: Experiment, data: FederationData, engine: Engine, run: s
 def _known(data: FederationData, recipe: Recipe) -> dict[str, SiteCard]:
     """Return what is known of sites elsewhere whatever they say: their views, and so which labels are theirs."""
     return {n: SiteCard(n, len(s.train), s.view.kind, owned_labels(s, recipe)) for n, s in data.sites.items()}
-
-
-def _network(experiment: Experiment, data: FederationData) -> Network:
-    model, settings = describe_model(experiment, data), experiment.settings.model_dump()
-    return build_network(model, data.space.names, experiment.method_name, settings, experiment.seed)
 
 
 def _target(experiment: Experiment, data: FederationData) -> Target | None:
@@ -208,7 +205,7 @@ def _cohorts(experiment: Experiment, data: FederationData, sites: Mapping[str, S
     if batched == "never":
         return None
     recipe = make_recipe(experiment.method_name, experiment.settings)
-    network = _network(experiment, data)
+    network = build_network(describe_model(experiment, data), data.space.names, recipe, experiment.seed)
     fewest = MANY_SITES if batched == "auto" else FEWEST_SITES
     pieces = 1 if batched == "whole" else PIECES
     return Cohorts(sites, cohort_size(recipe, network, torch.device(experiment.run.device)), fewest, pieces)

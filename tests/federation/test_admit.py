@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from fedaccord.errors import EngineError
-from fedaccord.federation.recipe import Recipe
+from fedaccord.federation.recipe import Exchange, Recipe
 from fedaccord.federation.round import play_round
 from fedaccord.federation.server import Dropped
 from fedaccord.messages.checks import TensorSpec
@@ -246,7 +246,7 @@ def test_what_a_recipe_asks_for_beside_the_model_is_checked_alike():
         return {"mean": TensorSpec((4,), torch.float32)}
 
     plain = recipe()
-    with_mean = Recipe(plain.settings, plain.aggregator, SendsItsMean(), extras=asked)
+    with_mean = Recipe(plain.settings, plain.aggregator, SendsItsMean(), exchange=Exchange(expected=asked))
     server = federation(with_mean, [site("a"), site("b"), site("c")])
     assert play_round(server).dropped == []
 

@@ -99,7 +99,8 @@ def test_a_defence_looks_from_where_each_site_began():
         return replies
 
     server = attacked("pfedmo")
-    server.recipe = dataclasses.replace(server.recipe, attack=None, defence=looking)
+    server.recipe = dataclasses.replace(server.recipe, admit=(looking,))
+    server.attack = None
     for _ in range(3):
         play_round(server)
     place = next(slot for slot in server.layout.slots if slot.name == PART)

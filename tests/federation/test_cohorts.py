@@ -21,6 +21,7 @@ from fedaccord.federation.host import SiteHost
 from fedaccord.federation.round import play_round
 from fedaccord.labels.views import Candidates, Tags
 from fedaccord.messages.message import Message
+from fedaccord.methods.candidate_sets.pfedpll import with_personal_layer
 from fedaccord.methods.harmony.site import ALIGNMENT_SHARE
 from fedaccord.methods.registry import METHODS, make_recipe
 from fedaccord.models.catalogue import build
@@ -77,7 +78,7 @@ def host_of(method, changes, sites, network=None):
     steps = {"epochs": 2, "batch": 5, "lr": 0.1} | changes
     recipe = make_recipe(method, steps)
     network = copy.deepcopy(network or small_network())
-    if recipe.personal_layer:
+    if recipe.network is with_personal_layer:
         insert_personal_layer(network)
     return SiteHost({one.name: one for one in sites}, network, recipe, seed=3)
 

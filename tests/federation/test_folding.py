@@ -7,7 +7,7 @@ import torch
 
 from fedaccord.aggregation.mean import mean, per_label
 from fedaccord.federation.folding import BEHIND, SPEAKER, can_fold, folded
-from fedaccord.federation.recipe import Recipe
+from fedaccord.federation.recipe import Exchange, Recipe
 from fedaccord.federation.round import play_round
 from fedaccord.federation.sharing import Sharing
 from fedaccord.messages.message import Message
@@ -100,10 +100,9 @@ class TestWhoMayBeSpokenFor:
     def test_not_where_the_server_looks_at_single_replies(self):
         assert can_fold(recipe())
         assert not can_fold(recipe(lambda replies: replies.matrix[0]))
-        assert not can_fold(recipe(defence=lambda server, replies: replies))
-        assert not can_fold(recipe(weigh=lambda server, replies: replies))
+        assert not can_fold(recipe(admit=(lambda server, replies: replies,)))
         assert not can_fold(recipe(refine=(print,)))
-        assert not can_fold(recipe(extras=lambda server, card: {}))
+        assert not can_fold(recipe(exchange=Exchange(expected=lambda server, card: {})))
         assert not can_fold(recipe(per_label, sharing=Sharing(own_rows=True)))
 
     def test_in_a_mean_by_label_only_by_those_who_know_the_same(self):

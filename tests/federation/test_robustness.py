@@ -15,6 +15,7 @@ from fedaccord.methods.accord.recipe import accord
 from fedaccord.methods.accord.settings import AccordSettings
 from fedaccord.methods.averaging.recipe import fedavg, fedprox
 from fedaccord.methods.averaging.settings import FedProxSettings
+from fedaccord.methods.candidate_sets.pfedpll import with_personal_layer
 from fedaccord.methods.private_labels.recipe import private_labels
 from fedaccord.methods.private_labels.settings import PrivateLabelsSettings
 from fedaccord.methods.registry import make_recipe
@@ -160,7 +161,7 @@ class TestThinRows:
         common = {"rounds": 3, "steps": 2, "batch": 4, "lr": 0.1, "hostile": 1, "aggregation": "median"}
         name, given = settings["name"], {k: v for k, v in settings.items() if k != "name"}
         made = make_recipe(name, {**common, **given})
-        server = federation(made, cows_at_one_site(), small_network(personal=made.personal_layer))
+        server = federation(made, cows_at_one_site(), small_network(personal=made.network is with_personal_layer))
         shared = any(tensor.startswith("model/head") for tensor in server.brief("a", server.tensors).tensors)
         assert play_round(server).warnings == ([self.WARNING] if shared else [])
         assert shared is (settings == {"name": "fed-cc"})

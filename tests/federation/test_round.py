@@ -5,7 +5,7 @@ import torch
 
 from fedaccord.aggregation.mean import mean
 from fedaccord.errors import ConfigError, FedAccordError
-from fedaccord.federation.recipe import Recipe
+from fedaccord.federation.recipe import Exchange, Recipe
 from fedaccord.federation.round import play_round
 from fedaccord.labels.views import Unlabelled
 from fedaccord.messages.checks import TensorSpec
@@ -204,7 +204,7 @@ def test_a_recipe_may_tell_every_site_something_else_and_ask_something_back():
     def extras(server, card):
         return {"heard": TensorSpec((card.samples,), torch.float32)}
 
-    recipe = Recipe(settings(), mean, Obeys(), brief=brief, extras=extras)
+    recipe = Recipe(settings(), mean, Obeys(), exchange=Exchange(brief, extras))
     server = federation(recipe, [site("a", samples=5), site("b", samples=7)])
     assert play_round(server).dropped == []
     briefs = {name: brief for task, name, brief in server.engine.asked if task == "train"}
@@ -220,7 +220,7 @@ def test_what_a_recipe_tells_a_site_goes_before_the_shared_model():
     def own_bias(server, card):
         return Message({"model/head.bias": torch.full((3,), 9.0)})
 
-    server = federation(Recipe(settings(), mean, brief=own_bias), sites(1))
+    server = federation(Recipe(settings(), mean, exchange=Exchange(own_bias)), sites(1))
     play_round(server)
     brief = next(brief for task, _, brief in server.engine.asked if task == "train")
     assert brief.tensors["model/head.bias"].tolist() == [9, 9, 9]
@@ -228,7 +228,7 @@ def test_what_a_recipe_tells_a_site_goes_before_the_shared_model():
 
 def test_a_recipe_may_tell_every_site_and_every_round_the_same_message():
     news = Message({"news": torch.ones(2)}, words={"hello": "all"})
-    server = federation(Recipe(settings(), mean, brief=lambda server, card: news), sites(2))
+    server = federation(Recipe(settings(), mean, exchange=Exchange(lambda server, card: news)), sites(2))
     for _ in range(2):
         expected = server.tensors["head.weight"].clone()
         play_round(server, evaluated=False)
@@ -243,7 +243,7 @@ def test_a_defence_filters_replies_before_they_are_combined():
     def without_first(server, replies):
         return replies.keep(torch.tensor([site != "a" for site in replies.sites]))
 
-    recipe = Recipe(settings(), mean, defence=without_first)
+    recipe = Recipe(settings(), mean, admit=(without_first,))
     server = federation(recipe, [site(name) for name in "abc"])
     alone = federation(Recipe(settings(sites=["b", "c"]), mean), [site(name) for name in "abc"])
     record = play_round(server)
@@ -253,7 +253,7 @@ def test_a_defence_filters_replies_before_they_are_combined():
 
 
 def test_a_defence_that_trusts_nobody_leaves_the_model_as_it_is():
-    recipe = Recipe(settings(), mean, defence=lambda server, replies: replies.keep(torch.zeros(len(replies)).bool()))
+    recipe = Recipe(settings(), mean, admit=(lambda server, replies: replies.keep(torch.zeros(len(replies)).bool()),))
     server = federation(recipe, sites(2))
     before = server.state.model.clone()
     record = play_round(server)

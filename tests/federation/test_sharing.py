@@ -14,6 +14,7 @@ from fedaccord.messages.message import Message
 from fedaccord.methods.accord.recipe import accord
 from fedaccord.methods.accord.settings import AccordSettings
 from fedaccord.methods.averaging.recipe import fedavg
+from fedaccord.methods.candidate_sets.pfedpll import with_personal_layer
 from fedaccord.methods.shared_settings import ClassicSettings
 from fedaccord.models.layout import Layout
 from fedaccord.models.network import Network
@@ -173,7 +174,7 @@ def test_local_statistics_are_the_ones_a_site_is_judged_with():
 def personal_recipe(**settings):
     """Only the encoder travels; head and personal layer are the site's own, as in pFedPLL."""
     settings = TrainingSettings(**({"steps": 2, "batch": 4, "momentum": 0.0} | settings))
-    return Recipe(settings, mean, sharing=ENCODER_ONLY, personal_layer=True)
+    return Recipe(settings, mean, sharing=ENCODER_ONLY, network=with_personal_layer)
 
 
 OWN = {"personal.weight", *HEAD}

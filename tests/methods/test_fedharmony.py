@@ -304,7 +304,7 @@ class TestComingAndGoing:
     def test_a_leaver_is_drawn_with_its_last_round_and_not_after(self):
         for rounds, drawn in ((1, {None, "a", "b", "c"}), (2, {None, "a", "b"})):
             server, _ = self.stay("fedharmony+", {"c": Stay(1, 2)}, rounds=rounds)
-            assert {line["site"] for line in server.recipe.account(server)} == drawn
+            assert {line["site"] for line in server.recipe.report(server)} == drawn
 
 
 class TestLiar:

@@ -15,7 +15,7 @@ from fedaccord.federation.round import play_round
 from fedaccord.labels.views import Candidates
 from fedaccord.methods.candidate_sets.baselines import fed_cc, fed_lw
 from fedaccord.methods.candidate_sets.kl_score import kl_scores
-from fedaccord.methods.candidate_sets.pfedpll import pfedpll, pfedpll_plus
+from fedaccord.methods.candidate_sets.pfedpll import pfedpll, pfedpll_plus, with_personal_layer
 from fedaccord.methods.candidate_sets.settings import (
     FedLWSettings,
     PartialBaselineSettings,
@@ -44,7 +44,9 @@ def unsure(*names, samples=12):
 
 def started(recipe, sites, inputs=INPUTS):
     network = small_network()
-    server = federation(recipe, sites, insert_personal_layer(network) if recipe.personal_layer else network)
+    server = federation(
+        recipe, sites, insert_personal_layer(network) if recipe.network is with_personal_layer else network
+    )
     server.unlabelled = inputs
     return server
 
@@ -88,7 +90,7 @@ class TestIsolation:
 
     def test_without_it_everything_is_shared_and_there_is_no_layer(self):
         recipe = published(isolation=False)
-        assert not recipe.personal_layer
+        assert recipe.network is None
         server = played(recipe, unsure("a", "b"))
         assert "model/head.weight" in sent(server, "a")
         assert set(server.engine.kept["a"].tensors) == {CONFIDENCES}
@@ -100,7 +102,7 @@ class TestScore:
         server = started(published(score_inputs=10), unsure("a", "b", "c"))
         before = server.layout.named(server.state.model)["encoder.0.weight"].clone()
         old = server.state.model.clone()
-        drawn = server.recipe.weigh._draw(server)
+        drawn = server.recipe.admit[-1]._draw(server)
         play_round(server)
         assert len(drawn) == 10
         replies = [server.engine.replies["train", name].tensors for name in "abc"]
@@ -119,7 +121,7 @@ class TestScore:
 
     def test_another_round_draws_other_inputs_and_the_same_round_the_same(self):
         server = started(published(score_inputs=10), unsure("a", "b"))
-        weigh = server.recipe.weigh
+        weigh = server.recipe.admit[-1]
         first, again = weigh._draw(server), weigh._draw(server)
         server.state.round += 1
         assert torch.equal(first, again)
@@ -157,7 +159,7 @@ class TestScore:
 
         def weigh(server, replies):
             seen.append(replies.sites)
-            return recipe.weigh(server, replies)
+            return recipe.admit[-1](server, replies)
 
         server = played(dataclasses.replace(recipe, defence=second_only, weigh=weigh), unsure("a", "b"), 1)
         assert seen == [("b",)]

@@ -93,7 +93,7 @@ def missing_classes(data: FederationData, settings: TrainingSettings) -> tuple[l
 def unused_findings(data: FederationData, method: str, tuning: str = "none") -> list[Finding]:
     """Warn where the server holds labelled samples that the method does not look at, or lacks inputs it needs."""
     found = []
-    if data.labelled is not None and not make_recipe(method, {}).needs_labelled:
+    if data.labelled is not None and not make_recipe(method, {}).server_trains:
         found.append(warning(f"the method '{method}' does not use the server's labelled samples"))
     if tuning != "none" and data.unlabelled is None:
         found.append(

@@ -18,9 +18,16 @@ from fedaccord.data.site_data import SiteData
 from fedaccord.errors import ConfigError
 from fedaccord.federation.robustness import fullest_round
 from fedaccord.messages.checks import NOT_FINITE
+from fedaccord.training.settings import TrainingSettings
 
 if TYPE_CHECKING:
     from fedaccord.federation.server import Server
+
+
+def asked_attack(settings: TrainingSettings) -> Attack | None:
+    """Return the attack that a method's settings ask for."""
+    asked = getattr(settings, "attack", None)
+    return None if asked is None else Attack(asked.kind, asked.ratio, asked.strength)
 
 
 @dataclass(frozen=True)

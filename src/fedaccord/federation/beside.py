@@ -64,8 +64,7 @@ class Beside:
         for row, message, informs in zip(rows, replies.messages, replies.informs, strict=True):
             self._paste(server, row, message.tensors, informs)
         found = replace(replies, matrix=rows, previous=previous, started=started)
-        attack = server.recipe.attack
-        return found if attack is None else attack.forge(server, found)
+        return found if server.attack is None else server.attack.forge(server, found)
 
     def flat(self, server: Server, card: SiteCard, answer: Message) -> Tensor:
         """Return what one answer holds as a flat vector; zero where it holds nothing."""

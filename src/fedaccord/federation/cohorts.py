@@ -57,7 +57,7 @@ def dealt(sites: list[SiteId], most: int, pieces: int = PIECES) -> list[list[Sit
 def cohort_size(recipe: Recipe, network: Network, device: torch.device) -> int:
     """Return how many sites may train as one program; 1 where that would gain nothing or cannot be done."""
     together = terms_of(recipe.objective) is not None and steps_apart(recipe.site_solver)
-    if not together or recipe.trains != "sites" or stacked_forward(network) is None:
+    if not together or recipe.trains not in ("sites", "sites and server") or stacked_forward(network) is None:
         return 1
     if device.type == "cpu" and dense_forward(network) is None:
         return 1  # a CPU's convolutions do not gain from being many

@@ -100,7 +100,7 @@ class ControlVariates:
 
     def _samples(self, server: Server, sites: Iterable[SiteId]) -> Tensor:
         """Return the samples behind each parameter at these sites, (parameters,); where all are equal, the sites."""
-        equal = server.recipe.weigh is equal_weights
+        equal = equal_weights in server.recipe.admit
         counts = [(1.0 if equal else float(card.samples), card) for card in (server.cards[site] for site in sites)]
         samples = torch.full((server.layout.size,), float(sum(count for count, _ in counts)))
         if self.per_label:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 from torch import Tensor
@@ -44,6 +44,7 @@ ALL_LEFT_OUT = "the defence '{}' left out every site of a round, and the model s
 class Defence:
     """A defence as the settings describe it."""
 
+    reads_updates: ClassVar[bool] = True
     settings: DefenceSettings
 
     def refuse(self, server: Server) -> None:
@@ -211,7 +212,7 @@ class Defence:
                 figures[f"{CONFIDENCE}/{site}"] = float(numbers[f"{CONFIDENCE}/{site}"])
         figures[EXCLUDED] = float(excluded.double().mean())
         # Who is hostile is known where a study chose them; elsewhere nobody can count what was wrong.
-        if server.recipe.attack is not None:
+        if server.attack is not None:
             truth = torch.tensor([site in server.hostile for site in sites])
             for name, rows in ((FALSE_EXCLUSIONS, ~truth), (FOUND, truth)):
                 if bool(rows.any()):

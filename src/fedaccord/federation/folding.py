@@ -27,7 +27,7 @@ BEHIND = "behind"
 
 def needs_only_means(recipe: Recipe) -> bool:
     """Say whether a recipe's server needs no more of a reply than its place in a mean."""
-    others = recipe.refine or recipe.attack or recipe.defence or recipe.weigh or recipe.extras
+    others = recipe.refine or recipe.admit or recipe.exchange.expected
     return recipe.aggregator in (mean, per_label) and not others
 
 

@@ -16,22 +16,19 @@ from fedaccord.errors import FedAccordError
 from fedaccord.evaluation.groups import fairness_figures
 from fedaccord.evaluation.metrics import disambiguation, finite, site_metrics
 from fedaccord.evaluation.predict import predict_logits
+from fedaccord.federation.attack import Attack
 from fedaccord.federation.folding import BEHIND, SPEAKER, can_fold, folded
 from fedaccord.federation.recipe import Recipe, SiteTask
-from fedaccord.labels.estimation import CORRESPONDENCE
 from fedaccord.labels.prior import PRIOR as PRIOR
 from fedaccord.labels.prior import site_offset
 from fedaccord.labels.sets import candidate_sets
-from fedaccord.labels.space import LabelSpace
 from fedaccord.labels.views import Candidates, Coarse, Exact, View
 from fedaccord.messages.message import Message, SiteId
 from fedaccord.messages.names import SILENT
-from fedaccord.methods.mixed_types.own_head import OWN_ENCODER, OWN_HEAD, has_own_heads, with_own_head
 from fedaccord.models.layout import Layout
 from fedaccord.models.network import Network, use_channels_last
 from fedaccord.models.stacked import stacked_forward
 from fedaccord.seeds import derive
-from fedaccord.training.candidate_sets import CONFIDENCES
 from fedaccord.training.cohort import MOST_VALUES, Trained, compatible, parts_of, steps_apart, terms_of, train_together
 from fedaccord.training.local import seeded, start, train_locally
 from fedaccord.training.settings import TrainingSettings
@@ -50,12 +47,12 @@ class SiteHost:
         recipe: Recipe,
         seed: int,
         target: Target | None = None,
+        attack: Attack | None = None,
         hostile: Collection[SiteId] = (),
         folds: bool = False,
     ) -> None:
-        self.network, self.recipe, self.seed, self.target = network, recipe, seed, target
+        self.network, self.recipe, self.seed, self.target, self.attack = network, recipe, seed, target, attack
         self.folds = folds  # a site may speak for those it trains with: the server is on this machine
-        attack = recipe.attack
         self._declared = dict(sites)  # as they are judged, whatever an attack makes them train on
         self.sites = {n: attack.poison(s, target) if attack and n in hostile else s for n, s in sites.items()}
         self.layout = Layout.of(network)
@@ -121,7 +118,7 @@ class SiteHost:
             self._load(data, brief, memory)
             received = [p.detach().clone() for p in self._parameters]
         if site not in self._rows:
-            self._rows[site] = annotated_rows(data) if self.recipe.uses_labels else None
+            self._rows[site] = annotated_rows(data) if self.recipe.objective.uses_labels else None
         settings = self.recipe.settings
         round_ = int(brief.numbers["round"])
         kept = Message(dict(memory.tensors), dict(memory.numbers), dict(memory.words))
@@ -188,7 +185,12 @@ class SiteHost:
 
     def _folded(self, works: Sequence[LocalWork], trained: Trained) -> list[Tensor] | None:
         """Return the mean of what a cohort shares, where its first site may speak for all of it."""
-        if not self.folds or len(works) < 2 or not can_fold(self.recipe, [self._owned(work.site) for work in works]):
+        if (
+            not self.folds
+            or len(works) < 2
+            or self.attack is not None
+            or not can_fold(self.recipe, [self._owned(work.site) for work in works])
+        ):
             return None
         stack = dict(zip(self._trained, trained.stack, strict=True))
         return folded([stack[name] for name in self._shared], [_samples(works[at]) for at in trained.ranked])
@@ -218,17 +220,17 @@ class SiteHost:
         if headless or not len(test):  # a site that was sent no row of the head has no model to be judged by
             return Message(numbers={"samples": 0})
         trained = work.view if type(work.view) is type(own.view) else own.view.with_offset(work.view.offset)
-        view, train, model = judging_view(own, trained), work.site.train, work.model
+        view, train = judging_view(own, trained), work.site.train
         truth = None if test.truth is None else test.truth.cpu()
-        head = work.brief.select(OWN_HEAD) or work.memory.select(OWN_HEAD)
-        if not head and has_own_heads(self.recipe.objective):  # nothing of it has learned the site's own names yet
+        judged = self.recipe.objective.judged(work, view)
+        if judged is None:
             return Message(numbers={"samples": 0})
-        if head:  # its own task is what the site's own head decides
-            model = with_own_head(work.model, head, work.brief.select(OWN_ENCODER))
-            view, truth = Exact(LabelSpace(view.answers)), None
+        model, task = judged
+        names_of_its_own = task is not view  # then true classes and groups say nothing about its answers
+        view, truth = task, None if names_of_its_own else truth
         logits = predict_logits(model, test.x).cpu()
         metrics, counts = site_metrics(view, logits, test.target.cpu(), truth)
-        if not head:
+        if not names_of_its_own:
             metrics |= self._treatment(own, view, logits)
         if isinstance(view, Candidates) and train.truth is not None:
             metrics |= disambiguation(view, predict_logits(work.model, train.x), train.target, train.truth)
@@ -248,7 +250,7 @@ class SiteHost:
 
     def _use_prior(self, work: LocalWork) -> Tensor | None:
         """Estimate the site's prior with the model as it is and put it into the view; None for a site without one."""
-        kept = work.memory.tensors.get(CONFIDENCES)
+        kept = self.recipe.objective.confidences(work.memory)
         offset = estimate_prior(work.site, work.view, work.model, self.recipe.settings, kept)
         if offset is not None:
             work.view = work.view.with_offset(offset)
@@ -277,14 +279,14 @@ def trained_view(site: SiteData, settings: TrainingSettings) -> View:
 
 def usable_samples(site: SiteData, recipe: Recipe) -> int:
     """Return how many samples a site can train on by a recipe: those with annotations, or all."""
-    return int(site.view.annotated(site.train.target).sum()) if recipe.uses_labels else len(site.train)
+    return int(site.view.annotated(site.train.target).sum()) if recipe.objective.uses_labels else len(site.train)
 
 
 def owned_labels(site: SiteData, recipe: Recipe) -> Tensor:
     """Return the labels that a site informs by a recipe: bool (labels,)."""
-    if recipe.owners == "all":
+    if recipe.sharing.owners == "all":
         return torch.ones(len(site.view.space), dtype=torch.bool)
-    view = site.view if recipe.owners == "view" else trained_view(site, recipe.settings)
+    view = site.view if recipe.sharing.owners == "declared" else trained_view(site, recipe.settings)
     return view.informs()
 
 
@@ -293,10 +295,7 @@ def site_view(site: SiteData, recipe: Recipe, memory: Message, brief: Message) -
 
     A declared correspondence is not looked at then: it may be there to tell how good the found one is.
     """
-    view = trained_view(site, recipe.settings)
-    if recipe.correspondence == "own" and isinstance(view, Coarse):
-        return view.with_matrix(brief.tensors.get(CORRESPONDENCE, memory.tensors.get(CORRESPONDENCE)))
-    return view
+    return recipe.objective.site_view(trained_view(site, recipe.settings), brief, memory)
 
 
 def names_digest(view: Coarse) -> str:

@@ -1,19 +1,16 @@
-"""A method is a recipe: which parts fill the beats of a round."""
+"""A method is a recipe: the parts that fill the steps of a round."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
-
-from torch import Tensor
+from typing import TYPE_CHECKING, Any, Literal
 
 from fedaccord.aggregation.replies import Aggregator, Replies
-from fedaccord.federation.attack import Attack
 from fedaccord.federation.sharing import SHARE_ALL, Sharing
 from fedaccord.messages.checks import TensorSpec
 from fedaccord.messages.message import Message
-from fedaccord.messages.names import SILENT as SILENT
+from fedaccord.models.network import Network
 from fedaccord.training.adam import Adam
 from fedaccord.training.objectives import Objective, ViewLikelihood
 from fedaccord.training.settings import TrainingSettings
@@ -24,41 +21,79 @@ if TYPE_CHECKING:
     from fedaccord.federation.server import Server, SiteCard
 
 ServerStep = Callable[["Server"], None]
+"""A step of the server in a round; it reads and changes the server's state."""
+ReplyStep = Callable[["Server", Replies], Replies]
+"""A step on a round's admitted replies: it filters them or changes their weights."""
 SiteTask = Callable[[LocalWork], Message]
+"""A site's answer to a question of the server."""
+Trains = Literal["sites", "pool", "server", "sites and server"]
+"""Who trains: the sites, one place with all their samples, the server on labelled samples of its own, or both."""
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """Tensors that travel beside the model: the server's part of a brief, and what a reply must hold."""
+
+    brief: Callable[[Server, SiteCard], Message] | None = None
+    expected: Callable[[Server, SiteCard], Mapping[str, TensorSpec]] | None = None
+
+    def told(self, server: Server, card: SiteCard) -> Message:
+        """Return what a site is sent beside the model."""
+        return self.brief(server, card) if self.brief else Message()
+
+    def specs(self, server: Server, card: SiteCard) -> Mapping[str, TensorSpec]:
+        """Return the names, shapes and dtypes that a site's reply must hold beside the model."""
+        return self.expected(server, card) if self.expected else {}
+
+    def joined(self, other: Exchange) -> Exchange:
+        """Return an exchange of what both exchange."""
+
+        def brief(server: Server, card: SiteCard) -> Message:
+            first, second = self.told(server, card), other.told(server, card)
+            return Message(first.tensors | second.tensors, first.numbers | second.numbers, first.words | second.words)
+
+        def expected(server: Server, card: SiteCard) -> Mapping[str, TensorSpec]:
+            return {**self.specs(server, card), **other.specs(server, card)}
+
+        return Exchange(
+            brief if self.brief and other.brief else self.brief or other.brief,
+            expected if self.expected and other.expected else self.expected or other.expected,
+        )
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """The slots of a method. What is not named is the plain choice: view likelihood, SGD, everything shared."""
+    """The parts of a method; a part that is left out has the plain choice: view likelihood, SGD, everything shared."""
 
     settings: TrainingSettings
-    aggregator: Aggregator | None  # None: nothing is combined, every site trains alone
-    objective: Objective = field(default_factory=ViewLikelihood)
-    solver: Solver | None = None
-    sharing: Sharing = SHARE_ALL
-    ready: tuple[ServerStep, ...] = ()  # before the first round: refuse with a ConfigError what cannot work
-    prepare: tuple[ServerStep, ...] = ()
-    brief: Callable[[Server, SiteCard], Message] | None = None  # what one site is told beside the shared model
-    starts: Callable[[Server, SiteCard], Tensor] | None = None  # the model that one site is sent, where it has its own
-    extras: Callable[[Server, SiteCard], Mapping[str, TensorSpec]] | None = None  # what it must send beside it
-    attack: Attack | None = None  # what some sites do to the others, in studies
-    defence: Callable[[Server, Replies], Replies] | None = None  # which replies count
-    weigh: Callable[[Server, Replies], Replies] | None = None  # other weights than sample counts, after the defence
-    refine: tuple[ServerStep, ...] = ()
-    account: Callable[[Server], list[dict[str, Any]]] | None = None  # lines of its own for the last round, to be drawn
-    tasks: Mapping[str, SiteTask] = field(default_factory=dict)  # further questions a step may ask the sites
-    personal_layer: bool = False
-    rows_by_name: bool = False  # each head row begins as its label's name says, whatever other labels there are
-    owners: str = "softmax"  # who informs a label: whose softmax runs over it in training, "view": who knows it, "all"
-    trains: str = "sites"  # or "pool": one place that holds all sites' samples, for studies; "server": no site at all
-    correspondence: str = "declared"  # or "own": sites find out what coarse names stand for, whatever is declared
-    needs_labelled: bool = False  # the server trains on labelled samples of its own
-    uses_labels: bool = True  # False: sites train on all their rows and do not look at annotations
+    aggregator: Aggregator | None  # combines the replies; None: every site keeps its own model
+    objective: Objective = field(default_factory=ViewLikelihood)  # the loss a site minimises
+    solver: Solver | None = None  # how a site steps; None: the optimiser of the settings
+    sharing: Sharing = SHARE_ALL  # which parameters travel
+    exchange: Exchange = field(default_factory=Exchange)  # what travels beside the model
+    network: Callable[[Network, Sequence[str], int], None] | None = None  # changes the initial network: labels, seed
+    ready: tuple[ServerStep, ...] = ()  # before the first round: raise ConfigError for sites the method cannot use
+    prepare: tuple[ServerStep, ...] = ()  # before the sites train
+    admit: tuple[ReplyStep, ...] = ()  # after replies were checked: defences, weights
+    refine: tuple[ServerStep, ...] = ()  # after the replies were combined
+    report: Callable[[Server], list[dict[str, Any]]] | None = None  # lines of metrics.jsonl for the last round
+    tasks: Mapping[str, SiteTask] = field(default_factory=dict)  # further questions that a server step may ask
+    trains: Trains = "sites"
 
     @property
     def site_solver(self) -> Solver:
-        """The solver slot, or the optimiser that the settings describe."""
+        """The solver, or the optimiser that the settings describe."""
         return self.solver or plain_solver(self.settings)
+
+    @property
+    def server_trains(self) -> bool:
+        """Whether the server trains on labelled samples of its own."""
+        return "server" in self.trains
+
+    @property
+    def sites_train(self) -> bool:
+        """Whether any site is asked to train."""
+        return self.trains != "server"
 
 
 def plain_solver(settings: TrainingSettings) -> Solver:

@@ -22,7 +22,7 @@ class RefuseViews:
 
     def __call__(self, server: Server) -> None:
         """Look at everyone who may train in the first round, and at all whose labels an attack will make sets of."""
-        attack = server.recipe.attack
+        attack = server.attack
         for site in server.trainers():
             if server.cards[site].view in self.kinds:
                 raise ConfigError(f"the method needs {self.needed}, but site '{site}' has {server.cards[site].view}")

@@ -82,7 +82,7 @@ def play_round(server: Server, evaluated: bool | Callable[[], bool] = True) -> R
         record.asked = server.draw()
         tensors = server.tensors
         briefs = {site: server.brief(site, tensors) for site in record.asked}
-    if needs_only_means(recipe):
+    if needs_only_means(recipe) and server.attack is None:
         with _beat(record, "train"):
             fold = streaming.train(server, briefs)
         with _beat(record, "admit"):
@@ -101,7 +101,7 @@ def play_round(server: Server, evaluated: bool | Callable[[], bool] = True) -> R
         for step in recipe.refine:
             step(server)
     # Where the server trains on samples of its own, sites that have nothing to say leave no label untaught.
-    if replies is not None or not (recipe.needs_labelled and (record.asked or recipe.trains == "server")):
+    if replies is not None or not (recipe.server_trains and (record.asked or not recipe.sites_train)):
         record.absent = _untaught(server, replies)
     if replies is not None:
         record.replied = len(replies)

@@ -14,10 +14,11 @@ from fedaccord.aggregation.replies import Replies
 from fedaccord.data.sensitive import Target
 from fedaccord.engines.engine import Engine
 from fedaccord.errors import ConfigError, EngineError, TooFewSitesError, did_you_mean
+from fedaccord.federation.attack import Attack
 from fedaccord.federation.folding import as_alone
 from fedaccord.federation.joining import read_card
 from fedaccord.federation.membership import ALWAYS, Stay
-from fedaccord.federation.recipe import SILENT, Recipe
+from fedaccord.federation.recipe import Recipe
 from fedaccord.federation.sharing import MODEL
 from fedaccord.federation.state import RunState
 from fedaccord.federation.state import SiteCard as SiteCard
@@ -32,7 +33,7 @@ from fedaccord.messages.checks import (
     find_problem,
 )
 from fedaccord.messages.message import Failure, Message, SiteId, one_line
-from fedaccord.messages.names import POOL
+from fedaccord.messages.names import POOL, SILENT
 from fedaccord.models.layout import Layout
 from fedaccord.models.network import Network, use_channels_last
 from fedaccord.seeds import derive
@@ -86,6 +87,7 @@ class Server:
     warnings: list[str] = field(default_factory=list)  # what whoever runs the federation should know; for no site
     target: Target | None = None  # which group's treatment is looked at
     test_groups: tuple[Tensor, Tensor | None] | None = None  # candidate and, where known, true groups of these
+    attack: Attack | None = None  # in a study: what hostile sites do
     hostile: tuple[SiteId, ...] = ()  # in a study: who really is; only attacks and figures look at it
     replies: Replies | None = None  # of the round under way, for the steps that refine its result
     silent: list[SiteId] = field(default_factory=list)  # who said in this round that there was nothing to train on
@@ -192,18 +194,20 @@ class Server:
 
     def ready(self) -> None:
         """Refuse, before the first round, what cannot work with these sites."""
-        if self.recipe.needs_labelled and (self.labelled is None or not len(self.labelled[0])):
+        if self.recipe.server_trains and (self.labelled is None or not len(self.labelled[0])):
             raise ConfigError("the method trains on labelled samples of the server; give [server] labelled")
-        if self.recipe.trains != "server" and self.state.round == 0 and not self.trainers():
+        if self.recipe.sites_train and self.state.round == 0 and not self.trainers():
             raise ConfigError("no site that may train in the first round has labelled samples")
         for step in self.recipe.ready:
             step(self)
+        if self.attack is not None:
+            self.attack.refuse(self)
 
     def trainers(self, round_: int | None = None) -> list[SiteId]:
         """Return the sites that may train in a round, by default the coming one: asked for, with something to learn."""
         wanted, cards = self.recipe.settings.sites, self.cards
         names = self.members(round_)
-        if self.recipe.trains == "server":
+        if not self.recipe.sites_train:
             return []
         if self.recipe.trains == "pool":
             names = [n for n in names if n == POOL]
@@ -281,7 +285,7 @@ class Server:
     def brief(self, site: SiteId, tensors: dict[str, Tensor]) -> Message:
         """Return what one site is told: the shared model, and what the recipe adds."""
         recipe = self.recipe
-        told = recipe.brief(self, self.cards[site]) if recipe.brief else Message()
+        told = recipe.exchange.told(self, self.cards[site])
         # A new message: a recipe may tell every site the same one, or something it keeps.
         shared = recipe.sharing.outgoing(self.layout, tensors, self.cards[site].informs)
         return Message(shared | told.tensors, dict(told.numbers), dict(told.words))
@@ -303,20 +307,17 @@ class Server:
         key = card.name if sharing.own_rows else ""
         if key not in self._specs:
             self._specs[key] = sharing.expected(self.layout, self.tensors, card.informs)
-        extras = self.recipe.extras
-        return {**self._specs[key], **extras(self, card)} if extras else self._specs[key]
+        return {**self._specs[key], **self.recipe.exchange.specs(self, card)}
 
     def admit(self, answers: dict[SiteId, Message]) -> Replies | None:
         """Check every reply and gather the good ones; None when there is none."""
-        recipe = self.recipe
         good = {site: reply for site, reply in answers.items() if self.is_admitted(site, reply)}
         self.replies = self._gather(good) if good else None
-        if self.replies is not None and recipe.attack:
-            self.replies = recipe.attack.admitted(self, self.replies)
-        if self.replies is not None and len(self.replies) and recipe.defence:
-            self.replies = recipe.defence(self, self.replies)
-        if self.replies is not None and len(self.replies) and recipe.weigh:
-            self.replies = recipe.weigh(self, self.replies)
+        if self.replies is not None and self.attack is not None:
+            self.replies = self.attack.admitted(self, self.replies)
+        for step in self.recipe.admit:
+            if self.replies is not None and len(self.replies):
+                self.replies = step(self, self.replies)
         return self.replies
 
     def admit_figures(self, answers: dict[SiteId, Message]) -> dict[SiteId, Message]:
@@ -360,10 +361,16 @@ class Server:
         matrix = torch.empty(len(good), self.layout.size)
         for row, (site, reply) in zip(matrix, sorted(good.items()), strict=True):
             self.flat(site, reply, row)
-        recipe, started = self.recipe, None
-        if recipe.starts and (recipe.attack or recipe.defence):  # who looks at a site's update asks where it began
-            started = torch.stack([recipe.starts(self, self.cards[site]) for site in sorted(good)])
-        return replace(self.account(good), matrix=matrix, started=started)
+        return replace(self.account(good), matrix=matrix, started=self._starts(sorted(good)))
+
+    def _starts(self, sites: list[SiteId]) -> Tensor | None:
+        """Return the model that each site was sent, if any step reads updates and sites were sent different models."""
+        if self.attack is None and not any(getattr(step, "reads_updates", False) for step in self.recipe.admit):
+            return None
+        told = [self.recipe.exchange.told(self, self.cards[site]) for site in sites]
+        if not any(message.select(self.recipe.sharing.prefix) for message in told):
+            return None
+        return torch.stack([self.flat(site, message) for site, message in zip(sites, told, strict=True)])
 
     def account(self, answers: Mapping[SiteId, Message]) -> Replies:
         """Return who answered, with which numbers: replies whose matrix has no columns.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 from torch import Tensor
 
@@ -11,6 +12,8 @@ from fedaccord.messages.checks import TensorSpec
 from fedaccord.models.layout import Layout
 
 MODEL = "model"  # prefix of the model's tensors in a message
+Owners = Literal["trained", "declared", "all"]
+"""Who informs a label: sites whose softmax runs over it in training, sites whose declared view knows it, or all."""
 
 
 @dataclass(frozen=True)
@@ -25,6 +28,7 @@ class Sharing:
     buffers: bool = True
     own_rows: bool = False
     prefix: str = MODEL  # of the tensors' names in a message
+    owners: Owners = "trained"  # which sites inform a label, and so send and average its head row
 
     def names(self, layout: Layout) -> tuple[str, ...]:
         """Return the names of the tensors that travel, in layout order, counters last."""

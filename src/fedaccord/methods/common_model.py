@@ -8,10 +8,9 @@ from fedaccord.aggregation.mean import mean, per_label, with_pooled_batch_norm
 from fedaccord.aggregation.replies import Aggregator
 from fedaccord.aggregation.robust import RobustAggregation, Rule
 from fedaccord.errors import ConfigError
-from fedaccord.federation.attack import Attack
 from fedaccord.federation.control_variates import ControlVariates
 from fedaccord.federation.defence import Defence
-from fedaccord.federation.recipe import Recipe
+from fedaccord.federation.recipe import Exchange, Recipe
 from fedaccord.federation.refusing import RefuseViews
 from fedaccord.federation.robustness import RobustnessWatch
 from fedaccord.federation.sharing import Sharing
@@ -52,12 +51,14 @@ def combining(recipe: Recipe, settings: SharedModelSettings, rows_of_owners: boo
     """Return the recipe with the aggregator that the settings ask for; a robust one is watched over.
 
     With `rows_of_owners` a head row, where the head is shared at all, is combined over the sites that inform its label.
-    An attack and a defence that the settings ask for fill the slots of these names.
+    A defence that the settings ask for comes before all other steps on replies.
     """
     rows_of_owners = rows_of_owners and "head" in recipe.sharing.parts
     if getattr(settings, "weights", "samples") == "equal":
-        recipe = replace(recipe, weigh=equal_weights)
-    recipe = contested(recipe, settings)
+        recipe = replace(recipe, admit=(*recipe.admit, equal_weights))
+    if settings.defence is not None:  # before any weights: a reply that is left out has none
+        defence = Defence(settings.defence)
+        recipe = replace(recipe, admit=(defence, *recipe.admit), ready=(*recipe.ready, defence.refuse))
     if settings.aggregation == "mean":
         return replace(recipe, aggregator=batch_norm(per_label if rows_of_owners else mean, settings))
     rule = Rule(settings.aggregation, settings.hostile)
@@ -65,17 +66,6 @@ def combining(recipe: Recipe, settings: SharedModelSettings, rows_of_owners: boo
     watch = RobustnessWatch(robust)
     refine = (watch.warn_of_thin_rows, *recipe.refine)
     return replace(recipe, aggregator=robust, ready=(*recipe.ready, watch.refuse_too_few), refine=refine)
-
-
-def contested(recipe: Recipe, settings: SharedModelSettings) -> Recipe:
-    """Return the recipe with the attack and the defence that the settings ask for."""
-    if settings.attack is not None:
-        attack = Attack(settings.attack.kind, settings.attack.ratio, settings.attack.strength)
-        recipe = replace(recipe, attack=attack, ready=(*recipe.ready, attack.refuse))
-    if settings.defence is not None:
-        defence = Defence(settings.defence)
-        recipe = replace(recipe, defence=defence, ready=(*recipe.ready, defence.refuse))
-    return recipe
 
 
 def with_controls(recipe: Recipe, rows_of_owners: bool = False) -> Recipe:
@@ -87,8 +77,7 @@ def with_controls(recipe: Recipe, rows_of_owners: bool = False) -> Recipe:
         recipe,
         solver=controls,
         prepare=(controls.prepare, *recipe.prepare),
-        brief=controls.brief,
-        extras=controls.extras,
+        exchange=recipe.exchange.joined(Exchange(controls.brief, controls.extras)),
         refine=(controls.refine, *recipe.refine),
     )
 

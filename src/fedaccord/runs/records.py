@@ -13,7 +13,6 @@ from fedaccord.federation.membership import ALWAYS, Stay
 from fedaccord.federation.round import Evaluation, RoundRecord
 from fedaccord.federation.server import Dropped, Server, SiteCard
 from fedaccord.labels.coverage import connected_groups
-from fedaccord.labels.estimation import CORRESPONDENCE
 from fedaccord.labels.space import LabelSpace
 from fedaccord.labels.views import Candidates, Coarse
 from fedaccord.messages.message import Message
@@ -77,17 +76,14 @@ def confusion_lines(at: int, figures: Evaluation, data: FederationData) -> list[
 
 def correspondence_lines(at: int, server: Server, data: FederationData) -> list[dict[str, Any]]:
     """Return what coarse sites have found their names to stand for, as far as this process may know it."""
-    lines = []
-    memories = server.engine.memories() if server.recipe.correspondence == "own" else {}
+    lines, memories = [], server.engine.memories()
     for name, card in server.cards.items():
-        view = data.sites[name].view if name in data.sites else None
-        if server.recipe.correspondence != "own" or not isinstance(view, Coarse):
+        if name not in data.sites:
             continue
-        told = server.recipe.brief(server, card) if server.recipe.brief else Message()
-        kept = memories.get(name, Message())
-        matrix = told.tensors.get(CORRESPONDENCE, kept.tensors.get(CORRESPONDENCE))
-        if matrix is not None:
-            rows = [[round(share, 4) for share in row] for row in matrix.tolist()]
+        told, kept = server.recipe.exchange.told(server, card), memories.get(name, Message())
+        view = server.recipe.objective.site_view(data.sites[name].view, told, kept)
+        if isinstance(view, Coarse) and view.estimated and view.is_known:
+            rows = [[round(share, 4) for share in row] for row in view.matrix.tolist()]
             lines.append(
                 {"round": at, "scope": "correspondence", "site": name, "names": list(view.answers), "matrix": rows}
             )
@@ -96,7 +92,7 @@ def correspondence_lines(at: int, server: Server, data: FederationData) -> list[
 
 def method_lines(at: int, server: Server) -> list[dict[str, Any]]:
     """Return what the method itself has to show of the last round."""
-    return [{"round": at, **line} for line in server.recipe.account(server)] if server.recipe.account else []
+    return [{"round": at, **line} for line in server.recipe.report(server)] if server.recipe.report else []
 
 
 def describe_federation(

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from fedaccord.labels.sets import candidate_sets, known_labels
 from fedaccord.labels.views import Candidates, View
+from fedaccord.messages.message import Message
 from fedaccord.training.candidate_losses import PartialLoss
 from fedaccord.training.objectives import Renewal, RowObjective
 from fedaccord.training.work import Batch, LocalWork
@@ -43,6 +44,10 @@ class PartialLabels(RowObjective):
         work.scratch["weights"] = weights = kept.to(sets.device, copy=True)
         if self.partial.renew is not None:
             work.memory.tensors[CONFIDENCES] = weights
+
+    def confidences(self, memory: Message) -> Tensor | None:
+        """Return the weights that the site has kept of its samples' labels."""
+        return memory.tensors.get(CONFIDENCES)
 
     def loss(self, work: LocalWork, batch: Batch) -> Tensor:
         """Return the batch mean."""

@@ -11,12 +11,12 @@ from torch import Tensor, nn
 from fedaccord.labels.views import View
 from fedaccord.messages.message import Message
 from fedaccord.models.network import Network
-from fedaccord.training.objectives import Objective, Renewal, RowObjective
+from fedaccord.training.objectives import Objective, Renewal, RowObjective, WrappedObjective
 from fedaccord.training.work import FEATURES, Batch, LocalWork
 
 
 @dataclass(frozen=True)
-class Noisy(RowObjective):
+class Noisy(RowObjective, WrappedObjective):
     """Another objective whose loss sees each sample with fresh noise; what follows a step sees it as it is."""
 
     draws: ClassVar[bool] = True
@@ -24,6 +24,11 @@ class Noisy(RowObjective):
     inner: Objective
     noise: float = 0.0  # standard deviation on the inputs; features are standardised, so 1 is as large as they are
     dropout: float = 0.0  # share of the encoder's output that is left out
+
+    @property
+    def wrapped(self) -> Objective:
+        """The inner objective."""
+        return self.inner
 
     def start(self, work: LocalWork) -> None:
         """Start the other objective."""

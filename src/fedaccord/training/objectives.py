@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from fedaccord.labels.views import View
 from fedaccord.messages.message import Message
@@ -36,6 +36,51 @@ class Objective:
 
     def finish(self, work: LocalWork, reply: Message) -> None:
         """Add to the reply what the method sends beside the model."""
+
+    # What the rest of a site's work asks of the objective
+
+    @property
+    def uses_labels(self) -> bool:
+        """Whether the loss reads annotations; otherwise a site trains on all its rows, annotated or not."""
+        return True
+
+    def site_view(self, view: View, brief: Message, memory: Message) -> View:
+        """Return the view that a site works through, e.g. with a correspondence that was estimated."""
+        return view
+
+    def confidences(self, memory: Message) -> Tensor | None:
+        """Return the label confidences that a site keeps of its training samples, (n, C); None: it keeps none."""
+        return None
+
+    def judged(self, work: LocalWork, view: View) -> tuple[nn.Module, View] | None:
+        """Return the model and the view that a site is evaluated with; None if it has nothing to evaluate yet."""
+        return work.model, view
+
+
+class WrappedObjective(Objective):
+    """An objective around another one, which answers all questions that are not about the loss."""
+
+    @property
+    def wrapped(self) -> Objective:
+        """The objective inside."""
+        raise TypeError(f"{type(self).__name__} does not say which objective it wraps")
+
+    @property
+    def uses_labels(self) -> bool:
+        """Delegates to the inner objective."""
+        return self.wrapped.uses_labels
+
+    def site_view(self, view: View, brief: Message, memory: Message) -> View:
+        """Delegates to the inner objective."""
+        return self.wrapped.site_view(view, brief, memory)
+
+    def confidences(self, memory: Message) -> Tensor | None:
+        """Delegates to the inner objective."""
+        return self.wrapped.confidences(memory)
+
+    def judged(self, work: LocalWork, view: View) -> tuple[nn.Module, View] | None:
+        """Delegates to the inner objective."""
+        return self.wrapped.judged(work, view)
 
 
 class RowObjective(Objective):
@@ -130,10 +175,15 @@ class Proximal(Objective):
 
 
 @dataclass(frozen=True)
-class Sum(Objective):
-    """Several terms added up."""
+class Sum(WrappedObjective):
+    """The sum of several terms; the first one is the site's task, the others are penalties on it."""
 
     terms: tuple[Objective, ...]
+
+    @property
+    def wrapped(self) -> Objective:
+        """The first term."""
+        return self.terms[0]
 
     @property
     def reads_model(self) -> bool:

@@ -193,7 +193,7 @@ def test_make_parity_has_an_experiment_for_every_method(method, tmp_path):
             experiment = parse_experiment(text)
         except ConfigError:
             return False
-        needs = make_recipe(method, experiment.settings).needs_labelled
+        needs = make_recipe(method, experiment.settings).server_trains
         return experiment.server.labelled is not None or not needs
 
     assert any(map(fits, texts(method, write_tags(tmp_path / "tags.npz"))))

@@ -10,6 +10,7 @@ label frequencies, estimated each round from what it believes of its samples and
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from fedaccord.federation.recipe import Recipe
@@ -17,6 +18,7 @@ from fedaccord.methods.candidate_sets.baselines import averaged
 from fedaccord.methods.candidate_sets.kl_score import KLWeights, tell_missing_inputs
 from fedaccord.methods.candidate_sets.settings import PfedpllPlusSettings, PfedpllSettings
 from fedaccord.methods.common_model import combining, share_model
+from fedaccord.models.network import Network, insert_personal_layer
 from fedaccord.training.named_losses import site_objective
 
 
@@ -32,10 +34,15 @@ def pfedpll(settings: PfedpllSettings) -> Recipe:
         site_objective("pfedpll" if settings.calibration else "lw", settings),
         sharing=sharing,
         prepare=(tell_missing_inputs,) if scored else (),
-        weigh=KLWeights(settings.score_inputs) if scored else None,
-        personal_layer=settings.isolation,
+        admit=(KLWeights(settings.score_inputs),) if scored else (),
+        network=with_personal_layer if settings.isolation else None,
     )
     return combining(recipe, settings, rows_of_owners=True)
+
+
+def with_personal_layer(network: Network, labels: Sequence[str], seed: int) -> None:
+    """Put a p x p layer that starts as the identity between encoder and head."""
+    insert_personal_layer(network)
 
 
 def pfedpll_plus(settings: PfedpllPlusSettings) -> Recipe:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fedaccord.federation.recipe import Recipe
+from fedaccord.federation.recipe import Exchange, Recipe
 from fedaccord.methods.common_model import combining, share_model
 from fedaccord.methods.fedcurv.server import fisher_spec, keep_curvature, tell_curvature
 from fedaccord.methods.fedcurv.settings import FedCurvSettings
@@ -18,8 +18,7 @@ def fedcurv(settings: FedCurvSettings) -> Recipe:
         None,
         objective,
         sharing=share_model(settings),
-        brief=tell_curvature,
-        extras=fisher_spec,
+        exchange=Exchange(tell_curvature, fisher_spec),
         refine=(keep_curvature,),
     )
     return combining(recipe, settings)

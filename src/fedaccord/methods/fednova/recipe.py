@@ -33,18 +33,12 @@ def fednova(settings: FedNovaSettings) -> Recipe:
     momentum = settings.momentum if settings.optimiser == "sgd" else 0.0  # a step of Adam counts as one
     recipe = replace(plain(settings), solver=Counted(plain_solver(settings), momentum))
     assert recipe.aggregator is not None
-    asked = recipe.defence
-
-    def defence(server: Server, replies: Replies) -> Replies:
-        counted = drop_uncounted(server, replies)
-        return asked(server, counted) if asked and counted.sites else counted
-
     normalised = with_normalised_steps(recipe.aggregator, robust=settings.aggregation != "mean")
-    return replace(recipe, aggregator=normalised, defence=defence)
+    return replace(recipe, aggregator=normalised, admit=(drop_uncounted, *recipe.admit))
 
 
 def drop_uncounted(server: Server, replies: Replies) -> Replies:
-    """Leave out replies without a number of steps that one can divide by: the `defence` slot."""
+    """Leave out replies without a number of steps that one can divide by."""
     counted = []
     for site, message in zip(replies.sites, replies.messages, strict=True):
         steps = message.numbers.get(EFFECTIVE_STEPS)

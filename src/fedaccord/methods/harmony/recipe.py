@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fedaccord.federation.recipe import Recipe
+from fedaccord.federation.recipe import Exchange, Recipe
 from fedaccord.federation.refusing import refuse_other_views
 from fedaccord.labels.correlation import Consensus
 from fedaccord.methods.common_model import combining, share_model
@@ -41,11 +41,10 @@ def fedharmony(settings: FedHarmonySettings) -> Recipe:
         sharing=replace(share_model(s), own_rows=True),
         ready=(refuse_other_views,),
         prepare=(server.prepare,),
-        brief=server.brief,
-        extras=server.extras,
-        weigh=server.weigh,
+        exchange=Exchange(server.brief, server.extras),
+        admit=(server.weigh,),
         refine=(server.refine,),
-        account=server.account,
+        report=server.report,
         tasks={
             CORRELATE: Correlating(s.correlation_noise),
             COUNT: CountingTags(s.correlation_noise),

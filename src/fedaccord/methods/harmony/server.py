@@ -185,7 +185,7 @@ class Harmoniser:
         samples = {name: float(server.cards[name].samples) for name in matrices}
         return leave_one_out(matrices, pairs, samples, self.consensus, site)
 
-    def account(self, server: Server) -> list[dict[str, Any]]:
+    def report(self, server: Server) -> list[dict[str, Any]]:
         """Return, for the report, what all sites agree on and what each has told, over the tags that matter most."""
         members = server.members(max(1, server.state.round))  # of the round that has just ended
         found = self.agreed(server, members)

@@ -25,9 +25,9 @@ from fedaccord.labels.estimation import (
 )
 from fedaccord.messages.checks import TensorSpec, is_finite
 from fedaccord.messages.message import Message, SiteId
-from fedaccord.methods.mixed_types.own_head import OWN_ENCODER, OWN_HEAD
 from fedaccord.methods.mixed_types.site import CONFIDENT, COUNTS, EXCHANGE, EXCHANGES
 from fedaccord.methods.mixed_types.supervised import BEFORE_TUNING
+from fedaccord.models.own_head import OWN_ENCODER, OWN_HEAD
 
 if TYPE_CHECKING:
     from fedaccord.federation.server import Server, SiteCard

@@ -10,16 +10,12 @@ encoder below heads for their own names.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
 from fedaccord.aggregation.mean import mean
-from fedaccord.federation.recipe import Recipe, ServerStep
+from fedaccord.federation.recipe import Exchange, Recipe, ServerStep
 from fedaccord.federation.refusing import RefuseViews
-from fedaccord.federation.server import Server, SiteCard
-from fedaccord.messages.checks import TensorSpec
-from fedaccord.messages.message import Message
 from fedaccord.methods.common_model import combining, share_model, with_controls
 from fedaccord.methods.mixed_types import correspondences as names
 from fedaccord.methods.mixed_types.augment import Augmentation
@@ -39,8 +35,7 @@ from fedaccord.training.solvers import SGD
 
 _REFUSE_TAGS = RefuseViews(frozenset({"tags"}), "one label for each sample")
 _REFUSE_SETS = RefuseViews(frozenset({"candidates"}), "one name for each sample")
-Brief = Callable[[Server, SiteCard], Message]
-Extras = Callable[[Server, SiteCard], Mapping[str, TensorSpec]]
+NOTHING_BESIDE = Exchange()
 
 
 def fedmt(settings: FedMTSettings) -> Recipe:
@@ -66,23 +61,23 @@ def fedmt(settings: FedMTSettings) -> Recipe:
         settings,
         objective,
         prepare=(_supervised(settings), *asked),
-        brief=names.tell_matrix if together else None,
-        extras=names.matrix_spec if how == "learnable-average" else None,
+        exchange=Exchange(
+            names.tell_matrix if together else None, names.matrix_spec if how == "learnable-average" else None
+        ),
         refine=(*([names.average_learned] if how == "learnable-average" else []), _watch(settings)),
         tasks={names.COUNT: Counting(settings.threshold, settings.smoothing)},
-        correspondence="declared" if how == "known" else "own",
     )
 
 
 def semifl(settings: SemiFLSettings) -> Recipe:
     """Pseudo-labels alone, without the sites' coarse labels (SemiFL, Diao et al. 2022)."""
     step, watch = _supervised(settings), _watch(settings)
-    return _federated(settings, _pseudo_labels(settings), (step,), refine=(watch,), uses_labels=False)
+    return _federated(settings, _pseudo_labels(settings), (step,), refine=(watch,))
 
 
 def single(settings: SupercentreSettings) -> Recipe:
     """The server trains on its own labelled samples; no site does anything."""
-    return Recipe(settings, mean, trains="server", needs_labelled=True, prepare=(_supervised(settings),))
+    return Recipe(settings, mean, trains="server", prepare=(_supervised(settings),))
 
 
 def fedrep(settings: FedRepSettings) -> Recipe:
@@ -98,8 +93,7 @@ def fedtrans(settings: FedTransSettings) -> Recipe:
     return _federated(
         settings,
         OwnHead(_augmentation(settings), shared=True),
-        brief=names.tell_head,
-        extras=names.head_spec,
+        exchange=Exchange(names.tell_head, names.head_spec),
         ready=(_REFUSE_SETS,),
         refine=(names.average_heads, keep_head, tuning),
     )
@@ -109,8 +103,7 @@ def _federated(
     settings: MixedSiteSettings,
     objective: Objective,
     prepare: tuple[ServerStep, ...] = (),
-    brief: Brief | None = None,
-    extras: Extras | None = None,
+    exchange: Exchange = NOTHING_BESIDE,
     refine: tuple[ServerStep, ...] = (),
     ready: tuple[ServerStep, ...] = (),
     **slots: Any,
@@ -122,9 +115,8 @@ def _federated(
         settings,
         None,
         objective,
-        sharing=share_model(settings),
-        owners="all",
-        needs_labelled=True,
+        sharing=replace(share_model(settings), owners="all"),
+        trains="sites and server",
         ready=(_REFUSE_TAGS, *ready),
         **slots,
     )
@@ -135,26 +127,8 @@ def _federated(
         recipe,
         prepare=(*recipe.prepare, *prepare),
         refine=(*recipe.refine, *refine),
-        brief=_told(recipe.brief, brief),
-        extras=_sent(recipe.extras, extras),
+        exchange=recipe.exchange.joined(exchange),
     )
-
-
-def _told(first: Brief | None, second: Brief | None) -> Brief | None:
-    if first is None or second is None:
-        return first or second
-
-    def brief(server: Server, card: SiteCard) -> Message:
-        one, other = first(server, card), second(server, card)
-        return Message(one.tensors | other.tensors, one.numbers | other.numbers, one.words | other.words)
-
-    return brief
-
-
-def _sent(first: Extras | None, second: Extras | None) -> Extras | None:
-    if first is None or second is None:
-        return first or second
-    return lambda server, card: {**first(server, card), **second(server, card)}
 
 
 def _source(how: str, pooled: bool) -> str:

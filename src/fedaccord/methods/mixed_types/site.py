@@ -133,6 +133,17 @@ class MixedTypes(RowObjective):
 
     # The form in which many sites train as one program
 
+    @property
+    def uses_labels(self) -> bool:
+        """Whether coarse labels are learned from."""
+        return self.projected
+
+    def site_view(self, view: View, brief: Message, memory: Message) -> View:
+        """Return the view with the correspondence that the site was sent or has found, instead of the declared one."""
+        if self.source == "declared" or not isinstance(view, Coarse):
+            return view
+        return view.with_matrix(brief.tensors.get(CORRESPONDENCE, memory.tensors.get(CORRESPONDENCE)))
+
     def together(self) -> bool:
         """Say that they may, unless a matrix is learned beside the model."""
         return self.source != "learnable"

@@ -23,7 +23,7 @@ from fedaccord.aggregation.mean import mean
 from fedaccord.aggregation.replies import Aggregator, Replies
 from fedaccord.aggregation.robust import RobustAggregation
 from fedaccord.federation.beside import Beside
-from fedaccord.federation.recipe import Recipe
+from fedaccord.federation.recipe import Exchange, Recipe
 from fedaccord.federation.refusing import RefuseViews
 from fedaccord.labels.views import Tags
 from fedaccord.methods.common_model import held_near, plain, sgd_alone, share_model
@@ -107,7 +107,7 @@ def mime(settings: MimeSettings) -> Recipe:
         recipe,
         solver=statistics,
         prepare=(statistics.prepare,),
-        brief=statistics.brief,
+        exchange=Exchange(statistics.brief),
         refine=(*recipe.refine, statistics.refine),
         tasks={GRADIENT: statistics.answer},
     )
@@ -122,8 +122,7 @@ def fednag(settings: NesterovSettings) -> Recipe:
         recipe,
         solver=momentum,
         prepare=(momentum.prepare,),
-        brief=momentum.brief,
-        extras=momentum.extras,
+        exchange=Exchange(momentum.brief, momentum.extras),
         refine=(*recipe.refine, momentum.refine),
     )
 
@@ -145,13 +144,11 @@ def pfedmo(settings: PfedmoSettings) -> Recipe:
     return replace(
         recipe,
         solver=representation.momentum,
-        needs_labelled=True,
+        trains="sites and server",
         prepare=(returns.prepare,),
-        brief=returns.brief,
+        exchange=Exchange(returns.brief, representation.momentum.extras),
         ready=(*recipe.ready, _REFUSE_TAGS, representation.refuse_too_few),
-        extras=representation.momentum.extras,
         refine=(*recipe.refine, returns.refine),
-        starts=returns.starts,
     )
 
 
@@ -162,7 +159,6 @@ def representation(settings: RepresentationSettings) -> Recipe:
         settings,
         mean,
         trains="server",
-        needs_labelled=True,
         ready=(alone.refuse_too_few,),
         prepare=(RepresentationAlone(alone),),
     )
@@ -174,15 +170,15 @@ def _plain(settings: MomentumSettings) -> Recipe:
 
 def _choosing_once(recipe: Recipe, together: Callable[[Server, Replies], Replies]) -> Recipe:
     """Let Krum's rules choose sites by all that these send; other rules look at each parameter by itself."""
-    rule, weigh = recipe.aggregator, recipe.weigh
+    rule = recipe.aggregator
     if not (isinstance(rule, RobustAggregation) and rule.rule.chooses):
         return recipe
-    return replace(recipe, weigh=lambda server, replies: together(server, weigh(server, replies) if weigh else replies))
+    return replace(recipe, admit=(*recipe.admit, together))
 
 
 def _told(recipe: Recipe, settings: MomentumSettings, drift: Drift) -> Recipe:
     shared = SharedMomentum(Beside(recipe.sharing, MOMENTUM), settings, _sgd(settings), drift)
-    return replace(recipe, solver=shared, brief=shared.brief)
+    return replace(recipe, solver=shared, exchange=Exchange(shared.brief))
 
 
 def _travelling(settings: NesterovSettings, aggregator: Aggregator | None) -> TravellingMomentum:

@@ -157,10 +157,6 @@ class PersonalisedReturns:
         own = server.recipe.sharing.outgoing(server.layout, tensors, card.informs)
         return Message(own | self.momentum.beside.outgoing(server, card, momentum))
 
-    def starts(self, server: Server, card: SiteCard) -> Tensor:
-        """Return the site's own model as a flat vector."""
-        return self._own(server, card.name)[0]
-
     def chosen_together(self, server: Server, replies: Replies) -> Replies:
         """Let a rule that chooses sites look at models and momenta at once."""
         return self.momentum.chosen_together(server, replies, self._sent(server, replies))
@@ -186,7 +182,7 @@ class PersonalisedReturns:
 
     def _sent(self, server: Server, replies: Replies) -> Tensor | None:
         """Return the momentum that each site was sent; only attacks look at it."""
-        if server.recipe.attack is None:
+        if server.attack is None:
             return None
         return torch.stack([self._own(server, site)[1] for site in replies.sites])
 

@@ -16,6 +16,7 @@ from torch import Tensor
 from fedaccord.aggregation.replies import Aggregator, Replies
 from fedaccord.errors import TooFewSitesError
 from fedaccord.federation.beside import Beside
+from fedaccord.federation.weighing import equal_weights
 from fedaccord.messages.checks import TensorSpec, all_finite
 from fedaccord.messages.message import Message, SiteId
 from fedaccord.messages.names import COMPUTED
@@ -228,7 +229,7 @@ class GradientStatistics:
         replies, zeros = server.account(answers), torch.zeros(server.layout.size)
         samples = torch.tensor([server.cards[site].samples for site in replies.sites], dtype=torch.float64)
         replies = replace(self.gradient.replies(server, replies, zeros), weights=samples)
-        return server.recipe.weigh(server, replies) if server.recipe.weigh else replies
+        return equal_weights(server, replies) if equal_weights in server.recipe.admit else replies
 
     def brief(self, server: Server, card: SiteCard) -> Message:
         """Return the statistics, and the mean gradient that corrects the sites' own."""

@@ -8,19 +8,21 @@ the server may tune its model on unlabelled inputs.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from fedaccord.federation.recipe import Recipe, ServerStep
+from fedaccord.federation.recipe import Exchange, Recipe, ServerStep
 from fedaccord.federation.refusing import RefuseViews
 from fedaccord.messages.message import SiteId
 from fedaccord.methods.common_model import combining, held_near, share_model, with_controls
 from fedaccord.methods.private_labels.settings import PrivateLabelsSettings
 from fedaccord.methods.private_labels.tuning import Balancing, CentralTuning
 from fedaccord.methods.private_labels.weighing import LabelCountWeights, TellLabelCounts
+from fedaccord.models.network import Network, draw_head_rows
+from fedaccord.seeds import derive
 from fedaccord.training.objectives import Sum
 
 if TYPE_CHECKING:
@@ -38,12 +40,11 @@ def private_labels(settings: PrivateLabelsSettings) -> Recipe:
         settings,
         None,
         held_near(settings.mu if settings.local == "fedprox" else 0.0),
-        sharing=replace(share_model(settings), own_rows=private and settings.rows == "known"),
+        sharing=replace(share_model(settings), own_rows=private and settings.rows == "known", owners="declared"),
         prepare=(warn_of_public_sites,) if private else (),
         ready=tuple(step.refuse_unfit for step in tuning if isinstance(step, Balancing)),
         refine=tuning,
-        owners="view",
-        rows_by_name=private,  # else the rows that a site is sent first would tell how many others there are
+        network=draw_rows_by_name if private else None,
     )
     if settings.label_weight == "per_label":
         recipe = _weighed_by_labels(recipe)
@@ -52,14 +53,19 @@ def private_labels(settings: PrivateLabelsSettings) -> Recipe:
     return with_controls(recipe, rows_of_owners=per_label) if settings.local == "scaffold" else recipe
 
 
+def draw_rows_by_name(network: Network, labels: Sequence[str], seed: int) -> None:
+    """Draw each head row from its label's name, so that a site's first rows do not tell how many other labels exist."""
+    draw_head_rows(network, [derive(seed, "row", label) for label in labels])
+
+
 def _weighed_by_labels(recipe: Recipe) -> Recipe:
     own_rows = recipe.sharing.own_rows
     weights = LabelCountWeights(own_rows)
     return replace(
         recipe,
         objective=Sum((recipe.objective, TellLabelCounts(own_rows))),
-        weigh=weights,
-        extras=weights.extras,
+        admit=(*recipe.admit, weights),
+        exchange=Exchange(expected=weights.extras),
         ready=(*recipe.ready, RefuseViews(frozenset({"tags"}), "one label for each sample with label_weight")),
     )
 
