@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from fedaccord.data.site_data import Samples, SiteData
+from fedaccord.federation.attack import asked_attack
 from fedaccord.federation.host import SiteHost
 from fedaccord.federation.round import play_round
 from fedaccord.federation.server import Server
@@ -15,8 +16,9 @@ from fedaccord.federation.state import RunState
 from fedaccord.labels.space import LabelSpace
 from fedaccord.labels.views import Candidates, Coarse, Exact, Tags, Unlabelled
 from fedaccord.messages.message import Message, from_bytes, to_bytes
+from fedaccord.methods.candidate_sets.pfedpll import with_personal_layer
 from fedaccord.models.layout import Layout
-from fedaccord.models.network import Network
+from fedaccord.models.network import Network, insert_personal_layer
 from fedaccord.training.objectives import Objective
 from fedaccord.training.work import LocalWork
 
@@ -83,8 +85,11 @@ def copied(message):
 
 def federation(recipe, sites, network=None, seed=0, test=None, run="this-run"):
     """Return a server whose sites have joined; `server.engine` is the scripted engine."""
-    network = network or small_network()
-    host = SiteHost({site.name: site for site in sites}, copy.deepcopy(network), recipe, seed)
+    network = copy.deepcopy(network or small_network())
+    if recipe.network is with_personal_layer and network.personal is None:
+        insert_personal_layer(network)
+    attack = asked_attack(recipe.settings)
+    host = SiteHost({site.name: site for site in sites}, copy.deepcopy(network), recipe, seed, attack=attack)
     counters = {name: b.clone() for name, b in network.named_buffers() if not b.is_floating_point()}
     server = Server(
         run=run,
@@ -95,6 +100,7 @@ def federation(recipe, sites, network=None, seed=0, test=None, run="this-run"):
         state=RunState(Layout.of(network).read(network), counters),
         engine=ScriptedEngine(host),
         test=test,
+        attack=attack,
     )
     server.join()
     return server

@@ -98,6 +98,7 @@ def test_a_defence_looks_from_where_each_site_began():
         seen.append(replies)
         return replies
 
+    looking.reads_updates = True
     server = attacked("pfedmo")
     server.recipe = dataclasses.replace(server.recipe, admit=(looking,))
     server.attack = None

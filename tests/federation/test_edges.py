@@ -11,11 +11,12 @@ from torch import nn
 from fedaccord.aggregation.mean import mean
 from fedaccord.errors import ConfigError
 from fedaccord.federation.host import judging_view
-from fedaccord.federation.recipe import SILENT, Recipe
+from fedaccord.federation.recipe import Recipe
 from fedaccord.federation.round import play_round
 from fedaccord.hosting import build_network
 from fedaccord.messages.checks import TensorSpec
 from fedaccord.messages.message import Failure, Message
+from fedaccord.messages.names import SILENT
 from fedaccord.methods.averaging.recipe import fedavg
 from fedaccord.methods.shared_settings import ClassicSettings
 from fedaccord.models.network import Network
@@ -192,4 +193,4 @@ class TestWholeModels:
     def test_batch_norm_refuses_batches_of_one(self):
         model = {"name": "resnet18", "settings": {}, "input_shape": [3, 32, 32]}
         with pytest.raises(ConfigError, match=r"method.batch is 1, but the model 'resnet18' has batch-norm"):
-            build_network(model, list("0123456789"), "fedavg", ClassicSettings(batch=1).model_dump(), seed=0)
+            build_network(model, list("0123456789"), fedavg(ClassicSettings(batch=1)), seed=0)

@@ -15,10 +15,8 @@ from fedaccord.federation.server import Server
 from fedaccord.hosting import build_host
 from fedaccord.labels.views import Candidates, Tags
 from fedaccord.messages.message import to_bytes
-from fedaccord.methods.candidate_sets.pfedpll import with_personal_layer
 from fedaccord.methods.registry import make_recipe
 from fedaccord.models.layout import Layout
-from fedaccord.models.network import insert_personal_layer
 from fedaccord.opening import describe_host
 from people import table
 from pretended_device import THERE, pretended_device
@@ -57,9 +55,7 @@ def started(method, views, settings, device=None):
     recipe = make_recipe(method, QUICK | settings)
     network = small_network(batch_norm=True)
     sites = [site(name, samples=20, view=view) for name, view in zip("abc", views, strict=False)]
-    server = federation(
-        recipe, sites, insert_personal_layer(network) if recipe.network is with_personal_layer else network
-    )
+    server = federation(recipe, sites, network)
     server.labelled, server.unlabelled, server.test = samples(30, 5), samples(40, 6)[0], samples(50, 7)
     if device is not None:
         server.move_to(device)

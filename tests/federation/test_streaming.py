@@ -43,7 +43,7 @@ class TestSameModel:
     @pytest.mark.parametrize("part", [1, 2, 64])
     def test_it_is_that_of_all_replies_at_once(self, aggregator, part):
         ours = federation(recipe(aggregator), sites())
-        theirs = federation(recipe(aggregator, defence=keep_all), sites())
+        theirs = federation(recipe(aggregator, admit=(keep_all,)), sites())
         assert needs_only_means(ours.recipe)
         assert not needs_only_means(theirs.recipe)
         ours.engine.part = part
@@ -56,7 +56,7 @@ class TestSameModel:
     def test_batch_norm_counters_are_the_first_sites(self):
         ours, theirs = (
             federation(recipe(mean, **slots), sites(), small_network(batch_norm=True))
-            for slots in ({}, {"defence": keep_all})
+            for slots in ({}, {"admit": (keep_all,)})
         )
         for server in (ours, theirs):
             play_round(server)

@@ -218,7 +218,7 @@ def test_a_host_built_from_json_answers_as_one_built_here(name):
     model = {"name": "mlp", "settings": {"hidden": [5]}, "input_shape": [4]}
     spec = host_spec(sites, SPACE, model, name, settings, seed=1)
     built = build_host(spec.entry, json.loads(json.dumps(spec.spec)), spec.tensors)
-    network = build_network(model, SPACE.names, name, settings.model_dump(), seed=1)
+    network = build_network(model, SPACE.names, make_recipe(name, settings), seed=1)
     here = federation(make_recipe(name, settings), list(sites.values()), network, seed=1)
     for task in ("join", "train", "evaluate"):
         for place in sites:

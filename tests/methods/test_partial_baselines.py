@@ -12,12 +12,10 @@ from fedaccord.federation.round import play_round
 from fedaccord.labels.views import Candidates
 from fedaccord.methods.averaging.recipe import fedavg
 from fedaccord.methods.candidate_sets.alignment import RECEIVED, augmented, misalignment, pseudo_target
-from fedaccord.methods.candidate_sets.pfedpll import with_personal_layer
 from fedaccord.methods.registry import METHODS, make_recipe
 from fedaccord.methods.shared_settings import ClassicSettings
 from fedaccord.methods.without_federation.recipe import local
 from fedaccord.methods.without_federation.settings import LocalSettings
-from fedaccord.models.network import insert_personal_layer
 from fedaccord.training.candidate_sets import CONFIDENCES
 from small_federation import SPACE, exact, federation, pets_or_cattle, site, small_network
 
@@ -97,9 +95,7 @@ class TestDefences:
             recipe = make_recipe(name, {**QUICK, "aggregation": aggregation})
             network = small_network()
             sites = unsure(*"abcde")
-            server = federation(
-                recipe, sites, insert_personal_layer(network) if recipe.network is with_personal_layer else network
-            )
+            server = federation(recipe, sites, network)
             server.unlabelled = torch.randn(20, 4, generator=torch.Generator().manual_seed(0))
             if hostile:
                 server.engine.spoil["train", "e"] = enlarge

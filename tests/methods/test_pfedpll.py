@@ -15,7 +15,7 @@ from fedaccord.federation.round import play_round
 from fedaccord.labels.views import Candidates
 from fedaccord.methods.candidate_sets.baselines import fed_cc, fed_lw
 from fedaccord.methods.candidate_sets.kl_score import kl_scores
-from fedaccord.methods.candidate_sets.pfedpll import pfedpll, pfedpll_plus, with_personal_layer
+from fedaccord.methods.candidate_sets.pfedpll import pfedpll, pfedpll_plus
 from fedaccord.methods.candidate_sets.settings import (
     FedLWSettings,
     PartialBaselineSettings,
@@ -44,9 +44,7 @@ def unsure(*names, samples=12):
 
 def started(recipe, sites, inputs=INPUTS):
     network = small_network()
-    server = federation(
-        recipe, sites, insert_personal_layer(network) if recipe.network is with_personal_layer else network
-    )
+    server = federation(recipe, sites, network)
     server.unlabelled = inputs
     return server
 
@@ -161,14 +159,15 @@ class TestScore:
             seen.append(replies.sites)
             return recipe.admit[-1](server, replies)
 
-        server = played(dataclasses.replace(recipe, defence=second_only, weigh=weigh), unsure("a", "b"), 1)
+        server = played(dataclasses.replace(recipe, admit=(second_only, weigh)), unsure("a", "b"), 1)
         assert seen == [("b",)]
         own = server.engine.replies["train", "b"].tensors["model/encoder.0.weight"]
         assert torch.equal(server.layout.named(server.state.model)["encoder.0.weight"], own)
 
     def test_a_defence_that_leaves_nobody_leaves_nothing_to_weigh(self):
         recipe = dataclasses.replace(
-            published(), defence=lambda server, replies: replies.keep(torch.zeros(len(replies), dtype=torch.bool))
+            published(),
+            admit=(lambda server, replies: replies.keep(torch.zeros(len(replies), dtype=torch.bool)), *published().admit),
         )
         server = started(recipe, unsure("a", "b"))
         old = server.state.model.clone()

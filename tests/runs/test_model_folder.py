@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import shutil
 from dataclasses import dataclass, field
@@ -23,7 +24,8 @@ from fedaccord.evaluation.predict import predict_logits
 from fedaccord.experiment import load_federation, run_experiment
 from fedaccord.federation import round as round_
 from fedaccord.federation.host import SiteHost
-from fedaccord.methods import common_model as classic
+from fedaccord.methods.averaging import recipe as averaging
+from fedaccord.methods.candidate_sets.pfedpll import with_personal_layer
 from fedaccord.models.network import Network
 from fedaccord.runs.folder import RunFolder
 from fedaccord.runs.model_folder import TrainedModel
@@ -177,8 +179,9 @@ class TestAsInTheRun:
         assert trained.model.network("exact").encoder[2].num_batches_tracked.item() == 6
 
     def test_personal_layers(self, tmp_path, monkeypatch):
-        fedavg = classic.fedavg
-        monkeypatch.setattr(classic, "fedavg", lambda s: dataclasses.replace(fedavg(s), personal_layer=True))
+        fedavg = averaging.fedavg
+        changed = functools.partial(dataclasses.replace, network=with_personal_layer)
+        monkeypatch.setattr(averaging, "fedavg", lambda settings: changed(fedavg(settings)))
         trained = watched(tmp_path, MIXED, 'method.name="fedavg"', 'model.name="mlp"')
         layers = {site: trained.model.network(site).personal.weight for site in trained.model.sites}
         assert torch.equal(layers["dark"], torch.eye(128))
