@@ -11,9 +11,9 @@ import work as w
 
 def main() -> None:
     options = w.arguments(_more)
-    from fedaccord.cli import begun_ahead, importing  # the command imports that much before it knows what to do
+    from fedaccord.cli import importing, started_ahead  # the command imports that much before it knows what to do
 
-    with begun_ahead(options.workers, "fedaccord.hosting"):
+    with started_ahead(options.workers, "fedaccord.hosting"):
         with importing():
             import fedaccord.experiment
             import fedaccord.runs.model_folder  # noqa: F401

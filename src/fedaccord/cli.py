@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -16,7 +17,6 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import click
 import typer
 from rich.console import Console
 from rich.table import Table
@@ -24,15 +24,13 @@ from rich.text import Text
 
 from fedaccord import __version__
 from fedaccord.cli_deploy import deploy
-from fedaccord.cli_prepare import Change, Config, check, console, init
+from fedaccord.cli_prepare import Change, Config, check, console, init, upgrade
 from fedaccord.config import Experiment, load_experiment, parse_experiment
 from fedaccord.data.registry import DATA_VARIABLE, DATASETS
-from fedaccord.engines.crew import begun_ahead, importing
+from fedaccord.engines.crew import importing, started_ahead
 from fedaccord.errors import FedAccordError, RunFolderError, UserError
 from fedaccord.methods.registry import METHODS
 from fedaccord.models.registry import MODELS
-from fedaccord.reproduce.cells import Size
-from fedaccord.reproduce.registry import TABLES, find_table
 
 if TYPE_CHECKING:
     from fedaccord.runs.folder import RunFolder
@@ -48,6 +46,7 @@ app = typer.Typer(
 )
 app.command()(init)
 app.command()(check)
+app.command()(upgrade)
 app.command()(deploy)
 
 Out = Annotated[Path | None, typer.Option("--out", help="Folder for the run; by default runs/NAME.")]
@@ -196,48 +195,33 @@ def export(
     console.print(f"model: {written}", highlight=False, soft_wrap=True)
 
 
-@app.command()
+@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
 def reproduce(
-    table: Annotated[str, typer.Argument(help="Which table; `fedaccord tables` lists them.")],
-    data: Annotated[Path | None, typer.Option("--data", help=f"The data folder; by default {DATA_VARIABLE}.")] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="A small version, in minutes.")] = False,
-    full: Annotated[bool, typer.Option("--full", help="The paper's size; takes long.")] = False,
-    out: Annotated[
-        Path | None, typer.Option("--out", help="Folder for cells and page; by default reproduce/TABLE.")
-    ] = None,
-    workers: Annotated[
-        int | None,
-        typer.Option("--workers", min=1, help="Cells that run beside each other. Default: all cores; on a GPU, one."),
-    ] = None,
-    device: Annotated[
-        str, typer.Option("--device", click_type=click.Choice(["cpu", "cuda"]), help="Where the cells compute.")
-    ] = "cpu",
+    context: typer.Context, table: Annotated[str, typer.Argument(help="The table, e.g. fedmt.")] = "TABLE"
 ) -> None:
-    """Run a paper's table, its figures beside ours; a cut run goes on with the cells that are missing."""
-    if quick and full:
-        raise UserError("--quick and --full are two sizes; give one of them")
-    size: Size = "quick" if quick else "full" if full else "default"
-    find_table(table)
-    if data is not None:
-        os.environ[DATA_VARIABLE] = str(data.resolve())
-    from fedaccord.reproduce.command import reproduce_table
-    from fedaccord.stopping import Stopped
-
-    name = table if size == "default" else f"{table}-{size}"
-    try:
-        page, results = reproduce_table(table, size, out or Path("reproduce") / name, workers, console, device)
-    except Stopped as stopped:
-        _complain(str(stopped))
-        raise typer.Exit(stopped.exit_code) from None
-    console.print(f"table: {page}", highlight=False, soft_wrap=True)
-    if results.failed:
-        raise typer.Exit(1)
+    """Say how to run a table of a paper; the tables are in a clone of the repository."""
+    _say_where_tables_are(table, *context.args)
+    raise typer.Exit(2)
 
 
 @app.command()
 def tables() -> None:
-    """List the tables of papers that can be reproduced."""
-    _list("table", {entry.name: entry.summary for entry in TABLES.values()})
+    """Say how to list the tables of papers; they are in a clone of the repository."""
+    _say_where_tables_are()
+
+
+def _say_where_tables_are(*arguments: str) -> None:
+    here = Path.cwd()
+    clone = next((folder for folder in (here, *here.parents) if (folder / "papers" / "__main__.py").is_file()), None)
+    if clone is None:
+        target = f"reproduce TABLE={arguments[0]}" if arguments else "reproduce"
+        text = (
+            f"The tables of papers are in a clone of FedAccord's repository, not in the package. There: make {target}"
+        )
+    else:
+        command = shlex.join(["python", "-m", "papers", *arguments])
+        text = f"The tables of papers are in this clone. In {clone}, run: {command}"
+    console.print(text, highlight=False, soft_wrap=True)
 
 
 @app.command()
@@ -295,7 +279,7 @@ def _begun_ahead(experiment: Experiment, workers: int | None = None) -> Abstract
     run = experiment.run
     here = run.engine == "embedded" and run.device == "cpu"
     wanted = next(number for number in (workers, run.workers, os.cpu_count(), 1) if number is not None)
-    return begun_ahead(min(wanted, _MOST_AHEAD) if here else 0, "fedaccord.hosting")
+    return started_ahead(min(wanted, _MOST_AHEAD) if here else 0, "fedaccord.hosting")
 
 
 def _is_finished(run: Path) -> bool:

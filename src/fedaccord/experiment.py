@@ -28,10 +28,10 @@ from fedaccord.federation.membership import planned
 from fedaccord.federation.server import Server
 from fedaccord.federation.state import model_digest
 from fedaccord.opening import describe_model, one_thread, open_server, worker_count
-from fedaccord.recording import Played, Recorder, Watcher, play
+from fedaccord.recording import Recorder, RunOutcome, Watcher, play
 from fedaccord.runs.folder import RunFolder
 from fedaccord.runs.model_folder import write_model_folder
-from fedaccord.runs.records import federation_account, past_drops, past_warnings
+from fedaccord.runs.records import describe_federation, past_drops, past_warnings
 from fedaccord.runs.report import write_report
 from fedaccord.runs.resume import Past, check_same_data, config_digest, read_past, read_run
 from fedaccord.runs.tracking import tracking
@@ -123,7 +123,7 @@ def refusal(experiment: Experiment, base: Path, data: FederationData) -> str | N
     timed = network.metric if network is not None and network.target is not None else None
     for where, metric in (("stop.metric", experiment.stop.metric), ("network.metric", timed)):
         if metric is not None and metric.startswith("global.") and data.test is None:
-            return f"{where}: there is no figure '{metric}'; {data.test_source}"
+            return f"{where}: unknown metric '{metric}'; {data.test_source}"
     return None
 
 
@@ -165,7 +165,7 @@ def run_experiment(
         "base": str(base.resolve()),
     }
     with signals_stop() as signals, _importable(base):
-        with signals.held():
+        with signals.deferred():
             folder.write_json("run.json", run)  # first, since what has a config.toml can be resumed
             folder.write_config(config)
             folder.log(f"fedaccord {__version__}, method {experiment.method_name}, seed {experiment.seed}")
@@ -221,24 +221,24 @@ def _carry_on(
         if experiment.network is not None and elsewhere is not None:
             tell("sites on other machines have a network of their own, so [network] is not used")
         if past.state is not None:
-            check_same_data(folder.path, federation_account(data, {}, experiment.stays))
+            check_same_data(folder.path, describe_federation(data, {}, experiment.stays))
         with open_server(experiment, data, run["run"], engine, past.state) as server:
-            account = federation_account(data, server.cards, server.stays)
+            account = describe_federation(data, server.cards, server.stays)
             for said in planned(server.stays, server.recipe.settings.rounds):
                 tell(said)
             if past.state is not None:
                 _restore(server, past)
             folder.write_json("federation.json", account)
             watcher.started(data)
-            played = Recorder(experiment, data, server, folder, past, watcher, tracked).play(signals)
-            for text in _untrained(experiment, server, played):
+            outcome = Recorder(experiment, data, server, folder, past, watcher, tracked).play(signals)
+            for text in _untrained(experiment, server, outcome):
                 tell(text)
             model, header = describe_model(experiment, data), experiment.features.header
             # What sites elsewhere have of their own stays with them.
             here = set(data.sites) if elsewhere is None else set()
             write_model_folder(folder, server, data, model, experiment.method_name, header, here)
             workers = worker_count(experiment, data) if elsewhere is None else len(data.sites)
-            summary = _summary(experiment, server, played, workers, account)
+            summary = _summary(experiment, server, outcome, workers, account)
         folder.write_json("summary.json", summary)
         finish_report(folder.path, run)
         folder.log(f"finished: model {summary['model_sha256']}")
@@ -283,7 +283,7 @@ def load_data(experiment: Experiment, base: Path) -> FederationData:
 
 
 def _summary(
-    experiment: Experiment, server: Server, played: Played, workers: int, account: dict[str, Any]
+    experiment: Experiment, server: Server, outcome: RunOutcome, workers: int, account: dict[str, Any]
 ) -> dict[str, Any]:
     return {
         "name": experiment.name,
@@ -292,19 +292,19 @@ def _summary(
         "workers": workers,
         "seed": experiment.seed,
         "rounds": server.state.round,
-        "seconds": round(played.seconds, 3),
-        "stopped": played.stopped or None,
-        "final": played.figures,
-        "best": played.best.account(),
+        "seconds": round(outcome.seconds, 3),
+        "stopped": outcome.stopped or None,
+        "final": outcome.figures,
+        "best": outcome.best.summary(),
         "bytes": {
-            "sent": sum(sent for sent, _ in played.bytes.values()),
-            "received": sum(received for _, received in played.bytes.values()),
-            "sites": {site: list(both) for site, both in sorted(played.bytes.items())},
+            "sent": sum(sent for sent, _ in outcome.bytes.values()),
+            "received": sum(received for _, received in outcome.bytes.values()),
+            "sites": {site: list(both) for site, both in sorted(outcome.bytes.items())},
         },
-        **_simulated(server, played),
+        **_simulated(server, outcome),
         "dropped": len(server.dropped),
         "dropped_replies": [drop.account() for drop in server.dropped],
-        "warnings": [*server.warnings, *_untrained(experiment, server, played)],
+        "warnings": [*server.warnings, *_untrained(experiment, server, outcome)],
         **({"fairness": experiment.fairness.model_dump()} if experiment.fairness is not None else {}),
         **({"hostile": list(server.hostile)} if server.hostile else {}),
         "set_sizes": {name: site["set_size"] for name, site in account["sites"].items() if "set_size" in site},
@@ -313,9 +313,9 @@ def _summary(
     }
 
 
-def _untrained(experiment: Experiment, server: Server, played: Played) -> list[str]:
+def _untrained(experiment: Experiment, server: Server, outcome: RunOutcome) -> list[str]:
     """Say why the model is as it began, if nothing that sites sent ever reached it."""
-    if played.replies or server.recipe.server_trains:
+    if outcome.replies or server.recipe.server_trains:
         return []
     defence = getattr(experiment.settings, "defence", None)
     if defence is not None and ALL_LEFT_OUT.format(defence.kind) in server.warnings:
@@ -323,11 +323,11 @@ def _untrained(experiment: Experiment, server: Server, played: Played) -> list[s
     return [UNTRAINED]
 
 
-def _simulated(server: Server, played: Played) -> dict[str, Any]:
+def _simulated(server: Server, outcome: RunOutcome) -> dict[str, Any]:
     """Return the summary's account of a simulated network; nothing where there was none."""
-    if played.simulated is None or not isinstance(server.engine, SimulatedNetwork):
+    if outcome.simulated is None or not isinstance(server.engine, SimulatedNetwork):
         return {}
-    told = asdict(played.simulated) | {"seconds": round(played.simulated.seconds, 3)}
+    told = asdict(outcome.simulated) | {"seconds": round(outcome.simulated.seconds, 3)}
     del told["seen"]
     told["sites_work"] = server.recipe.sites_train
     return {"simulated": told | {"sites": {site: asdict(link) for site, link in server.engine.links.items()}}}

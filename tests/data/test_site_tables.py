@@ -12,7 +12,7 @@ from fedaccord.data.registry import locate
 from fedaccord.errors import ConfigError, DataError
 from fedaccord.experiment import load_federation
 from fedaccord.hosting import build_host, host_spec
-from fedaccord.runs.records import federation_account
+from fedaccord.runs.records import describe_federation
 
 CLASSES = '[labels]\nclasses = ["cold", "flu", "well"]\n'
 
@@ -200,7 +200,7 @@ class TestFeatures:
 
     def test_missing_values_and_feature_names_are_in_the_account(self, load):
         data = load(CLASSES + site() + site("south"), north="age,dx\n,flu\n3,flu\n?,well\n", south="age,dx\n1,flu\n")
-        account = federation_account(data, {})
+        account = describe_federation(data, {})
         assert account["missing"] == {"north": {"age": 2}, "south": {}}
         assert account["features"] == ["age", "age is missing"]
         assert json.loads(json.dumps(account)) == account

@@ -167,7 +167,10 @@ class TestScore:
     def test_a_defence_that_leaves_nobody_leaves_nothing_to_weigh(self):
         recipe = dataclasses.replace(
             published(),
-            admit=(lambda server, replies: replies.keep(torch.zeros(len(replies), dtype=torch.bool)), *published().admit),
+            admit=(
+                lambda server, replies: replies.keep(torch.zeros(len(replies), dtype=torch.bool)),
+                *published().admit,
+            ),
         )
         server = started(recipe, unsure("a", "b"))
         old = server.state.model.clone()

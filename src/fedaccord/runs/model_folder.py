@@ -43,7 +43,7 @@ from fedaccord.labels.views import Coarse, Exact, Tags, View
 from fedaccord.messages.message import Message, SiteId, from_bytes
 from fedaccord.models.catalogue import build
 from fedaccord.models.layout import Layout
-from fedaccord.models.network import Network, insert_personal_layer, lay_out
+from fedaccord.models.network import Network, insert_personal_layer, use_channels_last
 from fedaccord.models.own_head import OWN_ENCODER, OWN_HEAD, with_own_head
 from fedaccord.models.registry import is_factory
 from fedaccord.runs.folder import RunFolder
@@ -111,7 +111,7 @@ def write_model_folder(
 ) -> None:
     """Write the trained model of a run, with what sites that took part have of their own: all, or those in `own`."""
     network = build_network(model, data.space.names, server.recipe, server.seed)
-    lay_out(network)  # as the sites' host has it, so that a prior estimated here is the one the site was judged with
+    use_channels_last(network)  # as at the sites, so that priors estimated here are bit-identical to theirs
     initial = {name: tensor.detach().clone() for name, tensor in _tensors(network).items()}
     memories = server.engine.memories()
     joined = [name for name in sorted(data.sites) if name in server.cards]
@@ -229,7 +229,7 @@ class TrainedModel:
             network = with_own_head(network, head, self.site(site).encoder) if site is not None and head else network
         except (KeyError, RuntimeError) as error:
             raise RunFolderError(f"the tensors in '{self.folder}' are not those of its model: {error}") from None
-        lay_out(network)  # as at the server and the sites, so that a prediction is theirs to the last bit
+        use_channels_last(network)  # as at the server and the sites, so that a prediction is theirs to the last bit
         return network.eval()
 
     def view(self, site: SiteId | None = None, answers: str = "classes") -> View:

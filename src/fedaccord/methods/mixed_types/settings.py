@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from fedaccord.errors import refuse_idle
+from fedaccord.errors import refuse_unused
 from fedaccord.methods.entry import MethodEntry
 from fedaccord.methods.shared_settings import SharedModelSettings
 from fedaccord.training.settings import Count, TrainingSettings
@@ -48,7 +48,7 @@ class MixedSiteSettings(SupercentreSettings, SharedModelSettings):
     @model_validator(mode="after")
     def _a_pull_that_is_used(self) -> MixedSiteSettings:
         if self.local != "fedprox":
-            refuse_idle(self, ("mu",), 'unless local = "fedprox"')
+            refuse_unused(self, ("mu",), 'unless local = "fedprox"')
         return self
 
 
@@ -67,7 +67,7 @@ class FedTransSettings(MixedSiteSettings):
 
     @model_validator(mode="after")
     def _no_warm_up(self) -> FedTransSettings:
-        refuse_idle(self, ("warmup",), "in fedtrans, whose server trains after the last round only")
+        refuse_unused(self, ("warmup",), "in fedtrans, whose server trains after the last round only")
         return self
 
 
@@ -115,9 +115,9 @@ class FedMTSettings(SemiFLSettings):
             )
         if not self.correspondence.startswith("estimated"):
             why = f'with correspondence = "{self.correspondence}", which is not estimated'
-            refuse_idle(self, ("estimator", "exchanges", "smoothing"), why)
+            refuse_unused(self, ("estimator", "exchanges", "smoothing"), why)
         if self.estimator != "em-pool":
-            refuse_idle(self, ("exchanges",), 'unless estimator = "em-pool"')
+            refuse_unused(self, ("exchanges",), 'unless estimator = "em-pool"')
         if self.lambda2 == 0 and self.project_on == "confident":
             raise ValueError('lambda2 = 0 uses no pseudo-labels, so it needs project_on = "all"')
         return self

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from fedaccord.errors import refuse_idle
+from fedaccord.errors import refuse_unused
 from fedaccord.methods.entry import MethodEntry
 from fedaccord.methods.shared_settings import OF_SITES, ClassicSettings
 from fedaccord.training.settings import Count
@@ -133,7 +133,7 @@ class RepresentationSettings(PublicDataSettings):
     def _no_settings_of_sites(self) -> RepresentationSettings:
         # `weights` is let through: comparisons set it for all methods, and without replies it changes nothing.
         names = (*OF_SITES, "aggregation", "hostile", "attack", "defence")
-        refuse_idle(self, names, "in 'representation', which trains at the server alone")
+        refuse_unused(self, names, "in 'representation', which trains at the server alone")
         return self
 
 

@@ -21,7 +21,7 @@ from fedaccord.methods.common_model import combining, held_near, share_model, wi
 from fedaccord.methods.private_labels.settings import PrivateLabelsSettings
 from fedaccord.methods.private_labels.tuning import Balancing, CentralTuning
 from fedaccord.methods.private_labels.weighing import LabelCountWeights, TellLabelCounts
-from fedaccord.models.network import Network, draw_head_rows
+from fedaccord.models.network import Network, init_head_rows
 from fedaccord.seeds import derive
 from fedaccord.training.objectives import Sum
 
@@ -55,7 +55,7 @@ def private_labels(settings: PrivateLabelsSettings) -> Recipe:
 
 def draw_rows_by_name(network: Network, labels: Sequence[str], seed: int) -> None:
     """Draw each head row from its label's name, so that a site's first rows do not tell how many other labels exist."""
-    draw_head_rows(network, [derive(seed, "row", label) for label in labels])
+    init_head_rows(network, [derive(seed, "row", label) for label in labels])
 
 
 def _weighed_by_labels(recipe: Recipe) -> Recipe:

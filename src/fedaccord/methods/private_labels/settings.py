@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from fedaccord.errors import refuse_idle
+from fedaccord.errors import refuse_unused
 from fedaccord.methods.entry import MethodEntry
 from fedaccord.methods.shared_settings import SharedModelSettings
 from fedaccord.training.settings import Count
@@ -86,7 +86,7 @@ class PrivateLabelsSettings(SharedModelSettings):
         }
         for name, (effective, where) in works.items():
             if not effective:
-                refuse_idle(self, (name,), f"unless {where}")
+                refuse_unused(self, (name,), f"unless {where}")
         return self
 
 

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from fedaccord.errors import refuse_idle
+from fedaccord.errors import refuse_unused
 from fedaccord.methods.entry import MethodEntry
 from fedaccord.methods.shared_settings import OF_SITES
 from fedaccord.training.loss_settings import AnyLossSettings
@@ -26,7 +26,7 @@ class PooledSettings(TrainingSettings):
 
     @model_validator(mode="after")
     def _no_settings_of_sites(self) -> PooledSettings:
-        refuse_idle(self, OF_SITES, "on pooled data, which has no sites of its own")
+        refuse_unused(self, OF_SITES, "on pooled data, which has no sites of its own")
         return self
 
 
