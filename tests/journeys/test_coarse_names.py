@@ -15,8 +15,8 @@ import fedaccord
 from command_line import blobs, checkpoint, command, write
 from fedaccord.config import load_experiment
 from fedaccord.errors import DataError
-from fedaccord.evaluation.metrics import site_metrics
 from fedaccord.experiment import load_federation
+from fedaccord.labels.judging import site_metrics
 from fedaccord.labels.space import LabelSpace
 from fedaccord.labels.views import Coarse
 from fedaccord.runs.model_folder import TrainedModel

@@ -11,7 +11,7 @@ import pytest
 from fedaccord.data.dataset import Dataset, Rows, load_dataset
 from fedaccord.data.sites import split_dataset
 from fedaccord.errors import DataError
-from fedaccord.labels.declarations import CandidatesView
+from fedaccord.labels.views import CandidatesView
 from fedaccord.methods import clean
 from fedaccord.methods.clean import clean_predictions
 

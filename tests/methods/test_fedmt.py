@@ -8,7 +8,6 @@ from torch import nn
 
 from fedaccord.config import check_experiment
 from fedaccord.errors import ConfigError
-from fedaccord.evaluation.predict import predict_logits
 from fedaccord.federation.round import play_round
 from fedaccord.federation.state import RunState
 from fedaccord.labels.estimation import CORRESPONDENCE, expected_counts
@@ -17,6 +16,7 @@ from fedaccord.messages.message import Failure, Message
 from fedaccord.methods.registry import METHODS, make_recipe
 from fedaccord.models.layout import Layout
 from fedaccord.models.network import Network
+from fedaccord.models.predicting import predict_logits
 from fedaccord.training import augment
 from fedaccord.training.mixed_types import SCORES
 from mixed_federation import (

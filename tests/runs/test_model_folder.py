@@ -19,12 +19,12 @@ from fedaccord.config import parse_experiment
 from fedaccord.data.sites import FederationData
 from fedaccord.data.tables import read_table
 from fedaccord.errors import DataError, RunFolderError, UserError
-from fedaccord.evaluation.predict import predict_logits
 from fedaccord.experiment import load_federation, run_experiment
 from fedaccord.federation import round as round_
 from fedaccord.federation.host import SiteHost
 from fedaccord.methods import classic
 from fedaccord.models.network import Network
+from fedaccord.models.predicting import predict_logits
 from fedaccord.runs.folder import RunFolder
 from fedaccord.runs.model_folder import TrainedModel
 

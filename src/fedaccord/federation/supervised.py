@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fedaccord.evaluation.predict import predict_logits
+from fedaccord.models.predicting import predict_logits
 from fedaccord.seeds import derive
 from fedaccord.training.augment import Augmentation
 from fedaccord.training.batches import batches

@@ -15,7 +15,7 @@ from fedaccord.federation.server import Dropped, Server, SiteCard
 from fedaccord.labels.coverage import connected_groups
 from fedaccord.labels.estimation import CORRESPONDENCE
 from fedaccord.labels.space import LabelSpace
-from fedaccord.labels.views import Candidates, Coarse
+from fedaccord.labels.views import View
 from fedaccord.messages.message import Message
 
 
@@ -81,7 +81,7 @@ def correspondence_lines(at: int, server: Server, data: FederationData) -> list[
     memories = server.engine.memories() if server.recipe.correspondence == "own" else {}
     for name, card in server.cards.items():
         view = data.sites[name].view if name in data.sites else None
-        if server.recipe.correspondence != "own" or not isinstance(view, Coarse):
+        if server.recipe.correspondence != "own" or view is None or not view.has_own_names:
             continue
         told = server.recipe.brief(server, card) if server.recipe.brief else Message()
         kept = memories.get(name, Message())
@@ -122,7 +122,7 @@ def describe_federation(
         "joined": sorted(name for name in cards if stays.get(name, ALWAYS).joins == 1),  # when the run began
         "groups": [list(group) for group in connected_groups(views, data.space)],
         "correspondences": {
-            name: _shares(view) for name, view in views.items() if isinstance(view, Coarse) and view.groups is not None
+            name: _shares(view) for name, view in views.items() if view.has_own_names and view.is_known
         },
         "histogram": data.histogram,
         "partition": data.partition,
@@ -135,12 +135,11 @@ def describe_federation(
 
 def set_size(site: SiteData) -> dict[str, float]:
     """Return the mean size of the candidate sets that a site trains on; nothing for a site without such sets."""
-    if not isinstance(site.view, Candidates) or not site.train.target.numel():  # elsewhere, or none at all
-        return {}
-    return {"set_size": round(float(site.train.target.sum(1).double().mean()), 6)}
+    size = site.view.set_size(site.train.target) if site.train.target.numel() else None  # elsewhere, or none at all
+    return {} if size is None else {"set_size": round(size, 6)}
 
 
-def _shares(view: Coarse) -> list[list[float]]:
+def _shares(view: View) -> list[list[float]]:
     """Return P(coarse name | class), a row for each name; six digits are what a single-precision share has."""
     return [[round(share, 6) for share in row] for row in view.matrix.tolist()]
 
