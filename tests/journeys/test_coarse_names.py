@@ -192,6 +192,7 @@ def test_a_resumed_run_ends_as_if_it_had_never_been_cut(tmp_path, settings):
     assert ends[0]["final"] == ends[1]["final"]
 
 
+@pytest.mark.slow
 def test_workers_change_nothing(tmp_path):
     ends = []
     for workers in (0, 2):
