@@ -17,10 +17,10 @@ from pathlib import Path
 import torch
 
 from fedaccord.config import check_experiment
-from fedaccord.evaluation.predict import predict_logits
 from fedaccord.experiment import load_federation, open_server
 from fedaccord.federation.round import play_round
 from fedaccord.methods.private_labels.tuning import Balancing, CentralTuning
+from fedaccord.models.predicting import predict_logits
 
 ROUNDS, SITES, LABELS = 15, 10, 3
 SIZES = {"fashion_mnist": (500, 1000, 128), "digits": (80, 300, 64)}  # samples at a site, unlabelled, hidden units

@@ -37,13 +37,10 @@ def can_mount():
     return True
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(autouse=True, scope="session")
 def one_thread():
-    """Run torch as our workers do; on a busy machine several threads wait for one another."""
-    before = torch.get_num_threads()
+    """Run torch as our workers do; two sessions of two threads on two cores wait for one another."""
     torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(autouse=True, scope="session")

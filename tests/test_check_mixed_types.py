@@ -18,10 +18,10 @@ from fedaccord.checks.mixed_types import (
 from fedaccord.config import check_experiment
 from fedaccord.data.sites import FederationData
 from fedaccord.evaluation.metrics import recall
-from fedaccord.evaluation.predict import predict_logits
 from fedaccord.federation.round import play_round
 from fedaccord.labels.views import Coarse
 from fedaccord.methods.registry import METHODS, make_recipe
+from fedaccord.models.predicting import predict_logits
 from small_federation import INPUTS, SPACE, cloud, exact, federation, pets_or_cattle, site
 
 pytestmark = pytest.mark.usefixtures("one_thread")

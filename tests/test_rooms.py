@@ -9,16 +9,18 @@ import fedaccord
 SOURCE = Path(fedaccord.__file__).parent
 ROOMS = [
     "errors",
+    "config_errors",
+    "lazy",
     "extensions",
     "seeds",
     "durable",
     "messages",
     "engines",
+    "evaluation",
     "labels",
     "data",
     "models",
     "training",
-    "evaluation",
     "aggregation",
     "adversary",
     "federation",
@@ -28,7 +30,6 @@ ROOMS = [
     "runs",
     "toml_keys",
     "renamed",
-    "config_errors",
     "config",
     "config_reference",
     "stopping",
@@ -45,6 +46,7 @@ ROOMS = [
     "cli",
     "__main__",
 ]
+PAPERS = Path(__file__).parents[1] / "papers"
 MODULES = sorted(path.relative_to(SOURCE).as_posix() for path in SOURCE.rglob("*.py") if path.name != "__init__.py")
 UNSAFE = {"pickle", "cPickle", "_pickle", "dill", "cloudpickle", "joblib", "multiprocessing", "marshal", "shelve"}
 
@@ -138,13 +140,20 @@ def test_only_the_flower_engine_knows_flower():
     assert not found, found
 
 
+def test_the_package_does_not_import_the_tables_of_papers():
+    found = offenders(MODULES, lambda module: sorted(n for n in look_into(module).names if n.split(".")[0] == "papers"))
+    assert not found, f"{found}\n`papers` is not installed"
+
+
 def test_nothing_opens_a_pickle():
     def fault(module):
         imports, opening = look_into(module), {"torch.load", "torch.save", "torch.multiprocessing"}
         unsafe = {name.split(".")[0] for name in imports.names} & UNSAFE
         return sorted(unsafe | opening & {*imports.names, *imports.calls})
 
-    found = offenders([*MODULES, "__init__.py"], fault)
+    tables = sorted(PAPERS.rglob("*.py"))
+    assert tables
+    found = offenders([*MODULES, "__init__.py", *tables], fault)
     assert not found, f"{found}\ntensors travel and rest as safetensors"
 
 

@@ -17,7 +17,8 @@ from fedaccord.engines.crew import WORKER_ENVIRONMENT, search_path
 from papers.harness.cells import Cell, FinishedCells, Results
 
 # Not `-m`: runpy warns if the package has already imported the module.
-_PROGRAM = "from papers.harness.worker import main; main()"
+# Ctrl-C reaches workers too: they ignore it, since the runner ends them, and print no traceback.
+_PROGRAM = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN); from papers.harness.worker import main; main()"
 _CLONE = str(Path(__file__).parents[2])  # so that workers can import `papers` from any folder
 
 

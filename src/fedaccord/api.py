@@ -246,7 +246,7 @@ def _site_data(
     target = site.view.encode(site.labels, f"site '{site.name}'")
     if len(target) != len(x):
         raise DataError(f"site '{site.name}' has {len(x)} samples but {len(target)} labels")
-    truth = target if isinstance(site.view, Exact) else None
+    truth = site.view.true_classes(target)
     if site.truth is not None:
         truth = Exact(site.view.space).encode(site.truth, f"site '{site.name}', truth")
     listed = None if site.groups is None else Candidates(LabelSpace(groups)).encode(site.groups, f"site '{site.name}'")

@@ -14,11 +14,11 @@ from fedaccord.data.dataset import Array, Dataset
 from fedaccord.data.scaling import apply_moments, fit_moments
 from fedaccord.data.site_data import Samples, SiteData
 from fedaccord.errors import DataError
-from fedaccord.evaluation.predict import predict_logits
 from fedaccord.labels.space import LabelSpace
 from fedaccord.labels.views import Exact
 from fedaccord.messages.message import Message
 from fedaccord.models.catalogue import build
+from fedaccord.models.predicting import predict_logits
 from fedaccord.models.registry import MODELS
 from fedaccord.seeds import derive
 from fedaccord.training.local import seeded, train_locally

@@ -29,7 +29,8 @@ from fedaccord.data.registry import check_dataset, locate
 from fedaccord.errors import ConfigError, UserError, did_you_mean
 from fedaccord.federation.declarations import NetworkSection
 from fedaccord.federation.membership import Stay
-from fedaccord.labels.declarations import CoarseView, ViewConfig, exact_view
+from fedaccord.labels.views.exact import ExactView
+from fedaccord.labels.views.registry import ViewConfig
 from fedaccord.messages.names import POOL
 from fedaccord.methods.registry import method_entry
 from fedaccord.models.registry import MODELS, check_model, is_factory
@@ -67,7 +68,7 @@ class Data(Section):
 
     dataset: str = Field(description="a name of `fedaccord datasets`, or an .npz file")
     partition: Partition = Field(description="how the samples are dealt to sites")
-    view: ViewConfig = Field(default_factory=exact_view, description="how every site observes labels")
+    view: ViewConfig = Field(default_factory=ExactView, description="how every site observes labels")
     views: dict[str, ViewConfig] = Field(default_factory=dict, description="other views, by site name")
     names: list[SiteName] | None = Field(None, description="names of the sites, in the partition's order")
     test: float = Field(0.2, ge=0, lt=1, description="each site's own test share")
@@ -314,7 +315,7 @@ def check_experiment(table: Mapping[str, Any], where: str = "experiment") -> Exp
 
 def _need_correspondences(experiment: Experiment, where: str) -> None:
     for site in experiment.sites or []:
-        if isinstance(site.view, CoarseView) and site.view.correspondence is None:
+        if site.view.is_unexplained:
             known = f"method.correspondence is 'known', but site '{site.name}' has names alone"
             raise ConfigError(f"{where}: {known}; use 'estimated'")
 

@@ -17,7 +17,7 @@ from fedaccord.adversary.settings import AttackSettings, DefenceSettings
 from fedaccord.config import Experiment
 from fedaccord.data.declarations import Partition
 from fedaccord.data.registry import DATASETS
-from fedaccord.labels.declarations import ViewConfig
+from fedaccord.labels.views.registry import ViewConfig
 from fedaccord.methods.registry import METHODS
 from fedaccord.models.registry import MODELS
 from fedaccord.training.settings import TrainingSettings

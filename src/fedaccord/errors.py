@@ -18,7 +18,7 @@ FedAccordError
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -132,3 +132,9 @@ def refuse_unused(settings: BaseModel, names: Iterable[str], when: str) -> None:
     for name in names:
         if getattr(settings, name) != type(settings).model_fields[name].default:
             raise ValueError(f"{name} has no effect {when}")
+
+
+def listed(names: Sequence[str], quotes: bool = True, most: int = 10) -> str:
+    """Return names as a list; of many, the first `most` and the number of others."""
+    shown = [f"'{name}'" if quotes else name for name in names[:most]]
+    return ", ".join(shown) + (f" and {len(names) - most} more" if len(names) > most else "")

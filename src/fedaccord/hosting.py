@@ -15,8 +15,8 @@ from fedaccord.errors import ConfigError
 from fedaccord.federation.attack import asked_attack
 from fedaccord.federation.host import SiteHost, site_tensors
 from fedaccord.federation.recipe import Recipe
-from fedaccord.labels.registry import make_view
 from fedaccord.labels.space import LabelSpace
+from fedaccord.labels.views import make_view
 from fedaccord.messages.message import SiteId
 from fedaccord.methods.registry import make_recipe
 from fedaccord.models.catalogue import build

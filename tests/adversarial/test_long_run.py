@@ -5,6 +5,8 @@ from __future__ import annotations
 import mmap
 from pathlib import Path
 
+import pytest
+
 from fedaccord.config import check_experiment
 from fedaccord.experiment import load_federation, open_server, play
 
@@ -18,6 +20,7 @@ def resident():
     return sum(int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * mmap.PAGESIZE for pid in pids) / MEGABYTE
 
 
+@pytest.mark.slow
 def test_two_hundred_rounds_of_a_hundred_sites_take_no_more_memory_than_fifty():
     experiment = check_experiment(
         {

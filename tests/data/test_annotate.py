@@ -12,8 +12,8 @@ from fedaccord.clean_classifier import clean_predictions
 from fedaccord.data.annotate import observe, read_annotations
 from fedaccord.data.dataset import Rows, load_dataset
 from fedaccord.errors import ConfigError, DataError
-from fedaccord.labels.declarations import CandidatesView, CoarseView, ExactView, TagsView, UnlabelledView
 from fedaccord.labels.space import LabelSpace
+from fedaccord.labels.views import CandidatesView, CoarseView, ExactView, TagsView, UnlabelledView, ViewContext
 
 SPACE = LabelSpace(["ant", "bee", "cat", "dog"])
 Y = np.array([0, 1, 2, 3, 0, 1, 2, 3])
@@ -36,7 +36,7 @@ def candidates(**settings):
 
 def seen(declared, rows=None, chances=None, seed=0):
     rng = np.random.default_rng(seed)
-    return observe(rows or Rows(X, Y), declared, SPACE, ANIMALS, chances, rng, "site 'a'")
+    return observe(rows or Rows(X, Y), declared, SPACE, ViewContext("site 'a'", ANIMALS), chances, rng)
 
 
 def refusal(declared, rows=None):
@@ -220,7 +220,7 @@ class TestGeneratedCandidates:
 
         def size(rho, **settings):
             declared, rng = candidates(generate="instance", rho=rho, **settings), np.random.default_rng(0)
-            found = observe(digits.train, declared, LabelSpace(digits.labels), {}, chances, rng, "here")
+            found = observe(digits.train, declared, LabelSpace(digits.labels), ViewContext("here"), chances, rng)
             return found.target.sum(1).float().mean().item()
 
         # methods.md 5.9: bounded by 1 + 10 rho; up to rho = 0.1 no rate is cut off at 1, and the bound is the mean.
@@ -253,7 +253,7 @@ class TestOwnFiles:
     """A file has label names of its own, in an order of its own."""
 
     def read(self, rows, declared, names=("dog", "cat", "ant", "bee")):
-        return read_annotations(rows, names, declared, SPACE, "site 'a', f.npz")
+        return read_annotations(rows, names, declared, SPACE, ViewContext("site 'a', f.npz"))
 
     def refusal(self, *arguments, **options):
         with pytest.raises((ConfigError, DataError)) as caught:

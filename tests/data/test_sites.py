@@ -14,7 +14,7 @@ from fedaccord.data.dataset import Dataset, Rows, load_dataset
 from fedaccord.data.scaling import apply_moments, fit_moments
 from fedaccord.data.sites import pool_sites, read_sites, split_dataset
 from fedaccord.errors import ConfigError, DataError, PartitionError
-from fedaccord.labels.declarations import CandidatesView, CoarseView, ExactView, TagsView, UnlabelledView
+from fedaccord.labels.views import CandidatesView, CoarseView, ExactView, TagsView, UnlabelledView
 
 EXACT = ExactView(kind="exact")
 COARSE = CoarseView(kind="coarse", correspondence={"low": ["ant", "bee"], "high": ["cat"]})

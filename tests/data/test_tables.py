@@ -6,8 +6,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fedaccord.data.tables import are_missing, by_value, is_table, plain, read_numbers, read_table, report_cells
+from fedaccord.data.tables import are_missing, by_value, is_table, read_numbers, read_table, report_cells
 from fedaccord.errors import DataError
+from fedaccord.labels.views.cells import plain
 
 
 def cells(*words):

@@ -84,7 +84,11 @@ def test_what_is_imported_is_never_searched_for_garbage():
     gc.unfreeze()
 
 
-@pytest.mark.parametrize(("arguments", "begun"), [(["--workers", "2"], 2), (["--workers", "0"], 0)], ids=str)
+@pytest.mark.parametrize(
+    ("arguments", "begun"),
+    [(["--workers", "2"], 2), pytest.param(["--workers", "0"], 0, marks=pytest.mark.slow)],
+    ids=str,
+)
 def test_a_run_begins_its_workers_before_it_imports_torch(tmp_path, arguments, begun):
     """Seen from inside: when torch begins to be imported, the processes are there."""
     program = (

@@ -92,7 +92,7 @@ def test_wrong_arguments_are_refused():
     ("task", "reason"),
     [
         ("killed_at", "its worker process was killed by signal 9"),
-        ("exit_at", "its worker process ended with exit code 7"),
+        pytest.param("exit_at", "its worker process ended with exit code 7", marks=pytest.mark.slow),
         ("sys_exit_at", "SystemExit: 7"),
     ],
 )
@@ -163,6 +163,7 @@ def resident(pid):
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
+@pytest.mark.slow
 def test_two_hundred_asks_of_a_hundred_sites_take_no_more_memory_than_twenty(crowd):
     crowd.restore({site: Message({"own": torch.zeros(1000)}) for site in crowd.sites()})
     briefs = {site: Message({"model": torch.randn(2500)}) for site in crowd.sites()}
@@ -249,6 +250,7 @@ def run_script(tmp_path):
         process.communicate()
 
 
+@pytest.mark.slow
 def test_ctrl_c_in_the_middle_of_an_ask_ends_script_and_workers(run_script):
     process, pids = run_script("hold", workers=2)
     for pid in pids:
@@ -272,6 +274,7 @@ def test_workers_vanish_with_a_killed_script_even_in_the_middle_of_a_task(run_sc
     wait_until(lambda: not any(map(is_running, pids)), seconds=10)
 
 
+@pytest.mark.slow
 def test_an_engine_nobody_closed_ends_with_its_script_and_prints_nothing_of_its_own(run_script):
     process, pids = run_script("talk", workers=1)
     output, errors = process.communicate(timeout=20)

@@ -9,15 +9,14 @@ from torch import nn
 from fedaccord.evaluation.metrics import (
     class_metrics,
     confusion,
-    disambiguation,
     finite,
     recall,
-    site_metrics,
     summarise_sites,
-    tag_metrics,
 )
-from fedaccord.evaluation.predict import CHUNK, predict_logits
+from fedaccord.evaluation.tags import tag_metrics
+from fedaccord.labels.judging import disambiguation, site_metrics
 from fedaccord.labels.views import Candidates, Tags, Unlabelled
+from fedaccord.models.predicting import CHUNK, predict_logits
 from small_federation import SPACE, exact, pets_or_cattle, small_network
 
 # Four samples whose probabilities over (cat, dog, cow) can be read off; predictions: cat, dog, dog, cow.

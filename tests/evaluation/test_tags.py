@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import average_precision_score, precision_score, recall_score
 
-from fedaccord.evaluation.tags import average_precision, correlation_error, tag_metrics
+from fedaccord.evaluation.tags import average_precision, tag_metrics
+from fedaccord.labels.judging import correlation_error
 
 Y = torch.tensor([[1, 0, 1], [0, 1, 0], [1, 1, 0], [0, 0, 1]], dtype=torch.int8)
 S = torch.tensor([[0.9, 0.4, 0.2], [0.3, 0.8, 0.6], [0.6, 0.55, 0.1], [0.7, 0.2, 0.8]])

@@ -15,8 +15,8 @@ import fedaccord
 from command_line import blobs, checkpoint, command, write
 from fedaccord.config import load_experiment
 from fedaccord.errors import DataError
-from fedaccord.evaluation.metrics import site_metrics
 from fedaccord.experiment import load_federation
+from fedaccord.labels.judging import site_metrics
 from fedaccord.labels.space import LabelSpace
 from fedaccord.labels.views import Coarse
 from fedaccord.runs.model_folder import TrainedModel
@@ -192,6 +192,7 @@ def test_a_resumed_run_ends_as_if_it_had_never_been_cut(tmp_path, settings):
     assert ends[0]["final"] == ends[1]["final"]
 
 
+@pytest.mark.slow
 def test_workers_change_nothing(tmp_path):
     ends = []
     for workers in (0, 2):

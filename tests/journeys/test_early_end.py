@@ -153,7 +153,11 @@ class TestWrongMetrics:
 class TestSignals:
     @pytest.mark.parametrize(
         ("number", "workers", "code"),
-        [(signal.SIGTERM, 1, 143), (signal.SIGTERM, 0, 143), (signal.SIGINT, 0, 130)],
+        [
+            pytest.param(signal.SIGTERM, 1, 143, marks=pytest.mark.slow),
+            (signal.SIGTERM, 0, 143),
+            (signal.SIGINT, 0, 130),
+        ],
         ids=str,
     )
     def test_a_stopped_run_keeps_what_it_has(self, nursery, tmp_path, number, workers, code):

@@ -17,6 +17,7 @@ from command_line import checkpoint, write
 from fedaccord.messages.message import Message
 from fedaccord.runs.checkpoint import pack, read_checkpoint, seal
 from fedaccord.runs.folder import RunFolder
+from pace import mostly_slow
 
 TINY = """
 name = "tiny"
@@ -136,7 +137,7 @@ KILLS = 5  # of each federation, 40 in all
 
 
 class TestKilling:
-    @pytest.mark.parametrize("name", FEDERATIONS)
+    @pytest.mark.parametrize("name", mostly_slow(FEDERATIONS, "accord"))
     def test_at_random_moments(self, nursery, whole, name):
         """Some by the clock, some in the middle of writing; a life that ends well begins another run."""
         folder, rng, kills, runs = whole(name), random.Random(name), 0, 0
@@ -160,6 +161,7 @@ class TestKilling:
                 out = None
         assert runs <= 6 * KILLS  # on a fast machine many a life ends before its hour
 
+    @pytest.mark.slow
     def test_with_a_worker(self, nursery, whole):
         folder = whole("accord")
         life = nursery.live(
@@ -173,6 +175,7 @@ class TestKilling:
         assert (life.code, life.err) == (0, "")
         assert_same(folder / "worker", folder / "whole")
 
+    @pytest.mark.slow
     def test_every_write_of_a_whole_run(self, nursery, whole):
         """One run, killed at each of its writes in turn; each life gets one write further."""
         folder = whole("local")
@@ -377,7 +380,7 @@ class TestTheEnd:
         assert (life.code, life.out) == (0, "the run in whole is finished: nothing to do\n")
         assert {path: path.read_bytes() for path in whole.rglob("*") if path.is_file()} == before
 
-    @pytest.mark.parametrize("name", FEDERATIONS)
+    @pytest.mark.parametrize("name", mostly_slow(FEDERATIONS, "accord"))
     def test_a_run_cut_before_its_summary(self, nursery, whole, tmp_path, name):
         run = shutil.copytree(whole(name) / "whole", tmp_path / "run")
         for file in ("summary.json", "report.html", "model/model.json"):

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedaccord.labels.prior import log_prior, site_offset
+from fedaccord.labels.prior import log_prior
 from fedaccord.labels.space import LabelSpace
 from fedaccord.labels.views import Candidates, Coarse, Exact, Tags, Unlabelled
 
@@ -65,7 +65,7 @@ def test_the_offset_of_a_site_keeps_what_the_site_knows():
         Candidates(SPACE),
         Coarse(SPACE, {"pet": ["cat"], "farm": ["cow"]}),
     ):
-        offset = site_offset(view, torch.eye(3)[[0, 0]])
+        offset = view.prior_offset(torch.eye(3)[[0, 0]])
         assert torch.equal(offset, log_prior(torch.eye(3)[[0, 0]], view.informs()))
         assert torch.equal(view.with_offset(offset).informs(), view.informs())
 
@@ -74,12 +74,12 @@ def test_the_offset_of_tags_is_their_log_odds():
     # 'cat' on 2 of 3 samples, 'dog' on none: (2+1)/(1+1) and (0+1)/(3+1).
     confidences = torch.tensor([[1.0, 0, 0.9], [1, 0, 0.9], [0, 0, 0.9]])
     view = Tags(SPACE, known=["cat", "dog"])
-    assert site_offset(view, confidences).tolist() == pytest.approx([math.log(3 / 2), math.log(1 / 4), 0.0])
+    assert view.prior_offset(confidences).tolist() == pytest.approx([math.log(3 / 2), math.log(1 / 4), 0.0])
 
 
 def test_a_site_without_annotations_has_a_prior_from_the_model():
     view = Unlabelled(SPACE)
-    offset = site_offset(view, torch.tensor([[0.5, 0.5, 0.0], [1.0, 0.0, 0.0]]))
+    offset = view.prior_offset(torch.tensor([[0.5, 0.5, 0.0], [1.0, 0.0, 0.0]]))
     assert offset.exp().tolist() == pytest.approx([2.5 / 5, 1.5 / 5, 1 / 5])
     answer = view.with_offset(offset).answer(torch.zeros(1, 3))
     assert answer[0].tolist() == pytest.approx([2.5 / 5, 1.5 / 5, 1 / 5])

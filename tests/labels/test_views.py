@@ -10,11 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedaccord.errors import AnnotationError, ConfigError
-from fedaccord.labels.pooling import Pooled, pooled_target
-from fedaccord.labels.prior import site_offset
-from fedaccord.labels.registry import VIEWS, make_view
 from fedaccord.labels.space import LabelSpace
 from fedaccord.labels.views import Candidates, Coarse, Exact, Tags, Unlabelled
+from fedaccord.labels.views.pooled import Pooled, pooled_target
+from fedaccord.labels.views.registry import VIEWS, make_view
 
 SPACE = LabelSpace(["cat", "dog", "cow", "hen"])
 PETS = {"pet": ["cat", "dog"], "farm": ["cow", "hen"]}
@@ -47,7 +46,7 @@ def _one_thread():
 
 def with_prior(view):
     confidences = torch.tensor([[0.7, 0.1, 0.1, 0.1], [0.2, 0.0, 0.8, 0.0]])
-    return view.with_offset(site_offset(view, confidences))
+    return view.with_offset(view.prior_offset(confidences))
 
 
 FORMS = {"own": lambda view: view, "prior": with_prior, "wide": lambda view: view.widened()}
@@ -428,7 +427,7 @@ def test_the_posterior_of_tags_is_what_was_annotated_and_else_the_score():
 
 def test_tags_have_no_evidence_about_one_label():
     view = Tags(SPACE)
-    with pytest.raises(ConfigError, match="a 'tags' view has no evidence about one true label"):
+    with pytest.raises(ConfigError, match="a view of kind 'tags' has no evidence about one true label"):
         view.evidence(view.encode(["cat"]))
 
 
@@ -556,7 +555,7 @@ def test_pooled_samples_keep_their_digits():
 def test_a_pooled_view_reads_no_annotations():
     with pytest.raises(ConfigError, match="a pooled view reads no annotations of its own"):
         Pooled(SPACE).encode(["cat"])
-    with pytest.raises(ConfigError, match="a 'tags' view has no evidence about one true label"):
+    with pytest.raises(ConfigError, match="a view of kind 'tags' has no evidence about one true label"):
         pooled_target(Tags(SPACE), Tags(SPACE).encode(["cat"]))
 
 
@@ -592,10 +591,10 @@ def test_a_view_is_exact_unless_said_otherwise():
     [
         ({"kind": "candidate"}, r"unknown kind of view 'candidate'; did you mean 'candidates'\?"),
         ({"kind": "oracle"}, "unknown kind of view 'oracle'; known: exact, candidates, coarse, tags, unlabelled"),
-        ({"kind": "coarse"}, "a coarse view needs a correspondence, or the names of its labels"),
-        ({"kind": "exact", "labels": []}, r"a view of kind 'exact' cannot be made from the settings \['labels'\]"),
+        ({"kind": "coarse"}, "a coarse view needs 'correspondence', or 'names' alone; neither is given"),
+        ({"kind": "exact", "labels": []}, "a view of kind 'exact': unknown key 'labels'; known: kind, known"),
         ({"kind": "coarse", "correspondence": {"pet": ["kat"]}}, r"coarse label 'pet': 'kat' .* did you mean 'cat'\?"),
-        ({"kind": "coarse", "correspondence": {}}, "correspondence names no coarse label"),
+        ({"kind": "coarse", "correspondence": {}}, "correspondence is {}, but should be of at least 1 entry"),
     ],
 )
 def test_a_view_that_cannot_be_made(spec, message):

@@ -13,7 +13,7 @@ from fedaccord.clean_classifier import clean_predictions
 from fedaccord.data.dataset import Dataset, Rows, load_dataset
 from fedaccord.data.sites import split_dataset
 from fedaccord.errors import DataError
-from fedaccord.labels.declarations import CandidatesView
+from fedaccord.labels.views import CandidatesView
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -74,6 +74,7 @@ def test_data_without_true_classes_has_no_clean_classifier():
         clean_predictions(tags, 0)
 
 
+@pytest.mark.slow
 @pytest.mark.realdata
 def test_sets_have_the_published_sizes():
     """2.99, 3.97 and 4.93 on MNIST (methods.md 5.9)."""

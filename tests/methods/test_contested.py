@@ -57,6 +57,7 @@ def test_a_local_method_has_neither_slot(tmp_path):
         played(table(tmp_path, name="local", attack=ATTACK))
 
 
+@pytest.mark.slow
 def test_workers_do_not_change_the_model(tmp_path):
     told = table(tmp_path, attack=ATTACK, defence={"kind": "inversion", "reconstruct": True}, rounds=3)
     here, first = played(told)

@@ -34,6 +34,7 @@ def sites(known=None):
 SETTINGS = {"rounds": 4, "epochs": 2, "batch": 16, "lr": 0.02}
 
 
+@pytest.mark.slow
 def test_the_same_model_with_and_without_workers():
     federation, model = Federation(sites(["sea", "beach"])), {"name": "mlp", "hidden": [8]}
     runs = [federation.train("fedharmony+", model, workers=workers, **SETTINGS) for workers in (0, 2)]

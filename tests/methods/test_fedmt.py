@@ -8,7 +8,6 @@ from torch import nn
 
 from fedaccord.config import check_experiment
 from fedaccord.errors import ConfigError
-from fedaccord.evaluation.predict import predict_logits
 from fedaccord.federation.round import play_round
 from fedaccord.federation.state import RunState
 from fedaccord.labels.estimation import CORRESPONDENCE, expected_counts
@@ -19,6 +18,7 @@ from fedaccord.methods.mixed_types.site import SCORES
 from fedaccord.methods.registry import METHODS, make_recipe
 from fedaccord.models.layout import Layout
 from fedaccord.models.network import Network
+from fedaccord.models.predicting import predict_logits
 from mixed_federation import (
     COUNT,
     HOWS,

@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 from fedaccord.cli import app as fedaccord
 from fedaccord.errors import DataError, RunFolderError, UserError
 from fedaccord.runs.lock import FolderLock
+from pace import mostly_slow
 from papers.harness import registry
 from papers.harness.cells import FinishedCells
 from papers.harness.command import app
@@ -85,6 +86,7 @@ def test_a_cell_that_fails_does_not_end_the_others(tmp_path, monkeypatch):
     assert "nowhere" in results.failed["fedavg/seed-0"]
 
 
+@pytest.mark.slow
 def test_a_process_that_dies_fails_its_cell_only(tmp_path, monkeypatch):
     (tmp_path / "deadly.py").write_text("import os\n\n\ndef model(*args, **settings):\n    os._exit(7)\n")
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -219,7 +221,7 @@ def test_two_processes_do_not_write_one_folder(tmp_path):
     lock.release()
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", mostly_slow([signal.SIGINT, signal.SIGTERM], signal.SIGTERM))
 def test_a_stopped_table_keeps_its_cells_writes_its_page_and_leaves_no_process(tmp_path, number):
     program = (
         "import sys; sys.path.insert(0, sys.argv[1]); from papers.harness import registry as r; "

@@ -17,6 +17,7 @@ from fedaccord.config import parse_experiment
 from fedaccord.experiment import run_experiment
 from fedaccord.runs.checkpoint import read_checkpoint
 from fedaccord.runs.folder import RunFolder
+from pace import mostly_slow
 
 FOUR_VIEWS = """
 seed = 3
@@ -85,8 +86,8 @@ def finished(tmp_path_factory):
     return run
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("workers", mostly_slow([1, 2], 2))
+@pytest.mark.parametrize("method", mostly_slow(METHODS, "fedavg", "accord", "pfedpll"))
 class TestWorkers:
     def test_the_global_model_is_the_same(self, finished, method, workers):
         here, there = finished(method, 0), finished(method, workers)
@@ -172,7 +173,7 @@ class TestCohorts:
         tags = np.stack([y == 0, y < 2, y % 2 == 0, y > 1], 1).astype(np.int8)
         np.savez(tmp_path / "tags.npz", X=x, Y=tags, label_names=["one", "low", "even", "high"])
 
-    @pytest.mark.parametrize("method", ["pfedpll", "mime", "fedavg", "fedharmony+"])
+    @pytest.mark.parametrize("method", mostly_slow(["pfedpll", "mime", "fedavg", "fedharmony+"], "fedavg", "pfedpll"))
     def test_the_model_and_what_sites_keep_are_the_same(self, tmp_path, method):
         one, other = (
             carry_out(tmp_path / str(n), MANY, *self.ASKED[method], f"run.workers={n}", base=tmp_path) for n in (0, 3)

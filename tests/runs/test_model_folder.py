@@ -20,13 +20,13 @@ from fedaccord.config import parse_experiment
 from fedaccord.data.sites import FederationData
 from fedaccord.data.tables import read_table
 from fedaccord.errors import DataError, RunFolderError, UserError
-from fedaccord.evaluation.predict import predict_logits
 from fedaccord.experiment import load_federation, run_experiment
 from fedaccord.federation import round as round_
 from fedaccord.federation.host import SiteHost
 from fedaccord.methods.averaging import recipe as averaging
 from fedaccord.methods.candidate_sets.pfedpll import with_personal_layer
 from fedaccord.models.network import Network
+from fedaccord.models.predicting import predict_logits
 from fedaccord.runs.folder import RunFolder
 from fedaccord.runs.model_folder import TrainedModel
 

@@ -14,8 +14,7 @@ from torch import Tensor
 from fedaccord.data.sensitive import Target
 from fedaccord.data.site_data import SiteData
 from fedaccord.errors import ConfigError
-from fedaccord.labels.sets import candidate_sets, known_labels
-from fedaccord.labels.views import Candidates, Exact, Tags, View
+from fedaccord.labels.views import Candidates, View
 
 FAIRNESS = ("plfa", "pafa", "mixup")  # attacks on how one group is treated
 TO_SETS = ("plfa", "mixup")  # those that make candidate sets of exact labels
@@ -84,35 +83,23 @@ def mix_up(
 
 def mirror_labels(view: View, target: Tensor) -> Tensor:
     """Label flip: return the annotations with the first label for the last, the second for the last but one."""
-    _refuse_tags(view)
-    names = len(view.answers)
-    allowed = torch.arange(names)
-    if isinstance(view, Exact | Candidates):
-        allowed = known_labels(view).nonzero().flatten()
-    mirror = torch.arange(names)
+    allowed = view.exchangeable().nonzero().flatten()
+    mirror = torch.arange(len(view.answers))
     mirror[allowed] = allowed.flip(0)
-    mirror = mirror.to(target.device)
-    if target.dim() == 2:
-        return target[:, mirror]
-    return torch.where(target >= 0, mirror[target.clamp(min=0)], target)
+    return view.exchanged(target, mirror.to(target.device))
 
 
 def refuse_site(site: SiteData, kind: str, target: Target | None) -> None:
     """Refuse, without changing anything, an attack that a site has not the annotations or the groups for."""
     if kind == "label-flip":
-        _refuse_tags(site.view)
+        mirror_labels(site.view, site.train.target[:0])
     if kind not in FAIRNESS or not len(site.train):
         return
-    if target is None or site.train.group is None or candidate_sets(site.view, site.train.target) is None:
+    if target is None or site.train.group is None or site.view.candidate_sets(site.train.target) is None:
         missing = "groups and candidate or exact labels, and [fairness]"
         raise ConfigError(f"method.attack: '{kind}' needs {missing}; site '{site.name}' has not all of them")
     if kind == "pafa" and target.inputs is None:
         raise ConfigError("method.attack: 'pafa' changes groups, which the model is not given; set fairness.input")
-
-
-def _refuse_tags(view: View) -> None:
-    if isinstance(view, Tags):
-        raise ConfigError("method.attack: 'label-flip' needs one label for each sample, not tags")
 
 
 def poisoned(site: SiteData, kind: str, target: Target | None, ratio: float = 0.5) -> SiteData:
@@ -127,7 +114,7 @@ def poisoned(site: SiteData, kind: str, target: Target | None, ratio: float = 0.
         return replace(site, train=replace(data, target=mirror_labels(site.view, data.target)))
     if kind not in FAIRNESS or not len(data):
         return site
-    sets = candidate_sets(site.view, data.target)
+    sets = site.view.candidate_sets(data.target)
     assert target is not None
     assert data.group is not None
     assert sets is not None
@@ -138,7 +125,7 @@ def poisoned(site: SiteData, kind: str, target: Target | None, ratio: float = 0.
         return replace(site, train=replace(data, x=x, group=groups))
     view = Candidates(site.view.space, site.view.known)
     if kind == "plfa":
-        x, known = data.x, known_labels(view).to(sets.device)
+        x, known = data.x, view.possible_labels().to(sets.device)
         labels = flip_labels(data.group, sets, target.group, target.label, known)
     else:
         x, labels = mix_up(data.x, data.group, sets, target.group, target.label, ratio, target.inputs)

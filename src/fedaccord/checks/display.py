@@ -9,7 +9,8 @@ from rich.table import Table
 from rich.text import Text
 
 from fedaccord.checks.federation import Report, SiteReport
-from fedaccord.checks.findings import Finding, listed
+from fedaccord.checks.findings import Finding
+from fedaccord.errors import listed
 
 MOST_SITES = 12  # as columns of the coverage matrix
 WIDE = 10_000  # where nobody looks at a terminal, no line is broken
@@ -43,10 +44,10 @@ def print_site(site: SiteReport, console: Console) -> None:
     if site.set_size is not None:
         _say(f"candidate sets hold {site.set_size:.2f} labels on average", console)
     if site.labels:
-        of = {"candidates": "sets that hold it", "tags": "rows that have it"}.get(site.view, "rows")
         rows = [[name, str(number)] for name, number in site.labels.items()]
-        gap = "excludes nothing" if site.view == "candidates" else "not annotated"
-        _table(["label", of], [*rows, *([[f"({gap})", str(site.unannotated)]] if site.unannotated else [])], console, 1)
+        if site.unannotated:
+            rows.append([f"({site.unannotated_words})", str(site.unannotated)])
+        _table(["label", site.counts_heading], rows, console, 1)
     if site.missing:
         counts = [f"{column} {number}" for column, number in site.missing.items()]
         _say(f"missing cells: {listed(counts, quotes=False)}", console)

@@ -9,7 +9,6 @@ from fedaccord.checks.findings import Finding, warning
 from fedaccord.config import Experiment
 from fedaccord.data.sites import FederationData
 from fedaccord.federation.sharing import SHARE_ALL
-from fedaccord.labels.views import Exact
 from fedaccord.methods.registry import make_recipe
 
 SMALLEST_TEST_CELL = 20  # people; one of them is 5 points of a rate
@@ -57,7 +56,7 @@ def _judged_parts(data: FederationData) -> list[tuple[Tensor, Tensor]]:
     """Return true labels and groups of the sites' test parts that have both."""
     found = []
     for site in data.sites.values():
-        truth = site.test.target if isinstance(site.view, Exact) else site.test.truth
+        truth = site.view.true_classes(site.test.target, site.test.truth)
         if len(site.test) and truth is not None and truth.dim() == 1 and site.test.group is not None:
             found.append((truth, _certain(site.test.group, site.test.group_truth)))
     return found

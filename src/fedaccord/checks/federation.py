@@ -16,7 +16,7 @@ from torch import Tensor
 
 from fedaccord.checks.fairness import fairness_findings
 from fedaccord.checks.features import feature_findings, word_findings
-from fedaccord.checks.findings import Finding, listed, warning
+from fedaccord.checks.findings import Finding, warning
 from fedaccord.checks.membership import membership_findings
 from fedaccord.checks.mixed_types import (
     augmentation_findings,
@@ -29,12 +29,12 @@ from fedaccord.checks.mixed_types import (
 from fedaccord.config import Experiment, Labels, ServerSection
 from fedaccord.data.site_data import SiteData
 from fedaccord.data.sites import FederationData, Flaw
-from fedaccord.errors import CorrespondenceError, UserError
+from fedaccord.errors import CorrespondenceError, UserError, listed
 from fedaccord.experiment import read_federation, refusal
 from fedaccord.federation.membership import planned
 from fedaccord.labels.coverage import connected_groups, coverage_matrix, labels_without_site
 from fedaccord.labels.space import LabelSpace
-from fedaccord.labels.views import NOT_ANNOTATED, Candidates, Coarse, Tags, Unlabelled, View
+from fedaccord.labels.views import View
 from fedaccord.methods.private_labels.recipe import told_everything
 from fedaccord.methods.private_labels.settings import PrivateLabelsSettings
 
@@ -55,6 +55,8 @@ class SiteReport:
     cells: dict[str, dict[str, int]] = field(default_factory=dict)  # rows by sensitive group and own label
     missing: dict[str, int] = field(default_factory=dict)  # missing cells by column
     findings: list[Finding] = field(default_factory=list)
+    counts_heading: str = "rows"  # of the column of numbers in `labels`
+    unannotated_words: str = "not annotated"
 
 
 @dataclass(frozen=True)
@@ -110,7 +112,7 @@ def check_own_data(experiment: Experiment, base: Path, name: str) -> SiteReport:
     _check_name(name, [site.name for site in experiment.sites])
     own = [site for site in experiment.sites if site.name == name]
     labels = experiment.labels
-    if labels.classes is None and own[0].view.kind == "unlabelled":
+    if labels.classes is None and not own[0].view.needs_label:
         labels = Labels(classes=["any"])  # its file names no class, and none is needed to count rows
     alone = experiment.model_copy(update={"sites": own, "server": ServerSection(), "labels": labels})
     data = read_federation(alone, base)
@@ -170,11 +172,10 @@ def check_federation(data: FederationData) -> Report:
 def check_site(site: SiteData, groups: Sequence[str], missing: Mapping[str, int]) -> SiteReport:
     """Look at one site's annotations; nothing in the result comes from any other site."""
     target = torch.cat([site.train.target, site.test.target])
-    says = names_said(site.view, target)
-    counts = dict(zip(_names(site.view), says.sum(0).tolist(), strict=True))
-    declared = site.view.answers if isinstance(site.view, Coarse) else site.view.known or ()
-    labels = {name: int(n) for name, n in counts.items() if n or name in declared}
-    seen = annotated(site.view, target)
+    says = site.view.names_in(target)
+    counts = dict(zip(site.view.answers, says.sum(0).tolist(), strict=True))
+    labels = {name: int(n) for name, n in counts.items() if n or name in site.view.declared_names}
+    seen = site.view.annotated(target)
     report = SiteReport(
         site.name,
         site.view.kind,
@@ -182,33 +183,13 @@ def check_site(site: SiteData, groups: Sequence[str], missing: Mapping[str, int]
         len(site.test),
         labels,
         int((~seen).sum()),
-        float(target.sum(1).float().mean()) if isinstance(site.view, Candidates) else None,
+        site.view.set_size(target),
         _cells(site, says, groups),
         dict(missing),
+        counts_heading=site.view.counts_heading,
+        unannotated_words=site.view.unannotated_words,
     )
     return replace(report, findings=_site_findings(site, report))
-
-
-def names_said(view: View, target: Tensor) -> Tensor:
-    """Say which of the site's own names each row's annotation holds: bool (n, names)."""
-    if isinstance(view, Tags):
-        return target == 1
-    if isinstance(view, Candidates):
-        return target & annotated(view, target)[:, None]
-    return target[:, None] == torch.arange(len(_names(view)))
-
-
-def annotated(view: View, target: Tensor) -> Tensor:
-    """Say of each row whether its annotation says anything: bool (n,)."""
-    if isinstance(view, Unlabelled):
-        return torch.zeros(len(target), dtype=torch.bool)
-    if isinstance(view, Candidates):  # a set of all that the site knows excludes nothing
-        return (target != view.informs()).any(1)
-    return (target != NOT_ANNOTATED).any(1) if isinstance(view, Tags) else target != NOT_ANNOTATED
-
-
-def _names(view: View) -> tuple[str, ...]:
-    return view.answers if isinstance(view, Coarse) else view.space.names
 
 
 def _cells(site: SiteData, says: Tensor, groups: Sequence[str]) -> dict[str, dict[str, int]]:
@@ -220,7 +201,7 @@ def _cells(site: SiteData, says: Tensor, groups: Sequence[str]) -> dict[str, dic
     counts = certain.T.long() @ says[rows].long()
     seen_group, seen_label = certain.any(0).tolist(), says.any(0).tolist()
     return {
-        group: {label: n for label, n, seen in zip(_names(site.view), row, seen_label, strict=True) if seen}
+        group: {label: n for label, n, seen in zip(site.view.answers, row, seen_label, strict=True) if seen}
         for group, row, kept in zip(groups, counts.tolist(), seen_group, strict=True)
         if kept
     }
@@ -228,14 +209,10 @@ def _cells(site: SiteData, says: Tensor, groups: Sequence[str]) -> dict[str, dic
 
 def _site_findings(site: SiteData, report: SiteReport) -> list[Finding]:
     findings = []
-    silent = not bool(annotated(site.view, site.train.target).any())
-    if silent and isinstance(site.view, Candidates):
-        findings.append(
-            warning("its candidate sets never exclude anything: each holds every label, so they teach nothing")
-        )
-    elif silent and not isinstance(site.view, Unlabelled):
-        findings.append(warning("none of its training rows is annotated, so it teaches nothing"))
-    elif not isinstance(site.view, Tags):  # a tag that is always absent is an annotation too
+    silent = not bool(site.view.annotated(site.train.target).any())
+    if silent and site.view.has_annotations:
+        findings.append(warning(site.view.silent_warning))
+    elif site.view.one_label:  # a tag that is always absent is an annotation too
         empty = [name for name, rows in report.labels.items() if not rows]
         if empty:
             findings.append(warning(f"no row is annotated with {listed(empty)}, which it is said to know"))
@@ -256,7 +233,7 @@ def knowledge_findings(views: Mapping[str, View], space: LabelSpace, held: Seque
 
     Labels `held` by the server, with samples of its own, are known and compared there.
     """
-    teaching = {name: view for name, view in views.items() if not isinstance(view, Unlabelled)}
+    teaching = {name: view for name, view in views.items() if view.has_annotations}
     if not teaching:  # of the server's own labels some methods learn all the same
         none = "no site has annotations, so there is nothing to learn from"
         return [] if held else [Finding("error", none)]
@@ -271,10 +248,10 @@ def knowledge_findings(views: Mapping[str, View], space: LabelSpace, held: Seque
         if names and len(teaching) > 1:
             what = f"only site '{site}' knows {listed(names)}"
             findings.append(warning(f"{what}: the model is as good there as that site's labels, and lost without it"))
-    kinds = {isinstance(view, Tags) for view in teaching.values()}
+    kinds = {view.one_label for view in teaching.values()}
     if len(kinds) == 2:
         findings.append(warning("some sites have tags, others one label each; a tag's score is no class probability"))
-    if kinds != {True} and not held:
+    if True in kinds and not held:
         groups = [group for group in connected_groups(views, space) if group[0] not in unknown]
         if len(groups) > 1:
             parts = "; ".join(listed(group) for group in groups)
@@ -286,13 +263,7 @@ def knowledge_findings(views: Mapping[str, View], space: LabelSpace, held: Seque
                 )
             )
     for site, view in teaching.items():
-        unseen = [name for name, known in zip(space, view.informs().tolist(), strict=True) if not known]
-        if isinstance(view, Coarse) and view.groups is None:
-            what = f"site '{site}' has coarse names, but nobody says what they stand for"
-            findings.append(warning(f"{what}; only fedmt, with labelled samples at the server, can find that out"))
-        elif isinstance(view, Coarse) and unseen:
-            what = f"no coarse label of site '{site}' covers {listed(unseen)}"
-            findings.append(warning(f"{what}; the site is taken not to know them"))
+        findings += map(warning, view.warnings(site))
     return findings
 
 
@@ -300,9 +271,8 @@ def sample_findings(data: FederationData) -> list[Finding]:
     """Look for labels that a site knows but no training row speaks of."""
     seen = torch.zeros(len(data.space), dtype=torch.bool)
     for site in data.sites.values():
-        says = names_said(site.view, site.train.target).any(0)
-        # A coarse label speaks of every class behind it.
-        seen |= (site.view.matrix[says] > 0).any(0) if isinstance(site.view, Coarse) else says
+        named = site.view.names_in(site.train.target).any(0)
+        seen |= (site.view.matrix[named] > 0).any(0)  # a coarse label speaks of every class behind it
     known = coverage_matrix({name: site.view for name, site in data.sites.items()}).any(0)
     names = [name for name, gone in zip(data.space, (known & ~seen).tolist(), strict=True) if gone]
     return [warning(f"no site has a training sample of {listed(names)}")] if names else []

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from fedaccord.checks.findings import Finding, listed, warning
+from fedaccord.checks.findings import Finding, warning
+from fedaccord.errors import listed
 from fedaccord.federation.membership import Stay, absences
 from fedaccord.runs.page import spans
 

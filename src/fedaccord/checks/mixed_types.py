@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import torch
 
-from fedaccord.checks.findings import Finding, listed, warning
+from fedaccord.checks.findings import Finding, warning
 from fedaccord.data.sites import FederationData
+from fedaccord.errors import listed
 from fedaccord.labels.coverage import labels_without_site
-from fedaccord.labels.views import Candidates, Coarse, Exact, Tags
 from fedaccord.methods.mixed_types.settings import FedMTSettings, SemiFLSettings, SupercentreSettings
 from fedaccord.methods.momentum.settings import PfedmoSettings, PublicDataSettings
 from fedaccord.methods.registry import make_recipe
@@ -25,18 +25,10 @@ def held_by_server(data: FederationData) -> list[str]:
 
 def same_to_all_sites(data: FederationData) -> list[list[str]]:
     """Return groups of classes that mean the same to every site: always under one coarse label or in one set."""
-    marks: dict[str, list[tuple[object, ...]]] = {name: [] for name in data.space}
+    marks: dict[str, list[object]] = {name: [] for name in data.space}
     for site in data.sites.values():
-        view = site.view
-        for column, name in enumerate(data.space):
-            if isinstance(view, Coarse) and view.groups is not None:
-                marks[name].append(tuple(view.matrix[:, column].tolist()))
-            elif isinstance(view, Candidates):
-                marks[name].append((site.train.target[:, column].numpy().tobytes(),))
-            elif isinstance(view, Exact | Tags) and bool(view.informs()[column]):
-                marks[name].append((name,))
-            else:
-                marks[name].append(())
+        for name, mark in zip(data.space, site.view.marks(site.train.target), strict=True):
+            marks[name].append(mark)
     same: dict[object, list[str]] = {}
     unknown = labels_without_site({name: site.view for name, site in data.sites.items()}, data.space)
     for name, mark in marks.items():
@@ -50,7 +42,7 @@ def told_apart(data: FederationData, coarse: bool = True) -> set[str]:
 
     A class may be told apart by one coarse name that stands for it alone, or by names of several sites together.
     """
-    sites = {name: site for name, site in data.sites.items() if coarse or not isinstance(site.view, Coarse)}
+    sites = {name: site for name, site in data.sites.items() if coarse or not site.view.has_own_names}
     if not sites:
         return set()
     unknown = labels_without_site({name: site.view for name, site in sites.items()}, data.space)
@@ -138,7 +130,7 @@ def _looks_hashed(x: torch.Tensor) -> bool:
 
 def mixed_type_notes(data: FederationData) -> list[str]:
     """Say whether FedMT applies, and which classes only the server's samples separate."""
-    coarse = [name for name, site in data.sites.items() if isinstance(site.view, Coarse)]
+    coarse = [name for name, site in data.sites.items() if site.view.has_own_names]
     if data.labelled is None or not coarse:
         return []
     held = torch.bincount(data.labelled[1], minlength=len(data.space))

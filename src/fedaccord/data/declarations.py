@@ -7,7 +7,8 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from fedaccord.errors import refuse_unused
-from fedaccord.labels.declarations import ViewConfig, exact_view
+from fedaccord.labels.views.exact import ExactView
+from fedaccord.labels.views.registry import ViewConfig
 
 Count = Annotated[int, Field(ge=1)]
 
@@ -209,7 +210,7 @@ class SiteSection(Section):
         None, description="a column of groups, counted by `fedaccord check`; `a|b` for candidates"
     )
     header: list[str] | None = Field(None, description="names of the columns, for a file without a header line")
-    view: ViewConfig = Field(default_factory=exact_view, description="how this site observes labels")
+    view: ViewConfig = Field(default_factory=ExactView, description="how this site observes labels")
     test: float = Field(0.2, ge=0, lt=1, description="its own test share")
     joins: Count | None = Field(None, description="the round from which it takes part; left out: the first")
     leaves: Count | None = Field(None, description="the round from which it is gone for good; left out: never")

@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
 from fedaccord.data.scaling import FARTHEST, Moments, pool_moments
-from fedaccord.data.tables import Cells, Table, are_missing, by_value, plain, read_numbers, report_cells
+from fedaccord.data.tables import Cells, Table, are_missing, by_value, read_numbers, report_cells
 from fedaccord.errors import DataError, did_you_mean
+from fedaccord.labels.views.cells import plain
 
 MOST_CATEGORIES = 200
 MOSTLY = 0.9  # a column of which this share are numbers is one of numbers; the other cells are wrong

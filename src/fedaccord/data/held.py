@@ -18,9 +18,9 @@ from fedaccord.data.registry import existing
 from fedaccord.data.scaling import Moments, apply_moments, pool_moments
 from fedaccord.data.site_data import SiteData
 from fedaccord.errors import ConfigError, DataError, did_you_mean
-from fedaccord.labels.declarations import ExactView
 from fedaccord.labels.space import LabelSpace
-from fedaccord.labels.views import Tags
+from fedaccord.labels.views import ViewContext
+from fedaccord.labels.views.exact import ExactView
 from fedaccord.seeds import derive
 
 POOLED_TEST = "the pool of the sites' own test parts, which only a study can see together"
@@ -155,7 +155,7 @@ def pooled_test(sites: Mapping[str, SiteData]) -> ServerTest | None:
 
 
 def _all_tags(sites: Mapping[str, SiteData]) -> bool:
-    return all(isinstance(site.view, Tags) for site in sites.values())
+    return not any(site.view.one_label for site in sites.values())
 
 
 def read_arrays(path: Path, where: str) -> Dataset:
@@ -183,7 +183,7 @@ def read_server_file(
     found = rows.x.shape[1:]
     if found != shape:
         raise DataError(f"{where}: the samples of '{path}' have shape {found}, the sites' have {shape}")
-    seen = read_annotations(rows, file.labels, ExactView(kind="exact"), space, f"{where}, {path.name}")
+    seen = read_annotations(rows, file.labels, ExactView(), space, ViewContext(f"{where}, {path.name}"))
     x = torch.from_numpy(apply_moments(seen.x, pool_moments(moments) if moments else None))
     known = seen.target >= 0
     groups = None

@@ -90,7 +90,7 @@ def read_images(table: Table, shape: tuple[int, ...]) -> tuple[NDArray[np.float3
 
 def _open(section: SiteSection, base: Path, seed: int) -> SiteTable:
     where, folder = f"site '{section.name}'", locate(section.data, base)
-    return set_test_aside(section, label_table(folder, where, section.view.kind != "unlabelled"), seed)
+    return set_test_aside(section, label_table(folder, where, section.view.needs_label), seed)
 
 
 def label_table(folder: Path, where: str, labelled: bool) -> Table:

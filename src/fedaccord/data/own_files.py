@@ -8,7 +8,6 @@ from pathlib import Path
 
 from fedaccord.data.declarations import Features, SiteSection
 from fedaccord.data.images import read_image_sites
-from fedaccord.data.own_labels import knows_its_own
 from fedaccord.data.registry import existing, locate
 from fedaccord.data.site_tables import read_table_sites
 from fedaccord.data.sites import FederationData, read_sites
@@ -76,5 +75,5 @@ def _fits_arrays(section: SiteSection) -> None:
     for key in ("label", "sensitive", "header"):
         if getattr(section, key) is not None:
             raise ConfigError(f"site '{section.name}': the key '{key}' names columns of a table; this is {ARRAYS}")
-    if knows_its_own(section.view):
+    if section.view.knows_own:
         raise ConfigError(f"site '{section.name}': known = \"own\" is not for {ARRAYS}; name the labels it knows")

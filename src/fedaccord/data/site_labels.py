@@ -4,28 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedaccord.data.annotate import declared_view
 from fedaccord.data.declarations import SiteSection
 from fedaccord.data.held import ServerTest
-from fedaccord.data.own_labels import knows_its_own
 from fedaccord.data.site_data import Samples, SiteData
 from fedaccord.data.sites import SMALLEST_WITH_TEST, FederationData
-from fedaccord.data.tables import Table, are_missing, by_value, natural, plain, report_cells
+from fedaccord.data.tables import Table, are_missing, by_value, natural, report_cells
 from fedaccord.errors import AnnotationError, ConfigError, DataError
-from fedaccord.labels.declarations import AnyView, CandidatesView, CoarseView
 from fedaccord.labels.space import LabelSpace
-from fedaccord.labels.views import NOT_ANNOTATED, Candidates, Coarse, Exact, Tags, View
+from fedaccord.labels.views import (
+    NOT_ANNOTATED,
+    Candidates,
+    Declaration,
+    Exact,
+    View,
+    ViewContext,
+    build_view,
+    view_class,
+)
+from fedaccord.labels.views.cells import plain
 from fedaccord.seeds import derive
 
 Index = NDArray[np.int64]
-SEPARATORS = {"candidates": "|", "tags": ";"}
-_PRESENT = {"0": 0, "1": 1, "false": 0, "true": 1, "no": 0, "yes": 1}
 
 
 @dataclass(frozen=True)
@@ -50,11 +56,11 @@ Encoder = Callable[[SiteTable], tuple[NDArray[np.float32], dict[str, int], list[
 def set_test_aside(section: SiteSection, table: Table, seed: int) -> SiteTable:
     """Draw a site's own test rows, and refuse a declaration that no table can meet."""
     where, view = f"site '{section.name}'", section.view
-    if section.label is None and view.kind != "unlabelled":
+    if section.label is None and view.needs_label:
         raise ConfigError(f"{where}: the key 'label' is missing; it names the label column")
-    if isinstance(section.label, list) and view.kind != "tags":
+    if isinstance(section.label, list) and not view_class(view.kind).takes_columns:
         raise ConfigError(f"{where}: several label columns are for a view of tags, and this one is '{view.kind}'")
-    if isinstance(view, CandidatesView) and view.generate is not None:
+    if view.is_generated:
         raise ConfigError(f"{where}: view.generate is for [data]; here the label column holds the sets, as in `a|b`")
     for column in (*(section.label if isinstance(section.label, list) else [section.label]), section.sensitive):
         if column is not None:
@@ -79,7 +85,8 @@ def assemble(
         x, gaps, wrong = encode(site)
         problems += wrong
         no_label = [word for word in missing if word not in space]
-        view = declared_view(_declared(site, no_label), space, {}, f"site '{name}'", result.teller(name))
+        context = ViewContext(f"site '{name}'", report=result.teller(name))
+        view = build_view(_declared(site, no_label), space, context)
         target = read_labels(site.table, site.section.label, view, missing, problems)
         groups = _read_groups(site, result.groups, missing, problems)
         result.gaps[name] = gaps
@@ -92,12 +99,11 @@ def assemble(
 def read_labels(
     table: Table, label: str | list[str] | None, view: View, missing: Sequence[str], problems: list[str]
 ) -> Tensor:
-    """Read a table's annotations: one column, or for tags one 0/1 column for each; what is wrong joins `problems`."""
+    """Read a table's annotations: one column, or one 0/1 column for each label; wrong cells join `problems`."""
     if label is None:
         return view.encode([None] * table.rows)
     if isinstance(label, list):
-        assert isinstance(view, Tags)
-        return _tag_columns(table, label, view, missing, problems)
+        return _flag_columns(table, label, view, missing, problems)
     return _read_column(table, label, view, missing, problems)
 
 
@@ -114,7 +120,7 @@ def read_true_classes(
 
     Where it has the sites' sensitive column, these are its rows' candidate groups; one that no site has may be any.
     """
-    exact = (s.section.label for s in sites.values() if s.section.view.kind == "exact")
+    exact = (s.section.label for s in sites.values() if view_class(s.section.view.kind).exact)
     column = label or next((name for name in exact if isinstance(name, str)), None)
     if column is None:
         raise ConfigError(f"server.label is needed: it names the column of true classes in {where}")
@@ -136,8 +142,8 @@ def read_true_classes(
 def _read_column(table: Table, column: str, view: View, missing: Sequence[str], problems: list[str]) -> Tensor:
     words, codes = by_value(table.column(column))
     # A label may be called "None" or "NA": then the cell says so, and nothing is missing.
-    absent = are_missing(np.array(words, dtype=object), set(missing) - set(_allowed(view)))
-    values = [None if gone else _names(word, view) for word, gone in zip(words, absent, strict=True)]
+    absent = are_missing(np.array(words, dtype=object), set(missing) - set(view.allowed_names))
+    values = [None if gone else view.parse(word) for word, gone in zip(words, absent, strict=True)]
     try:
         targets = view.encode(values)
     except AnnotationError:
@@ -153,29 +159,14 @@ def _read_column(table: Table, column: str, view: View, missing: Sequence[str], 
     return targets[torch.from_numpy(codes)]
 
 
-def _names(word: str, view: View) -> str | list[str]:
-    """Return what a cell names; `2.0` is the label 2 where no label is called 2.0, and `;` alone is no tag at all."""
-    allowed = _allowed(view)
-    separator = SEPARATORS.get(view.kind)
-    if separator is None:
-        return word if word in allowed else plain(word)
-    parts = [part.strip() for part in word.split(separator)]
-    named = [part if part in allowed else plain(part) for part in parts]
-    return [name for name in named if name] if view.kind == "tags" else named
-
-
-def _allowed(view: View) -> tuple[str, ...]:
-    return view.answers if isinstance(view, Coarse) else view.known or view.space.names
-
-
-def _tag_columns(table: Table, columns: list[str], view: Tags, missing: Sequence[str], problems: list[str]) -> Tensor:
+def _flag_columns(table: Table, columns: list[str], view: View, missing: Sequence[str], problems: list[str]) -> Tensor:
     target = torch.full((table.rows, len(view.space)), NOT_ANNOTATED, dtype=torch.int8)
     for name in columns:
         column = view.space.column(name, f"'{table.shown}'")
         words, codes = by_value(table.column(name))
         absent = are_missing(np.array(words, dtype=object), missing)
         found = zip(words, absent, strict=True)
-        read = [NOT_ANNOTATED if gone else _PRESENT.get(plain(word).lower()) for word, gone in found]
+        read = [NOT_ANNOTATED if gone else view.parse_flag(word) for word, gone in found]
         wrong = {code for code, value in enumerate(read) if value is None}
         rows = [row for row, code in enumerate(codes.tolist()) if code in wrong] if wrong else []
         problems += [table.wrong(row, name, f"'{words[codes[row]]}' is not 0 or 1") for row in rows]
@@ -189,12 +180,7 @@ def _classes(sites: Mapping[str, SiteTable], missing: Sequence[str]) -> list[str
     names: set[str] = set()
     for site in sites.values():
         view = site.section.view
-        if isinstance(view, CoarseView):
-            if isinstance(view.correspondence, dict):
-                names |= {name for members in view.correspondence.values() for name in members}
-        elif view.kind != "unlabelled":
-            known = getattr(view, "known", None)
-            names |= set(known) if isinstance(known, list) else _own_names(site, missing)
+        names |= view_class(view.kind).class_names(view, partial(_own_names, site, missing))
     if not names:
         raise ConfigError("labels.classes is needed: no site's file names the classes of the federation")
     return sorted(names, key=natural)
@@ -204,18 +190,16 @@ def _own_names(site: SiteTable, missing: Sequence[str]) -> set[str]:
     """Return the labels that occur in a site's own file."""
     if isinstance(site.section.label, list):
         return set(site.section.label)
-    separator = SEPARATORS.get(site.section.view.kind)
+    separator = view_class(site.section.view.kind).separator
     words = {w for label in site.labels for w in site.table.column(label)} - {"", *missing}
     parts = {part.strip() for word in words for part in (word.split(separator) if separator else [word])}
     return {plain(part) for part in parts if part}
 
 
-def _declared(site: SiteTable, missing: Sequence[str]) -> AnyView:
+def _declared(site: SiteTable, missing: Sequence[str]) -> Declaration:
     """Return a site's declared view; the labels that it knows as its "own" are those in its file."""
     view = site.section.view
-    if knows_its_own(view):
-        return view.model_copy(update={"known": sorted(_own_names(site, missing)) or None})
-    return view
+    return view.with_known(sorted(_own_names(site, missing)) or None) if view.knows_own else view
 
 
 def group_names(sites: Mapping[str, SiteTable], missing: Sequence[str]) -> list[str]:
@@ -236,7 +220,7 @@ def _read_groups(site: SiteTable, groups: list[str], missing: Sequence[str], pro
 def _site(site: SiteTable, view: View, x: NDArray[np.float32], target: Tensor, groups: Tensor | None) -> SiteData:
     def part(rows: Index) -> Samples:
         index = torch.from_numpy(rows)
-        truth = target[index] if isinstance(view, Exact) else None
+        truth = view.true_classes(target[index])
         return Samples(torch.from_numpy(x[rows]), target[index], truth, None if groups is None else groups[index])
 
     return SiteData(site.section.name, view, part(site.train), part(site.test))

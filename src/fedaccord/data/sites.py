@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedaccord.data.annotate import Annotated, Tell, observe, read_annotations
+from fedaccord.data.annotate import Annotated, label_arrays, observe, read_annotations
 from fedaccord.data.dataset import BRIGHTEST, Array, Dataset, Rows
 from fedaccord.data.declarations import PerClass
 from fedaccord.data.features import FeaturePlan
@@ -25,16 +25,14 @@ from fedaccord.data.held import (
     set_sites_aside,
     take_out,
 )
-from fedaccord.data.own_labels import dealt_view, knows_its_own, occurring
 from fedaccord.data.partition import Partition, split
 from fedaccord.data.scaling import Moments, apply_moments, fit_moments, pool_moments
 from fedaccord.data.site_data import Samples, SiteData
 from fedaccord.data.tag_groups import tag_groups
 from fedaccord.errors import ConfigError, DataError, PartitionError, UserError, did_you_mean
-from fedaccord.labels.declarations import AnyView
-from fedaccord.labels.pooling import Pooled, pooled_target
 from fedaccord.labels.space import LabelSpace
-from fedaccord.labels.views import Exact, Tags, View
+from fedaccord.labels.views import Declaration, Exact, View, ViewContext, view_class
+from fedaccord.labels.views.pooled import pool
 from fedaccord.seeds import derive
 
 SMALLEST_WITH_TEST = 5  # a site of fewer samples keeps them all for training
@@ -75,7 +73,7 @@ class FederationData:
     brightest: int = BRIGHTEST  # the value of a white pixel
     flaws: list[Flaw] = field(default_factory=list)
 
-    def teller(self, site: str) -> Tell:
+    def teller(self, site: str) -> Callable[[UserError], None]:
         """Return what puts an error of a site among the flaws."""
         return lambda error: self.flaws.append(Flaw(error, site))
 
@@ -110,8 +108,8 @@ class FederationData:
 def split_dataset(
     dataset: Dataset,
     partition: Mapping[str, Any],
-    view: AnyView,
-    views: Mapping[str, AnyView],
+    view: Declaration,
+    views: Mapping[str, Declaration],
     names: Sequence[str] | None,
     classes: Sequence[str] | None,
     seed: int,
@@ -148,8 +146,10 @@ def split_dataset(
     scaled = standardise in ("site", "federation") or (
         standardise == "auto" and not dataset.images and not dataset.scaled
     )
-    wanted = [dealt_view(views.get(name, view), partition["kind"]) for name in site_names]
-    uses_clean = any(getattr(v, "generate", None) == "instance" for v in wanted)
+    wanted = [views.get(name, view) for name in site_names]
+    if partition["kind"] == "label-sets":
+        wanted = [declared.for_label_sets() for declared in wanted]
+    uses_clean = any(declared.needs_clean_model for declared in wanted)
     predictions = clean(replace(dataset, train=rows)) if uses_clean and clean else None
 
     result = FederationData(
@@ -167,13 +167,13 @@ def split_dataset(
     observed: dict[str, Annotated] = {}
     for number, (name, declared) in enumerate(zip(site_names, wanted, strict=True)):
         part = rows.take(parts.parts[number])
-        if knows_its_own(declared):
-            own = parts.labels[number] if parts.labels else occurring(part, declared)
-            declared = declared.model_copy(update={"known": [space.names[c] for c in own] or None})
+        if declared.knows_own:
+            own = parts.labels[number] if parts.labels else declared.occurring(label_arrays(part, space.names))
+            declared = declared.with_known([space.names[c] for c in own] or None)
         chances = None if predictions is None else predictions[parts.parts[number]]
         rng = np.random.default_rng(derive(seed, "annotations", name))
-        where, tell = f"site '{name}'", result.teller(name)
-        seen = observe(part, declared, space, dataset.groupings, chances, rng, where, tell)
+        context = ViewContext(f"site '{name}'", dataset.groupings, result.teller(name))
+        seen = observe(part, declared, space, context, chances, rng)
         if not len(seen.x):
             result.sound()  # a view that is wrong is the reason why it leaves out all samples
         observed[name] = seen
@@ -220,7 +220,7 @@ def split_dataset(
 
 
 def read_sites(
-    files: Mapping[str, tuple[Path, AnyView, float]],
+    files: Mapping[str, tuple[Path, Declaration, float]],
     classes: Sequence[str] | None,
     test_file: Path | None,
     seed: int,
@@ -237,20 +237,21 @@ def read_sites(
         listed = ", ".join(f"{name}: {dataset.shape}" for name, dataset in data.items())
         raise DataError(f"the sites' samples differ in shape ({listed})")
     if classes is None:
-        exact = [d.labels for n, d in data.items() if files[n][1].kind in ("exact", "tags", "candidates")]
-        classes = list(dict.fromkeys(label for labels in exact for label in labels))
+        named = [d.labels for n, d in data.items() if view_class(files[n][1].kind).names_are_labels]
+        classes = list(dict.fromkeys(label for labels in named for label in labels))
         if not classes:
             raise ConfigError("labels.classes is needed: no site's file names the classes of the federation")
     result = FederationData(LabelSpace(classes), {}, shapes.pop())
     moments: list[Moments] = []
     for name, file in data.items():
         path, declared, test = files[name]
-        where = f"site '{name}', {path.name}"
-        seen = read_annotations(file.train, file.labels, declared, result.space, where, result.teller(name))
+        context = ViewContext(f"site '{name}', {path.name}", report=result.teller(name))
+        seen = read_annotations(file.train, file.labels, declared, result.space, context)
         own = file.test
         held = None
         if own is not None:  # what is wrong with the view was told with the training part
-            held = read_annotations(own, file.labels, declared, result.space, where, tell=lambda error: None)
+            silent = replace(context, report=lambda error: None)
+            held = read_annotations(own, file.labels, declared, result.space, silent)
         result.add(_site(name, seen, test, derive(seed, "test", name), not file.images, moments, held), test)
     result.moments = dict(zip(data, moments, strict=False))
     result.sites = {name: result.sites[name] for name in files}
@@ -267,7 +268,6 @@ def read_sites(
 def pool_sites(name: str, sites: Mapping[str, SiteData], space: LabelSpace, labels: str) -> SiteData:
     """Put all sites' training samples in one place, with their true classes or through their own views."""
     sites = dict(sorted(sites.items()))  # so that the order in which sites are listed changes nothing
-    kinds = {site.view.kind for site in sites.values()}
     x = torch.cat([site.train.x for site in sites.values()])
     view: View
     if labels == "truth":
@@ -275,13 +275,8 @@ def pool_sites(name: str, sites: Mapping[str, SiteData], space: LabelSpace, labe
         if len(truths) < len(sites):
             raise ConfigError('method.labels = "truth" needs every site\'s true classes; use labels = "views"')
         view, target = Exact(space), torch.cat(truths)
-    elif kinds == {"tags"}:
-        view, target = Tags(space), torch.cat([site.train.target for site in sites.values()])
-    elif "tags" in kinds:
-        raise ConfigError("samples with tags and samples with one label each cannot be pooled")
     else:
-        view = Pooled(space)
-        target = torch.cat([pooled_target(site.view, site.train.target) for site in sites.values()])
+        view, target = pool([site.view for site in sites.values()], [site.train.target for site in sites.values()])
     return SiteData(name, view, Samples(x, target), Samples(x[:0], target[:0]))
 
 

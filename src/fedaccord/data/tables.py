@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import gzip
-import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +20,6 @@ CSV_ENDINGS = (".csv", ".tsv", ".data", ".txt", ".csv.gz", ".tsv.gz")
 SHOWN = 10
 LARGEST = 1e30  # squares of larger numbers leave no room for a variance
 _TRUTH = {"true": 1.0, "false": 0.0}
-_WHOLE = re.compile(r"([+-]?\d+)\.0+")
 
 
 @dataclass(frozen=True)
@@ -122,12 +120,6 @@ def read_numbers(cells: Cells, missing: Collection[str]) -> tuple[NDArray[np.flo
         values[given] = [_number(cell) for cell in cells[given]]
     values[~(np.abs(values) <= LARGEST)] = np.nan
     return values, given[np.isnan(values[given])]
-
-
-def plain(cell: str) -> str:
-    """Return a word as categories compare it: a whole number means the same with and without `.0`."""
-    whole = _WHOLE.fullmatch(cell)
-    return whole[1] if whole else cell
 
 
 def by_value(cells: Cells) -> tuple[list[str], NDArray[np.int64]]:

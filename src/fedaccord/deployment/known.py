@@ -16,8 +16,8 @@ from fedaccord.data.scaling import Moments, pool_moments
 from fedaccord.data.site_data import Samples, SiteData
 from fedaccord.data.sites import FederationData
 from fedaccord.errors import DataError, MessageError
-from fedaccord.labels.registry import make_view
 from fedaccord.labels.space import LabelSpace
+from fedaccord.labels.views import make_view
 from fedaccord.messages.message import Message, from_bytes, to_bytes
 
 _FILE, _TENSORS = "known.json", "known.safetensors"

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
-import torch
-from torch import Tensor
+from fedaccord.lazy import lazy_import
 
-from fedaccord.evaluation.tags import tag_metrics as tag_metrics
-from fedaccord.labels.views import NOT_ANNOTATED, Candidates, Coarse, Tags, Unlabelled, View
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+else:
+    torch = lazy_import("torch")
 
 Metrics = dict[str, float]
 
@@ -31,49 +34,9 @@ def class_metrics(logits: Tensor, truth: Tensor) -> tuple[Metrics, Tensor]:
     return {"accuracy": float(counts.diagonal().sum() / counts.sum()), "nll": float(nll)}, counts
 
 
-def site_metrics(view: View, logits: Tensor, target: Tensor, truth: Tensor | None) -> tuple[Metrics, Tensor]:
-    """Judge a model on a site's own task, and in the federation's classes where the truth is known.
-
-    `accuracy` is what the site itself can check: in its own groups at a coarse site, among the classes it knows at an
-    exact one, against the truth (or, without it, inside the candidate set: `in_set`) at a candidate site. A site whose
-    coarse names nobody knows the meaning of cannot be judged in them.
-    """
-    metrics: Metrics = {}
-    names = len(view.answers)
-    counts = torch.zeros(names, names, dtype=torch.int64)
-    if not len(logits):
-        return metrics, counts
-    can_answer = not isinstance(view, Coarse) or view.is_known
-    if isinstance(view, Tags):
-        metrics = tag_metrics(view.answer(logits), target)
-    elif can_answer:
-        predicted = view.answer(logits).argmax(-1)
-        if isinstance(view, Candidates):
-            metrics["in_set"] = float(target.gather(1, predicted[:, None]).float().mean())
-            judge = truth if truth is not None else torch.full((len(logits),), NOT_ANNOTATED)
-        else:
-            judge = target
-        counts = confusion(judge, predicted, names)
-        if int(counts.sum()):
-            metrics["accuracy"] = float(counts.diagonal().sum() / counts.sum())
-    losses = view.nll(logits, target)
-    if target.dim() == 1:  # a sample without annotation has loss zero, which would count as a perfect prediction
-        losses = losses[target != NOT_ANNOTATED]
-    if len(losses) and can_answer:
-        metrics["nll"] = float(losses.mean())
-    if truth is not None and bool((truth >= 0).any()) and isinstance(view, Coarse | Candidates | Unlabelled):
-        inside, _ = class_metrics(view.adjusted(logits), truth)
-        metrics["accuracy_classes"] = inside["accuracy"]
-    return metrics, counts
-
-
-def disambiguation(view: View, logits: Tensor, target: Tensor, truth: Tensor) -> Metrics:
-    """Say how often the true label is the most likely one of a sample's candidates; nothing where no truth is known."""
-    seen = truth >= 0
-    if not bool(seen.any()):
-        return {}
-    found = view.posterior(logits, target).argmax(-1)
-    return {"disambiguation": float((found == truth)[seen].float().mean())}
+def accuracy(counts: Tensor) -> Metrics:
+    """Return the accuracy of confusion counts; empty if nothing was counted."""
+    return {"accuracy": float(counts.diagonal().sum() / counts.sum())} if int(counts.sum()) else {}
 
 
 def finite(metrics: Metrics) -> Metrics:

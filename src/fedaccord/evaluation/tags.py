@@ -6,13 +6,18 @@ Scores are probabilities (n, C), targets 1, 0 and -1 = not annotated. Classes wi
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING
 
-from fedaccord.labels.correlation import discrepancy, phi_of_scores, phi_of_sums, tag_sums
-from fedaccord.labels.views import NOT_ANNOTATED
+from fedaccord.lazy import lazy_import
 
-THRESHOLD = 0.5
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+else:
+    torch = lazy_import("torch")
+
+NOT_ANNOTATED = -1
+THRESHOLD = 0.5  # a tag of at least this probability is predicted
 
 
 def tag_metrics(scores: Tensor, target: Tensor) -> dict[str, float]:
@@ -39,11 +44,6 @@ def tag_metrics(scores: Tensor, target: Tensor) -> dict[str, float]:
     }
 
 
-def global_tag_metrics(scores: Tensor, target: Tensor) -> dict[str, float]:
-    """Judge a common model on the server's own data: its tags, and how well it knows their correlations."""
-    return tag_metrics(scores, target) | correlation_error(scores, target)
-
-
 def average_precision(scores: Tensor, target: Tensor) -> Tensor:
     """Return the average precision of each column, float64 (C,); NaN where no sample has the tag.
 
@@ -60,13 +60,6 @@ def average_precision(scores: Tensor, target: Tensor) -> Tensor:
     last = torch.where(is_last, place, len(scores)).flip(0).cummin(0).values.flip(0)
     precision = positive.cumsum(0).gather(0, last - 1) / last
     return (precision * positive).sum(0) / positive.sum(0)
-
-
-def correlation_error(scores: Tensor, target: Tensor) -> dict[str, float]:
-    """Return how far the correlations of scores are from those of the labels, root mean squared over known pairs."""
-    found, _ = phi_of_scores(scores, target != NOT_ANNOTATED)
-    true, pairs = phi_of_sums(tag_sums(target))
-    return {"correlation_error": discrepancy(found, true, pairs)} if bool(pairs.any()) else {}
 
 
 def _precision_recall(prefix: str, right: Tensor, claimed: Tensor, positive: Tensor) -> dict[str, float]:

@@ -14,19 +14,19 @@ from fedaccord.data.site_data import Samples, SiteData
 from fedaccord.engines.engine import Answer, Job
 from fedaccord.errors import FedAccordError
 from fedaccord.evaluation.groups import fairness_figures
-from fedaccord.evaluation.metrics import disambiguation, finite, site_metrics
-from fedaccord.evaluation.predict import predict_logits
+from fedaccord.evaluation.metrics import finite
 from fedaccord.federation.attack import Attack
 from fedaccord.federation.folding import BEHIND, SPEAKER, can_fold, folded
 from fedaccord.federation.recipe import Recipe, SiteTask
+from fedaccord.labels.judging import disambiguation, site_metrics
 from fedaccord.labels.prior import PRIOR as PRIOR
-from fedaccord.labels.prior import site_offset
 from fedaccord.labels.sets import candidate_sets
 from fedaccord.labels.views import Candidates, Coarse, Exact, View
 from fedaccord.messages.message import Message, SiteId
 from fedaccord.messages.names import SILENT
 from fedaccord.models.layout import Layout
 from fedaccord.models.network import Network, use_channels_last
+from fedaccord.models.predicting import predict_logits
 from fedaccord.models.stacked import stacked_forward
 from fedaccord.seeds import derive
 from fedaccord.training.cohort import MOST_VALUES, Trained, compatible, parts_of, steps_apart, terms_of, train_together
@@ -338,7 +338,7 @@ def estimate_prior(
     else:
         confidences = view.posterior(predict_logits(model, data.x), data.target)
     # Unknown labels stay unknown whatever is counted, so the view's own support is used, not the last prior's.
-    return site_offset(trained_view(site, settings), confidences.cpu(), settings.prior_count)
+    return trained_view(site, settings).prior_offset(confidences.cpu(), settings.prior_count)
 
 
 def uses_prior(setting: str, view: View) -> bool:

@@ -18,15 +18,15 @@ from fedaccord.aggregation.replies import Replies
 from fedaccord.engines.network import SimulatedNetwork
 from fedaccord.evaluation.groups import fairness_figures, pooled_figures
 from fedaccord.evaluation.metrics import Metrics, class_metrics, finite, summarise_sites
-from fedaccord.evaluation.predict import predict_logits
-from fedaccord.evaluation.tags import global_tag_metrics
 from fedaccord.federation import streaming
 from fedaccord.federation.folding import needs_only_means
 from fedaccord.federation.server import Dropped, Server
 from fedaccord.federation.traffic import Bytes
+from fedaccord.labels.judging import global_tag_metrics
 from fedaccord.messages.checks import is_finite
 from fedaccord.messages.message import Message, SiteId
 from fedaccord.messages.names import POOL
+from fedaccord.models.predicting import predict_logits
 
 
 @dataclass

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING
 
 from fedaccord.errors import ConfigError
+from fedaccord.lazy import lazy_import
 
-Rng = np.random.Generator
-Bools = NDArray[np.bool_]
-Floats = NDArray[np.floating]
-Ints = NDArray[np.integer]
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Rng = np.random.Generator
+    Bools = NDArray[np.bool_]
+    Floats = NDArray[np.floating]
+    Ints = NDArray[np.integer]
+else:
+    np = lazy_import("numpy")
 
 
 def uniform_candidates(y: Ints, classes: int, q: float, rng: Rng, min_size: int = 1, drop_full: bool = True) -> Bools:

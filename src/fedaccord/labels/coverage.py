@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from fedaccord.labels.space import LabelSpace
-from fedaccord.labels.views import Tags, View
+from fedaccord.labels.views import View
 
 
 def coverage_matrix(views: Mapping[str, View]) -> Tensor:
@@ -36,7 +36,7 @@ def connected_groups(views: Mapping[str, View], space: LabelSpace) -> list[tuple
         return label
 
     for view in views.values():
-        if isinstance(view, Tags):
+        if not view.one_label:
             continue
         known = view.informs().nonzero().flatten().tolist()
         for label in known[1:]:

@@ -7,9 +7,16 @@ All are pure functions. `coarse` holds the coarse column of each sample, (n,), `
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-import torch
-from torch import Tensor
+from fedaccord.lazy import lazy_import
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+else:
+    torch = lazy_import("torch")
+
 
 CORRESPONDENCE = "correspondence"
 """What an estimated matrix is called in messages, in a site's memory and in a model folder."""

@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING
 
-from fedaccord.labels.views import Tags, View
+from fedaccord.lazy import lazy_import
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+else:
+    torch = lazy_import("torch")
 
 PRIOR = "prior"  # where a site's memory keeps its own
-
-
-def site_offset(view: View, confidences: Tensor, pseudo_count: float = 1.0) -> Tensor:
-    """Return the logit offset of a site from P(label | sample) rows (n, C): log frequencies, or log odds for tags.
-
-    A tag the site does not know is left as the model scores it.
-    """
-    if isinstance(view, Tags):
-        present = confidences.double().sum(0) + pseudo_count
-        absent = len(confidences) - confidences.double().sum(0) + pseudo_count
-        return (present / absent).log().float().masked_fill(~view.informs(), 0.0)
-    # Not `informs()`: a site without annotations teaches no label, but any label may be the true one there.
-    possible = torch.isfinite(view.adjusted(torch.zeros(len(view.space))))
-    return log_prior(confidences, possible, pseudo_count)
 
 
 def log_prior(confidences: Tensor, known: Tensor, pseudo_count: float = 1.0) -> Tensor:

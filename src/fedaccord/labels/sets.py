@@ -1,28 +1,17 @@
-"""Annotations read as candidate sets: what learning from partial labels is defined on."""
+"""Annotations read as candidate sets, on which partial-label learning is defined."""
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
-from fedaccord.labels.views import Candidates, Coarse, Exact, View
+from fedaccord.labels.views import View
 
 
 def candidate_sets(view: View, target: Tensor) -> Tensor | None:
-    """Return the labels that each annotation leaves possible, bool (n, C); None where it says more or less than that.
-
-    An exact label is a set of one, a coarse label the set of its classes. Coarse labels with probabilities weigh the
-    classes of a set, and tags are no choice between labels: such sites have no sets.
-    """
-    if not isinstance(view, Exact | Candidates | Coarse):
-        return None
-    evidence = view.evidence(target)
-    sets = torch.isfinite(evidence)
-    if bool((evidence[sets] != 0).any()):
-        return None
-    return sets & known_labels(view).to(sets.device)
+    """Return the labels that each annotation leaves possible, bool (n, C); None if annotations are no sets."""
+    return view.candidate_sets(target)
 
 
 def known_labels(view: View) -> Tensor:
-    """Say for each label whether the view's softmax runs over it: bool (C,)."""
-    return torch.isfinite(view.adjusted(torch.zeros(len(view.space))))
+    """Return the labels that the view's softmax runs over: bool (C,)."""
+    return view.possible_labels()

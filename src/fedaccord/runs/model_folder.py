@@ -31,20 +31,19 @@ from fedaccord.data.scaling import Moments, apply_moments, pool_moments
 from fedaccord.data.sites import FederationData
 from fedaccord.data.tables import Table
 from fedaccord.errors import ConfigError, DataError, MessageError, RunFolderError, UserError, did_you_mean
-from fedaccord.evaluation.predict import predict_logits
 from fedaccord.federation.host import PERSONAL, PRIOR, estimate_prior, judging_view, site_view
 from fedaccord.federation.server import Server
 from fedaccord.federation.sharing import MODEL
 from fedaccord.hosting import build_network
 from fedaccord.labels.estimation import CORRESPONDENCE
-from fedaccord.labels.registry import make_view
 from fedaccord.labels.space import LabelSpace
-from fedaccord.labels.views import Coarse, Exact, Tags, View
+from fedaccord.labels.views import Exact, Tags, View, make_view
 from fedaccord.messages.message import Message, SiteId, from_bytes
 from fedaccord.models.catalogue import build
 from fedaccord.models.layout import Layout
 from fedaccord.models.network import Network, insert_personal_layer, use_channels_last
 from fedaccord.models.own_head import OWN_ENCODER, OWN_HEAD, with_own_head
+from fedaccord.models.predicting import predict_logits
 from fedaccord.models.registry import is_factory
 from fedaccord.runs.folder import RunFolder
 
@@ -117,7 +116,7 @@ def write_model_folder(
     joined = [name for name in sorted(data.sites) if name in server.cards]
     names = [name for name in joined if own is None or name in own]
     sites = {name: _own(name, server, data, network, initial, memories.get(name, Message())) for name in names}
-    kinds = {data.sites[name].view.kind for name in joined if bool(server.cards[name].informs.any())}
+    teaching = [data.sites[name].view for name in joined if bool(server.cards[name].informs.any())]
     pooled = pool_moments(list(data.moments.values())) if data.moments else None
     description = Description(
         format=FORMAT,
@@ -125,7 +124,7 @@ def write_model_folder(
         model=ModelSpec(**model),
         method=method,
         common=server.recipe.aggregator is not None,
-        tags=kinds == {Tags.kind},
+        tags=bool(teaching) and not any(view.one_label for view in teaching),
         labels=list(data.space.names),
         inputs=Inputs(
             features=data.features,
@@ -161,7 +160,7 @@ def _own(
     own.put(MODEL, {key: value for key, value in values.items() if not torch.equal(value.cpu(), common[key].cpu())})
     if offset is not None:
         own.tensors[_OFFSET] = offset
-    if isinstance(view, Coarse) and view.estimated:
+    if view.estimated:
         own.tensors[CORRESPONDENCE] = view.matrix if view.is_known else torch.zeros(0)  # empty: never found out
     own.put(OWN_HEAD, brief.select(OWN_HEAD) or memory.select(OWN_HEAD))
     own.put(OWN_ENCODER, brief.select(OWN_ENCODER))
@@ -243,10 +242,10 @@ class TrainedModel:
         view = self.site(site).view
         if self._head(site, answers):
             return Exact(LabelSpace(view.answers))
-        if answers == "own" and isinstance(view, Coarse) and not view.is_known:
+        if answers == "own" and not view.is_known:
             hint = "ask for answers in the federation's classes"
             raise UserError(f"nobody has found out what the names of site '{site}' stand for; {hint}")
-        return Exact(self.space).with_offset(view.offset) if answers == "classes" and isinstance(view, Coarse) else view
+        return view.in_classes() if answers == "classes" else view
 
     def inputs(self, x: Array, site: SiteId | None = None) -> Tensor:
         """Scale raw samples (n, ...) as for training: a site's by its own moments, others by those of all together."""
@@ -303,7 +302,7 @@ class TrainedModel:
 def _site_model(own: Message, space: LabelSpace, path: Path) -> SiteModel:
     try:
         view = make_view(json.loads(own.words["view"]), space)
-        if isinstance(view, Coarse) and CORRESPONDENCE in own.tensors:
+        if CORRESPONDENCE in own.tensors:
             found = own.tensors[CORRESPONDENCE]
             view = view.with_matrix(found if found.numel() else None)
         view = view.with_offset(own.tensors.get(_OFFSET))

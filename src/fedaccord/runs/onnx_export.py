@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from fedaccord.errors import RunFolderError, UserError
-from fedaccord.labels.views import Tags, View
+from fedaccord.labels.views import View
 from fedaccord.messages.message import SiteId
 from fedaccord.models.network import Network
 from fedaccord.runs.model_folder import TrainedModel
@@ -26,13 +26,13 @@ class _Predictor(nn.Module):
 
     def __init__(self, network: Network, view: View) -> None:
         super().__init__()
-        self.network, self.tags = network, isinstance(view, Tags)
+        self.network, self.one_label = network, view.one_label
         self.register_buffer("offset", torch.zeros(len(view.space)) if view.offset is None else view.offset)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the probabilities."""
         logits = self.network(x) + self.offset
-        return torch.sigmoid(logits) if self.tags else torch.softmax(logits, -1)
+        return torch.softmax(logits, -1) if self.one_label else torch.sigmoid(logits)
 
 
 def _told(model: TrainedModel) -> dict[str, str]:

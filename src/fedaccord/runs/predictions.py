@@ -20,13 +20,12 @@ from fedaccord.data.site_labels import read_labels
 from fedaccord.data.tables import Table, is_table, read_table, report_cells
 from fedaccord.errors import DataError, UserError, did_you_mean
 from fedaccord.labels.space import LabelSpace
-from fedaccord.labels.views import Candidates, Coarse, Tags, View
+from fedaccord.labels.views import Candidates, View
 from fedaccord.messages.message import SiteId
 from fedaccord.runs.model_folder import TrainedModel
 from fedaccord.runs.page import write_page
 
 UNKNOWN = "its candidates are all unknown to the site"
-TAG = 0.5  # a tag of at least this probability is predicted
 
 
 @dataclass(frozen=True)
@@ -52,7 +51,7 @@ def predict_file(
         raise UserError(f"the predictions would be written over '{file}'; give another file with --out")
     model = TrainedModel.load(run)
     view = model.view(site, answers)
-    if candidates is not None and isinstance(view, Tags):
+    if candidates is not None and not view.one_label:
         raise UserError("candidates are for predictions of one label, but this model predicts tags")
     rows = read_rows(model, file, site, view, candidates)
     logits = model.logits(rows.x, site, answers)
@@ -145,12 +144,7 @@ def _excluded(view: View, candidates: Tensor) -> list[int]:
 
 def _chance(view: View, candidates: Tensor) -> Tensor:
     """Return P(set | class): (n, classes)."""
-    matrix = _matrix(view)
-    return candidates.to(matrix) @ matrix
-
-
-def _matrix(view: View) -> Tensor:
-    return view.matrix if isinstance(view, Coarse) else torch.eye(len(view.space))
+    return candidates.to(view.matrix) @ view.matrix
 
 
 def within_candidates(view: View, logits: Tensor, candidates: Tensor) -> Tensor:
@@ -160,25 +154,14 @@ def within_candidates(view: View, logits: Tensor, candidates: Tensor) -> Tensor:
     """
     chance = _chance(view, candidates)
     classes = torch.softmax(view.adjusted(logits) + chance.log(), -1) / torch.where(chance > 0, chance, 1.0)
-    return (classes @ _matrix(view).T).masked_fill(~candidates, 0.0)
-
-
-def choose(view: View, probabilities: Tensor) -> list[tuple[str, float]]:
-    """Return each row's answer and its probability; for tags, all that are likely, and the chance of just these."""
-    if isinstance(view, Tags):
-        likely = probabilities >= TAG
-        chance = torch.where(likely, probabilities, 1 - probabilities).prod(-1)
-        names = [";".join(n for n, on in zip(view.answers, row, strict=True) if on) for row in likely.tolist()]
-        return list(zip(names, chance.tolist(), strict=True))
-    best = probabilities.max(-1)
-    return [(view.answers[at], p) for at, p in zip(best.indices.tolist(), best.values.tolist(), strict=True)]
+    return (classes @ view.matrix.T).masked_fill(~candidates, 0.0)
 
 
 def _as_csv(view: View, probabilities: Tensor, files: Sequence[str] | None) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow([*([] if files is None else [FILE_COLUMN]), "prediction", "probability", *view.answers])
-    chosen = choose(view, probabilities)
+    chosen = view.choose(probabilities)
     for at, ((name, probability), row) in enumerate(zip(chosen, probabilities.numpy(), strict=True)):
         writer.writerow([*([] if files is None else [files[at]]), name, *_digits([probability, *row])])
     return text.getvalue()

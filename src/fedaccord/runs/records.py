@@ -14,7 +14,7 @@ from fedaccord.federation.round import Evaluation, RoundRecord
 from fedaccord.federation.server import Dropped, Server, SiteCard
 from fedaccord.labels.coverage import connected_groups
 from fedaccord.labels.space import LabelSpace
-from fedaccord.labels.views import Candidates, Coarse
+from fedaccord.labels.views import Coarse, View
 from fedaccord.messages.message import Message
 
 
@@ -75,7 +75,7 @@ def confusion_lines(at: int, figures: Evaluation, data: FederationData) -> list[
 
 
 def correspondence_lines(at: int, server: Server, data: FederationData) -> list[dict[str, Any]]:
-    """Return what coarse sites have found their names to stand for, as far as this process may know it."""
+    """Return the correspondences that sites have estimated, as far as this process may know them."""
     lines, memories = [], server.engine.memories()
     for name, card in server.cards.items():
         if name not in data.sites:
@@ -118,7 +118,7 @@ def describe_federation(
         "joined": sorted(name for name in cards if stays.get(name, ALWAYS).joins == 1),  # when the run began
         "groups": [list(group) for group in connected_groups(views, data.space)],
         "correspondences": {
-            name: _shares(view) for name, view in views.items() if isinstance(view, Coarse) and view.groups is not None
+            name: _shares(view) for name, view in views.items() if view.has_own_names and view.is_known
         },
         "histogram": data.histogram,
         "partition": data.partition,
@@ -131,12 +131,11 @@ def describe_federation(
 
 def set_size(site: SiteData) -> dict[str, float]:
     """Return the mean size of the candidate sets that a site trains on; nothing for a site without such sets."""
-    if not isinstance(site.view, Candidates) or not site.train.target.numel():  # elsewhere, or none at all
-        return {}
-    return {"set_size": round(float(site.train.target.sum(1).double().mean()), 6)}
+    size = site.view.set_size(site.train.target) if site.train.target.numel() else None  # elsewhere, or none at all
+    return {} if size is None else {"set_size": round(size, 6)}
 
 
-def _shares(view: Coarse) -> list[list[float]]:
+def _shares(view: View) -> list[list[float]]:
     """Return P(coarse name | class), a row for each name; six digits are what a single-precision share has."""
     return [[round(share, 6) for share in row] for row in view.matrix.tolist()]
 

@@ -201,7 +201,7 @@ def _confusion(run: Run, figures: dict[str, Figure]) -> Html:
 
 def _coverage(run: Run) -> Html:
     federation = run.federation
-    sites = {name: (str(site.view.get("kind", "exact")), site.informs) for name, site in federation.sites.items()}
+    sites = {name: (site.view, site.informs) for name, site in federation.sites.items()}
     said = draw.coverage_warnings(federation.labels, sites, federation.groups)
     warnings = [remark(sentence, "warning") for sentence in said]
     calm = [] if said else ["Every label is taught by at least two sites."]

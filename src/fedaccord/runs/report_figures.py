@@ -12,11 +12,11 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
+from fedaccord.labels.views.registry import shown_class
 from fedaccord.runs.page import (
     NOTHING,
     Figure,
     Html,
-    counted,
     figure_box,
     figure_choice,
     listed,
@@ -28,15 +28,8 @@ from fedaccord.runs.page import (
 
 Curve = Sequence[tuple[int, float]]
 Band = Sequence[tuple[int, float, float]]
-Teaching = Mapping[str, tuple[str, Collection[str]]]  # site -> the kind of its view, the labels it teaches
+Teaching = Mapping[str, tuple[Mapping[str, Any], Collection[str]]]  # site -> its described view, the labels it teaches
 
-KINDS = {
-    "exact": ("E", "labels exactly"),
-    "candidates": ("C", "candidate sets"),
-    "coarse": ("G", "labels in groups"),
-    "tags": ("T", "several tags per sample"),
-    "unlabelled": ("", "no labels"),
-}
 # Okabe and Ito's colours: told apart by colour-blind readers, too.
 BLUE, ORANGE, GREY = "#0072B2", "#E69F00", "#7A8794"
 OTHERS = ("#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#8C6D1F", "#4B4B9F", GREY)
@@ -47,27 +40,22 @@ DROPS_ONE_BY_ONE = 50  # more are grouped and counted
 
 def view_in_words(view: Mapping[str, Any], taught: int, labels: int) -> str:
     """Say how a site labels, in words that need no knowledge of the field."""
-    kind, groups = str(view.get("kind", "exact")), view.get("correspondence")
-    if kind == "coarse" and isinstance(groups, Mapping):
-        return f"labels in {counted(len(groups), 'group')}"
-    if kind == "coarse" and "names" in view:
-        return f"labels in {counted(len(view['names']), 'group')} of unknown meaning"
-    words = KINDS.get(kind, ("", kind))[1]
-    if not 0 < taught < labels:
-        return words
-    return ("labels" if kind == "exact" else words + ",") + f" {taught} of {labels} classes"
+    return shown_class(view).in_words(view, taught, labels)
 
 
 def coverage(labels: Sequence[str], sites: Teaching, histogram: Mapping[str, Mapping[str, int]]) -> tuple[Html, Html]:
     """Return the key and the matrix of who can teach which label, with numbers of samples where they are known."""
     rows = []
-    for name, (kind, taught) in sites.items():
+    keys = ""
+    for name, (view, taught) in sites.items():
+        shown = shown_class(view)
         counts = {label: f"<small>{count}</small>" for label, count in histogram.get(name, {}).items()}
-        colour, letter = (kind, KINDS[kind][0]) if kind in KINDS else ("other", "?")
-        cells = [f'<b class="{colour}">{letter}{counts.get(x, "")}</b>' if x in taught else "" for x in labels]
+        style = f'style="background:{text(shown.colour)} !important"'
+        cells = [f"<b {style}>{text(shown.letter)}{counts.get(x, '')}</b>" if x in taught else "" for x in labels]
         rows.append([name, *map(Html, cells)])
-    kinds = {kind: KINDS[kind] for kind, taught in sites.values() if taught and kind in KINDS}
-    keys = "".join(f'<span><b class="key {kind}">{letter}</b>{words}</span>' for kind, (letter, words) in kinds.items())
+        words = shown.words or str(view.get("kind", ""))
+        key = f'<span><b class="key" {style}>{text(shown.letter)}</b>{text(words)}</span>'
+        keys += key if taught and key not in keys else ""
     keys += "<span>Numbers count training samples.</span>" if histogram else ""
     head = ["", *(Html(f'<span title="{text(label)}">{text(label)}</span>') for label in labels)]
     return Html(f'<p class="keys">{keys}</p>'), table(head, rows, kind="matrix")
@@ -81,7 +69,7 @@ def coverage_warnings(labels: Sequence[str], sites: Teaching, groups: Iterable[S
     said = [f"No site teaches {listed(nobody)}: no model can learn what nobody shows it."] if nobody else []
     said += [f"Taught by one site only: {listed(single)}."] if single else []
     # Tags are decided one by one and need no connection; a label nobody teaches has its own sentence.
-    compared = {label for kind, taught in sites.values() if kind != "tags" for label in taught}
+    compared = {label for view, taught in sites.values() if shown_class(view).one_label for label in taught}
     apart = [f"({listed(group)})" for group in groups if compared.intersection(group)]
     if len(apart) > 1:
         why = "Softmax scores can only be compared within a connected group, so a choice across groups means nothing."

@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fedaccord.labels.views import below_top
+from fedaccord.labels.views.likelihoods import below_top
 
 SMALLEST = 1e-7  # 1 - p is never taken to be less
 TERMS = ("s", "pc", "nc")

@@ -213,6 +213,7 @@ def otherwise(fleet, tap, went_well, tmp_path_factory):
     return since
 
 
+@pytest.mark.slow
 def test_another_sites_labels_do_not_change_a_byte_of_the_first_briefs_on_the_wire(tap, otherwise):
     ours, theirs = tap.messages()[:2], tap.messages(otherwise)[:2]  # who it is, and the first training
     assert "model/head.weight" in ours[1][0]
@@ -271,6 +272,7 @@ def went_wrong(fleet, otherwise, simulated, tmp_path_factory):
     return fleet.finish(240, 3)
 
 
+@pytest.mark.slow
 class TestNearlyAllGoesWrong:
     def drops(self, fleet):
         return {(d["round"], d["site"], d["task"]): d["reason"] for line in fleet.lines() for d in line["dropped"]}
@@ -321,6 +323,7 @@ class TestNearlyAllGoesWrong:
         assert "sites/b: node.key can be read by others on this machine: chmod 600 node.key" in done.out
 
 
+@pytest.mark.slow
 def test_the_simulation_ends_with_the_same_model(simulated, went_wrong, tmp_path):
     there, here = simulated[1](), embedded(tmp_path, SIMULATED)
     assert there["model_sha256"] == here["model_sha256"]

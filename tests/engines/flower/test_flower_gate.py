@@ -12,6 +12,7 @@ import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import httpx
+import pytest
 from fleet import free_ports, within
 
 from fedaccord.deployment.certificates import make_authority, make_certificate
@@ -100,6 +101,7 @@ def stall(port: int) -> ssl.SSLSocket:
     return caller
 
 
+@pytest.mark.slow
 def test_callers_that_stall_keep_no_node_waiting(tmp_path):
     with served(tmp_path) as (client, port, heard), contextlib.ExitStack() as stalled:
         for _ in range(110):

@@ -60,6 +60,7 @@ class TestKeys:
             register(folder, {"c": "c.pub"})
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_the_server_ends_with_its_superlink_and_does_not_take_an_old_one_for_its_own(tmp_path):
     """With the real SuperLink: killed, started again with keys it has, left behind by a process that was killed."""

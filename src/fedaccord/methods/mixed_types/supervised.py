@@ -10,8 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fedaccord.evaluation.predict import predict_logits
 from fedaccord.methods.mixed_types.augment import Augmentation
+from fedaccord.models.predicting import predict_logits
 from fedaccord.seeds import derive
 from fedaccord.training.batches import batches
 from fedaccord.training.local import has_batch_norm, seeded

@@ -18,13 +18,13 @@ from torch import Tensor
 from fedaccord.aggregation.replies import Replies, normalised
 from fedaccord.data.site_data import Samples, SiteData
 from fedaccord.errors import ConfigError
-from fedaccord.evaluation.predict import predict_logits
 from fedaccord.federation.state import SiteCard
 from fedaccord.labels.views import Exact
 from fedaccord.messages.checks import all_finite
 from fedaccord.messages.message import Message, SiteId
 from fedaccord.methods.momentum.rules import Rule, agreement_losses, personalised, score
 from fedaccord.methods.momentum.server import MOMENTUM, TravellingMomentum, combined
+from fedaccord.models.predicting import predict_logits
 from fedaccord.seeds import derive
 from fedaccord.training.local import seeded, train_locally
 from fedaccord.training.objectives import Objective

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from fedaccord.errors import ConfigError
-from fedaccord.evaluation.predict import predict_logits
 from fedaccord.messages.checks import all_finite
+from fedaccord.models.predicting import predict_logits
 from fedaccord.seeds import derive
 from fedaccord.training.batches import batches
 from fedaccord.training.solvers import SGD, SGDStepper

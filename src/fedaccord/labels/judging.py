@@ -1,0 +1,54 @@
+"""How good a model is at a site's own task, through the site's view."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from fedaccord.evaluation.metrics import Metrics, class_metrics
+from fedaccord.evaluation.tags import tag_metrics
+from fedaccord.labels.correlation import discrepancy, phi_of_scores, phi_of_sums, tag_sums
+from fedaccord.labels.views.base import NOT_ANNOTATED, View
+
+
+def site_metrics(view: View, logits: Tensor, target: Tensor, truth: Tensor | None) -> tuple[Metrics, Tensor]:
+    """Return metrics on a site's own task, and in the federation's classes if the truth is known; and confusion counts.
+
+    `accuracy` is what the site itself can check: in its own groups at a coarse site, among the known classes at an
+    exact one, against the truth at a candidate site (and without it `in_set`, the share inside the candidate set). A
+    site with names of unknown meaning cannot be judged in them.
+    """
+    metrics: Metrics = {}
+    counts = torch.zeros(len(view.answers), len(view.answers), dtype=torch.int64)
+    if not len(logits):
+        return metrics, counts
+    if view.is_known:
+        metrics, counts = view.judge(logits, target, truth)
+        # The loss of a sample without annotation is zero, which would count as a perfect prediction.
+        losses = view.nll(logits, target)[view.loss_rows(target)]
+        if len(losses):
+            metrics["nll"] = float(losses.mean())
+    if truth is not None and bool((truth >= 0).any()) and view.one_label and not view.exact:
+        metrics["accuracy_classes"] = class_metrics(view.adjusted(logits), truth)[0]["accuracy"]
+    return metrics, counts
+
+
+def disambiguation(view: View, logits: Tensor, target: Tensor, truth: Tensor) -> Metrics:
+    """Return how often the true label is the most likely one that an annotation allows; empty without truth."""
+    seen = truth >= 0
+    if not bool(seen.any()):
+        return {}
+    found = view.posterior(logits, target).argmax(-1)
+    return {"disambiguation": float((found == truth)[seen].float().mean())}
+
+
+def global_tag_metrics(scores: Tensor, target: Tensor) -> Metrics:
+    """Return how good a common model's tags are on the server's test data, and how well it knows their correlations."""
+    return tag_metrics(scores, target) | correlation_error(scores, target)
+
+
+def correlation_error(scores: Tensor, target: Tensor) -> Metrics:
+    """Return the root mean squared difference of the scores' correlations and the labels', over known pairs."""
+    found, _ = phi_of_scores(scores, target != NOT_ANNOTATED)
+    true, pairs = phi_of_sums(tag_sums(target))
+    return {"correlation_error": discrepancy(found, true, pairs)} if bool(pairs.any()) else {}

@@ -1,0 +1,229 @@
+"""The candidates view: a set of labels that holds the true one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from pydantic import Field, model_validator
+
+from fedaccord.errors import ConfigError, DataError, refuse_unused
+from fedaccord.evaluation.metrics import accuracy, confusion
+from fedaccord.labels import corruption
+from fedaccord.labels.views.base import NOT_ANNOTATED, View
+from fedaccord.labels.views.cells import check_labels, columns_of, raise_problems, split_names
+from fedaccord.labels.views.context import LabelArrays, ViewContext
+from fedaccord.labels.views.declaration import KnownDeclaration
+from fedaccord.labels.views.exact import Exact
+from fedaccord.labels.views.likelihoods import below_top, log_mask
+from fedaccord.lazy import lazy_import
+
+if TYPE_CHECKING:
+    import numpy as np
+    import torch
+    from numpy.typing import NDArray
+    from torch import Tensor
+
+    from fedaccord.labels.space import LabelSpace
+else:
+    np, torch = lazy_import("numpy"), lazy_import("torch")
+
+DRAWN_BY = {"uniform": ("q",), "class": ("following", "other"), "instance": ("rho", "normalise", "temperature")}
+BOUNDS = ("min_size", "drop_full")  # of drawn sets
+
+
+class CandidatesView(KnownDeclaration):
+    """A set of labels that holds the true one."""
+
+    kind: Literal["candidates"] = "candidates"
+    generate: Literal["uniform", "superset", "class", "instance"] | None = Field(
+        None, description="make the sets from true labels: a study; left out: the data has them"
+    )
+    q: float = Field(0.3, ge=0, le=1, description="uniform: probability of each wrong label")
+    following: float = Field(0.5, ge=0, le=1, description="class: probability of the next class")
+    other: float = Field(0.1, ge=0, le=1, description="class: probability of every other class")
+    rho: float = Field(0.4, ge=0, le=1, description="instance: size of the sets")
+    normalise: Literal["mean", "none"] = Field("mean", description="instance: rule for the probabilities")
+    temperature: float = Field(
+        7.0, gt=0, description="instance: evens out what the clean network confuses; 1: as it predicts"
+    )
+    min_size: int = Field(1, ge=1, description="smallest set")
+    drop_full: bool = Field(True, description="draw again when a set holds every label")
+
+    @model_validator(mode="after")
+    def _every_key_does_something(self) -> CandidatesView:
+        if self.generate is None:
+            refuse_unused(
+                self, (*(key for keys in DRAWN_BY.values() for key in keys), *BOUNDS), "unless generate is set"
+            )
+        for kind, keys in DRAWN_BY.items():
+            if kind != self.generate:
+                refuse_unused(self, keys, f'unless generate = "{kind}"')
+        if self.generate == "superset":
+            refuse_unused(self, BOUNDS, "on sets of which all are equally likely")
+        return self
+
+    @property
+    def is_generated(self) -> bool:
+        """Whether a study draws the sets from true labels."""
+        return self.generate is not None
+
+    @property
+    def needs_clean_model(self) -> bool:
+        """Whether the sets are drawn from the predictions of a model trained on true labels."""
+        return self.generate == "instance"
+
+    def occurring(self, labels: LabelArrays) -> NDArray[np.int64]:
+        """Return the labels of the data's sets; without sets, of its true classes."""
+        if self.generate is None and labels.candidates is not None:
+            return np.flatnonzero(labels.candidates.any(0))
+        return super().occurring(labels)
+
+
+class Candidates(View):
+    """A set of labels that holds the true one. Target: bool (B, C), or shares between 0 and 1 of mixed sets."""
+
+    kind = "candidates"
+    Declaration = CandidatesView
+    ambiguous = True
+    separator = "|"
+    names_are_labels = True
+    stacks: ClassVar[tuple[str, ...] | None] = ()
+    letter, colour, words = "C", "#f8dfa6", "candidate sets"
+    counts_heading = "sets that hold it"
+    unannotated_words = "excludes nothing"
+    silent_warning = "its candidate sets never exclude anything: each holds every label, so they teach nothing"
+
+    @classmethod
+    def from_declaration(cls, declared: Any, space: LabelSpace, context: ViewContext) -> Candidates:
+        """Build the view; the other settings are for `generate`."""
+        return cls(space, declared.known)
+
+    def encode(self, raw: Iterable[Any], where: str = "annotations", first: int = 1) -> Tensor:
+        """Read sets written `a|b|c` or given as sequences; an empty value excludes nothing."""
+        columns = self.space.columns(self.allowed_names)
+        rows, problems = [], []
+        for row, value in enumerate(raw, start=first):
+            names = split_names(value, "|")
+            if names is None:
+                rows.append(columns)
+            elif not names:
+                problems.append(f"row {row}: the candidate set is empty")
+            elif "" in names:
+                outside = "after the last bar" if names[0] else "before the first bar"
+                place = "between the bars" if "" in names[1:-1] else outside
+                problems.append(f"row {row}: a name is missing {place} of '{'|'.join(names)}'")
+            else:
+                rows.append(columns_of(names, self.space, self.allowed_names, row, problems))
+        raise_problems(problems, where)
+        target = torch.zeros(len(rows), len(self.space), dtype=torch.bool)
+        for row, wanted in enumerate(rows):
+            target[row, wanted] = True
+        return target
+
+    def read_arrays(self, arrays: LabelArrays, where: str) -> Tensor:
+        """Read the array `candidates`."""
+        if arrays.candidates is None:
+            raise DataError(f"{where}: a view of candidates needs an array 'candidates'")
+        sets = [[arrays.names[c] for c in np.flatnonzero(row).tolist()] for row in arrays.candidates]
+        check_labels(sets, arrays.names, self.allowed_names, where)
+        return self.encode(sets, where)
+
+    def truth_in(self, arrays: LabelArrays, target: Tensor, where: str) -> Tensor | None:
+        """Return the true classes in `y`."""
+        return None if arrays.y is None else Exact(self.space).read_arrays(arrays, where)
+
+    def observable(self, arrays: LabelArrays, declared: CandidatesView) -> NDArray[np.bool_]:
+        """Return the samples of a known class, and with a known candidate."""
+        seen, known = np.ones(arrays.rows, dtype=bool), self.informs().numpy()
+        if arrays.y is not None:
+            seen &= known[arrays.y]
+        elif arrays.candidates is None:
+            return super().observable(arrays, declared)
+        if arrays.candidates is not None and not declared.is_generated:
+            seen &= (arrays.candidates & known).any(1)
+        return seen
+
+    def generate(self, arrays: LabelArrays, declared: CandidatesView, rng: np.random.Generator) -> Tensor:
+        """Draw sets among the known labels, or take those of the data."""
+        known = self.informs().numpy()
+        if declared.generate is None:
+            if arrays.candidates is None:
+                raise DataError("the data has no candidate sets; give view.generate to make them")
+            return torch.from_numpy(arrays.candidates & known)
+        if arrays.y is None:
+            raise ConfigError("view.generate makes candidate sets from true classes, and the data has no array 'y'")
+        columns = np.flatnonzero(known)
+        y = np.searchsorted(columns, arrays.y)  # samples of other classes were left out
+        sets = np.zeros((len(y), len(known)), dtype=bool)
+        sets[:, columns] = _draw(declared, y, columns, len(known), arrays.chances, rng)
+        return torch.from_numpy(sets)
+
+    def nll(self, logits: Tensor, target: Tensor) -> Tensor:
+        """Return -log of the candidates' joint probability."""
+        if target.is_floating_point():
+            return super().nll(logits, target)
+        z = below_top(self.adjusted(logits))
+        return torch.logsumexp(z, -1) - torch.logsumexp(z.masked_fill(~target, float("-inf")), -1)
+
+    def evidence(self, target: Tensor) -> Tensor:
+        """Return zero on the candidates, minus infinity elsewhere; the log of a share in a mixed set."""
+        return target.log() if target.is_floating_point() else log_mask(target)
+
+    def annotated(self, target: Tensor) -> Tensor:
+        """Return which sets exclude a known label; an empty set says nothing.
+
+        In a mixed set a share below one is less than a candidate, so it excludes in part.
+        """
+        return ((target < 1) & self.informs().to(target.device)).any(-1) & (target > 0).any(-1)
+
+    def exchanged(self, target: Tensor, order: Tensor) -> Tensor:
+        """Return the sets of the exchanged labels."""
+        return target[:, order]
+
+    def judge(self, logits: Tensor, target: Tensor, truth: Tensor | None) -> tuple[dict[str, float], Tensor]:
+        """Return the share of predictions inside the set, and the accuracy if the truth is known."""
+        predicted = self.answer(logits).argmax(-1)
+        inside = {"in_set": float(target.gather(1, predicted[:, None]).float().mean())}
+        judged = torch.full((len(logits),), NOT_ANNOTATED) if truth is None else truth
+        counts = confusion(judged, predicted, len(self.answers))
+        return inside | accuracy(counts), counts
+
+    def loss_rows(self, target: Tensor) -> Tensor:
+        """Return all samples."""
+        return torch.ones(len(target), dtype=torch.bool)
+
+    def names_in(self, target: Tensor) -> Tensor:
+        """Return the sets that exclude anything."""
+        return target & self.annotated(target)[:, None]
+
+    def marks(self, target: Tensor) -> list[object]:
+        """Return in which rows each label is a candidate."""
+        return [target[:, column].numpy().tobytes() for column in range(len(self.space))]
+
+    def set_size(self, target: Tensor) -> float | None:
+        """Return the mean number of candidates."""
+        return float(target.sum(1).double().mean())
+
+
+def _draw(
+    declared: CandidatesView,
+    y: NDArray[Any],
+    columns: NDArray[Any],
+    labels: int,
+    chances: NDArray[Any] | None,
+    rng: np.random.Generator,
+) -> NDArray[Any]:
+    least, drop = declared.min_size, declared.drop_full
+    if declared.generate == "uniform":
+        return corruption.uniform_candidates(y, len(columns), declared.q, rng, least, drop)
+    if declared.generate == "superset":
+        alone = np.ones((len(y), 1), dtype=bool)  # one label has one set
+        return alone if len(columns) == 1 < labels else corruption.superset_candidates(y, len(columns), rng)
+    if declared.generate == "class":
+        flips = corruption.cyclic_flips(labels, declared.following, declared.other)[np.ix_(columns, columns)]
+        return corruption.class_dependent_candidates(y, flips, rng, least, drop)
+    assert chances is not None
+    return corruption.instance_candidates(
+        chances[:, columns], y, declared.rho, rng, declared.normalise, least, drop, declared.temperature
+    )

@@ -1,0 +1,226 @@
+"""The coarse view: a label of another criterion, related to the classes by a correspondence."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+
+from pydantic import Field, model_validator
+
+from fedaccord.errors import ConfigError, CorrespondenceError, did_you_mean, listed
+from fedaccord.labels import corruption
+from fedaccord.labels.correspondence import Groups, correspondence_matrix, readable_groups
+from fedaccord.labels.estimation import SMALLEST, uniform_matrix
+from fedaccord.labels.space import LabelSpace
+from fedaccord.labels.views.base import NOT_ANNOTATED, View
+from fedaccord.labels.views.context import LabelArrays, ViewContext
+from fedaccord.labels.views.declaration import Declaration, Names
+from fedaccord.labels.views.exact import Exact
+from fedaccord.labels.views.likelihoods import below_top, log_mask
+from fedaccord.labels.views.one_name import OneName
+from fedaccord.lazy import lazy_import
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy as np
+    import torch
+    from numpy.typing import NDArray
+    from torch import Tensor
+else:
+    np, torch = lazy_import("numpy"), lazy_import("torch")
+
+
+class CoarseView(Declaration):
+    """A label of another criterion."""
+
+    kind: Literal["coarse"] = "coarse"
+    correspondence: Annotated[dict[str, list[str] | dict[str, float]], Field(min_length=1)] | str | None = Field(
+        None,
+        description="coarse names and the classes (or probabilities) behind each; or a grouping the data set names",
+    )
+    names: Names | None = Field(
+        None, description="coarse names alone, where nobody knows what they stand for: fedmt finds out"
+    )
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> CoarseView:
+        if (self.correspondence is None) == (self.names is None):
+            given = "neither is" if self.names is None else "both are"
+            raise ValueError(f"a coarse view needs 'correspondence', or 'names' alone; {given} given")
+        return self
+
+    @property
+    def is_unexplained(self) -> bool:
+        """Whether the names are given alone."""
+        return self.correspondence is None
+
+
+class Coarse(OneName):
+    """A label of another criterion. Target: coarse column (B,), -1 = not annotated.
+
+    `P(coarse | class)` is given as a correspondence. With `names` alone it is unknown: the likelihood then says
+    nothing, and a method has to estimate what the names stand for (`with_matrix`).
+    """
+
+    kind = "coarse"
+    Declaration = CoarseView
+    has_own_names = True
+    letter, colour, words = "G", "#b5e2d3", "labels in groups"
+
+    def __init__(
+        self, space: LabelSpace, correspondence: Groups | None = None, names: Iterable[str] | None = None
+    ) -> None:
+        super().__init__(space)
+        if correspondence is not None:
+            matrix = correspondence_matrix(correspondence, space)
+            self.coarse = LabelSpace(correspondence)
+            if names is not None:
+                raise ConfigError("a coarse view has a correspondence, which names its labels, or names alone")
+        elif names is not None:
+            self.coarse = LabelSpace(names)
+            matrix = uniform_matrix(len(self.coarse), len(space))
+        else:
+            raise ConfigError("a coarse view needs a correspondence, or the names of its labels")
+        self.groups = correspondence
+        self.is_known = correspondence is not None
+        self._matrix, self._log_matrix = matrix, matrix.log()
+        seen = matrix.sum(0) > 0
+        if not bool(seen.all()):  # the site does not know a class under no coarse label
+            self.offset = log_mask(seen)
+
+    @classmethod
+    def from_declaration(cls, declared: CoarseView, space: LabelSpace, context: ViewContext) -> Coarse:
+        """Build the view; the context collects a wrong correspondence, and then the view comes close to it."""
+        groups = declared.correspondence
+        if groups is None:
+            return cls(space, names=declared.names)
+        if isinstance(groups, str):
+            if groups not in context.groupings:
+                hint = did_you_mean(groups, context.groupings)
+                raise ConfigError(f"the data set names no grouping '{groups}'; {hint}")
+            groups = {name: list(members) for name, members in context.groupings[groups].items()}
+        try:
+            return cls(space, groups)
+        except CorrespondenceError as error:
+            context.report(error.at(context.where) if context.where else error)
+            return cls(space, readable_groups(groups, space))
+
+    def describe(self) -> dict[str, Any]:
+        """Return the view as a config file writes it."""
+        if self.groups is None:
+            return {"kind": self.kind, "names": list(self.coarse.names)}
+        groups = {k: dict(v) if isinstance(v, Mapping) else list(v) for k, v in self.groups.items()}
+        return {"kind": self.kind, "correspondence": groups}
+
+    def with_matrix(self, matrix: Tensor | None) -> Coarse:
+        """Return this view with an estimated correspondence in place of a declared one; None: not estimated yet."""
+        view = copy.copy(self)
+        view.offset, view.estimated, view.is_known = None, True, matrix is not None
+        view._matrix = uniform_matrix(len(self.coarse), len(self.space)) if matrix is None else matrix
+        view._log_matrix = view.matrix.clamp(min=SMALLEST).log()  # an estimate never excludes an annotation
+        return view
+
+    def in_classes(self) -> View:
+        """Return the view that answers in the federation's classes."""
+        return Exact(self.space).with_offset(self.offset)
+
+    @classmethod
+    def stack(cls, views: Sequence[Self], device: torch.device | None = None) -> Self:
+        """Stack the matrices as well; rows that pad a site with fewer names are never looked up."""
+        stacked = super().stack(views, device)
+        matrices = [view._log_matrix for view in views]
+        stacked._log_matrix = torch.nn.utils.rnn.pad_sequence(matrices, batch_first=True).to(device)
+        return stacked
+
+    @classmethod
+    def class_names(cls, declared: CoarseView, cells: Callable[[], set[str]]) -> set[str]:
+        """Return the classes of the correspondence."""
+        groups = declared.correspondence
+        return {name for members in groups.values() for name in members} if isinstance(groups, dict) else set()
+
+    @property
+    def declared_names(self) -> tuple[str, ...]:
+        """The coarse names."""
+        return self.coarse.names
+
+    @property
+    def answers(self) -> tuple[str, ...]:
+        """The coarse names."""
+        return self.coarse.names
+
+    @property
+    def matrix(self) -> Tensor:
+        """P(coarse name | class): (A, C)."""
+        return self._matrix
+
+    def informs(self) -> Tensor:
+        """Return the classes that a coarse name stands for; none if that is unknown."""
+        if self.groups is None and not self.estimated:
+            return torch.zeros(len(self.space), dtype=torch.bool)
+        return super().informs()
+
+    def nll(self, logits: Tensor, target: Tensor) -> Tensor:
+        """Return -log (M p)[coarse label]."""
+        z = below_top(self.adjusted(logits))
+        loss = torch.logsumexp(z, -1) - torch.logsumexp(z + self._rows(target, logits.device), -1)
+        return torch.where(target == NOT_ANNOTATED, torch.zeros_like(loss), loss)
+
+    def evidence(self, target: Tensor) -> Tensor:
+        """Return the row log M[coarse label]; zero for a sample without annotation."""
+        rows = self._rows(target, target.device)
+        return torch.where((target == NOT_ANNOTATED)[..., None], torch.zeros_like(rows), rows)
+
+    def _rows(self, target: Tensor, device: torch.device) -> Tensor:
+        rows = target.clamp(min=0)
+        if self._log_matrix.ndim == 3:  # of several sites
+            return self._log_matrix[torch.arange(len(target), device=device)[:, None], rows]
+        return self._log_matrix.to(device)[rows]
+
+    def answer(self, logits: Tensor) -> Tensor:
+        """Return the probabilities of the coarse labels, M p."""
+        fine = torch.softmax(self.adjusted(logits), -1)
+        return fine @ self.matrix.to(fine).T
+
+    def names_digest(self) -> str | None:
+        """Return the number of coarse names and a digest of them."""
+        digest = hashlib.blake2b("\x1f".join(self.answers).encode(), digest_size=8)
+        return f"{len(self.answers)}:{digest.hexdigest()}"
+
+    def observable(self, arrays: LabelArrays, declared: Any) -> NDArray[np.bool_]:
+        """Return the samples of the classes that a coarse name stands for."""
+        seen = super().observable(arrays, declared)
+        return seen if self.is_known else np.ones_like(seen)
+
+    def generate(self, arrays: LabelArrays, declared: Any, rng: np.random.Generator) -> Tensor:
+        """Draw a coarse label of each true class."""
+        if not self.is_known:
+            raise ConfigError("view.names is for sites with their own files; [data] needs a correspondence")
+        assert arrays.y is not None
+        return torch.from_numpy(corruption.coarse_annotations(arrays.y, self.matrix.numpy(), rng))
+
+    def exchangeable(self) -> Tensor:
+        """Return all coarse names."""
+        return torch.ones(len(self.answers), dtype=torch.bool)
+
+    def marks(self, target: Tensor) -> list[object]:
+        """Return the correspondence's column of each class."""
+        return [tuple(column) for column in self.matrix.T.tolist()] if self.is_known else [None] * len(self.space)
+
+    def warnings(self, site: str) -> list[str]:
+        """Return sentences on names of unknown meaning, and on classes that no name covers."""
+        if not self.is_known:
+            what = f"site '{site}' has coarse names, but nobody says what they stand for"
+            return [f"{what}; only fedmt, with labelled samples at the server, can find that out"]
+        uncovered = [name for name, known in zip(self.space, self.informs().tolist(), strict=True) if not known]
+        what = f"no coarse label of site '{site}' covers {listed(uncovered)}"
+        return [f"{what}; the site is taken not to know them"] if uncovered else []
+
+    @classmethod
+    def in_words(cls, described: Mapping[str, Any], taught: int, labels: int) -> str:
+        """Return the number of groups."""
+        names = described.get("correspondence") or described.get("names") or ()
+        meaning = " of unknown meaning" if "names" in described else ""
+        return f"labels in {len(names)} group{'s' * (len(names) != 1)}{meaning}"

@@ -1,0 +1,85 @@
+"""How a config file declares a view: the base of every kind's own settings."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from fedaccord.lazy import lazy_import
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from fedaccord.labels.views.context import LabelArrays
+else:
+    np = lazy_import("numpy")
+
+Names = Annotated[list[str], Field(min_length=1)]
+
+
+class Declaration(BaseModel):
+    """The settings of one view in a config file; a view's own class adds its keys.
+
+    Every key besides `kind` is passed to the view's constructor, unless the view overrides `from_declaration`.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, defer_build=True)
+
+    needs_label: ClassVar[bool] = True  # a table must have a label column
+
+    kind: str
+
+    @property
+    def knows_own(self) -> bool:
+        """Whether the site knows the labels that occur in its data, instead of a list of names."""
+        return False
+
+    @property
+    def is_unexplained(self) -> bool:
+        """Whether the annotations use names whose meaning in the federation's labels is not declared."""
+        return False
+
+    @property
+    def is_generated(self) -> bool:
+        """Whether a study draws the annotations from true labels although the data may have some."""
+        return False
+
+    @property
+    def needs_clean_model(self) -> bool:
+        """Whether a study draws the annotations from the predictions of a model trained on true labels."""
+        return False
+
+    def for_label_sets(self) -> Self:
+        """Return the declaration of a site to which a partition deals a set of labels."""
+        return self
+
+    def with_known(self, names: list[str] | None) -> Self:
+        """Return the declaration with these names for the labels that the site knows."""
+        return self
+
+    def occurring(self, labels: LabelArrays) -> NDArray[np.int64]:
+        """Return the columns of the labels that occur in the data of a site that knows its own labels."""
+        return np.empty(0, dtype=np.int64) if labels.y is None else np.unique(labels.y)
+
+
+class KnownDeclaration(Declaration):
+    """A view of some or all labels of the federation."""
+
+    known: Names | Literal["own"] | None = Field(
+        None, description='the labels this site knows; "own": those that occur there; left out: all'
+    )
+
+    @property
+    def knows_own(self) -> bool:
+        """Whether the site knows the labels that occur in its data."""
+        return self.known == "own"
+
+    def for_label_sets(self) -> Self:
+        """Return a site that knows the labels it is dealt, unless it names others."""
+        return self.model_copy(update={"known": "own"}) if self.known is None else self
+
+    def with_known(self, names: list[str] | None) -> Self:
+        """Return the declaration with these known labels."""
+        return self.model_copy(update={"known": names})

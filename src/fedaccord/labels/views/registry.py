@@ -1,0 +1,104 @@
+"""Views by the name of their kind, and the one builder of views from declarations."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import (
+    BeforeValidator,
+    Field,
+    SerializeAsAny,
+    ValidationError,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+)
+
+from fedaccord.config_errors import sentence
+from fedaccord.errors import ConfigError, CorrespondenceError, UntrustedError, did_you_mean
+from fedaccord.extensions import installed, is_reference, load_reference, reference_of
+from fedaccord.labels.views.base import View
+from fedaccord.labels.views.candidates import Candidates, CandidatesView
+from fedaccord.labels.views.coarse import Coarse, CoarseView
+from fedaccord.labels.views.context import ViewContext
+from fedaccord.labels.views.declaration import Declaration
+from fedaccord.labels.views.exact import Exact, ExactView
+from fedaccord.labels.views.pooled import Pooled
+from fedaccord.labels.views.tags import Tags, TagsView
+from fedaccord.labels.views.unlabelled import Unlabelled, UnlabelledView
+
+if TYPE_CHECKING:
+    from fedaccord.labels.space import LabelSpace
+
+VIEWS: dict[str, type[View]] = {view.kind: view for view in (Exact, Candidates, Coarse, Tags, Unlabelled, Pooled)}
+
+
+def view_class(kind: str) -> type[View]:
+    """Return the class of a kind: built in, registered by an installed package, or named "package.module:View".
+
+    Raises ConfigError for an unknown kind, and UntrustedError for code that nobody has allowed to run.
+    """
+    if kind in VIEWS:
+        return VIEWS[kind]
+    points = installed("views")
+    if not is_reference(kind) and kind not in points:
+        raise ConfigError(f"unknown kind of view '{kind}'; {did_you_mean(kind, [*VIEWS, *points])}")
+    found = load_reference(reference_of(points[kind]) if kind in points else kind, "view.kind")
+    if not (isinstance(found, type) and issubclass(found, View)):
+        raise ConfigError(f"view.kind: '{kind}' is not a subclass of fedaccord.View")
+    return found
+
+
+def shown_class(described: Mapping[str, Any]) -> type[View]:
+    """Return the class of a described view for a report; the base if its code may not run or is not found here."""
+    try:
+        return view_class(str(with_kind(described)["kind"]))
+    except ConfigError:
+        return View
+
+
+def with_kind(value: Any) -> Any:
+    """Return a declaration that names no kind as one of exact labels."""
+    return {"kind": Exact.kind, **value} if isinstance(value, Mapping) and "kind" not in value else value
+
+
+def declare(table: Mapping[str, Any]) -> Declaration:
+    """Validate the settings of a view by its own class; ConfigError says what is wrong."""
+    table = with_kind(table)
+    declaration = view_class(str(table["kind"])).Declaration
+    try:
+        return declaration.model_validate(dict(table))
+    except ValidationError as error:
+        raise ConfigError(f"a view of kind '{table['kind']}': {sentence(error, declaration)}") from None
+
+
+def build_view(declared: Declaration, space: LabelSpace, context: ViewContext | None = None) -> View:
+    """Build the view that a declaration asks for; every config file, data set and message comes through here."""
+    context = context or ViewContext()
+    try:
+        return view_class(declared.kind).from_declaration(declared, space, context)
+    except (CorrespondenceError, UntrustedError):
+        raise
+    except ConfigError as error:
+        raise ConfigError(f"{context.where}: {error}" if context.where else str(error)) from None
+
+
+def make_view(table: Mapping[str, Any], space: LabelSpace) -> View:
+    """Build a view from its settings as a config file writes them: what `View.describe` returns."""
+    return build_view(declare(table), space)
+
+
+def _declare_others(value: Any, validate: ValidatorFunctionWrapHandler) -> Any:
+    """Validate a kind that is not built in by its own class, every other one by the union of built-in kinds."""
+    kind = value.get("kind") if isinstance(value, Mapping) else None
+    if isinstance(value, Declaration):
+        return value
+    if isinstance(kind, str) and (is_reference(kind) or kind in installed("views")) and kind not in VIEWS:
+        return declare(value)
+    return validate(value)
+
+
+AnyView = ExactView | CandidatesView | CoarseView | TagsView | UnlabelledView
+ViewConfig = Annotated[
+    SerializeAsAny[AnyView], Field(discriminator="kind"), WrapValidator(_declare_others), BeforeValidator(with_kind)
+]
