@@ -54,15 +54,15 @@ def deploy(
     experiment, base = load_experiment(config, change or [])
     # Imported here: torch takes seconds to load, and --help or a wrong file should not wait for it.
     try:
-        from fedaccord.deployment.writing import Address, OwnCertificate, write_deployment, write_own_data
+        from fedaccord.deployment.writing import Address, GivenCertificate, write_deployment, write_site_data
     except ImportError as error:
         raise UserError(f'{error.name} is not installed: pip install "fedaccord[flower]"') from None
 
     if site is not None:
-        write_own_data(experiment, base, folder, site)
+        write_site_data(experiment, base, folder, site)
         console.print(f"{folder / 'data'}", highlight=False, soft_wrap=True)
         return
-    own = None if not given else OwnCertificate(given[0], given[1], given[2])
+    own = None if not given else GivenCertificate(given[0], given[1], given[2])
     sites = write_deployment(experiment, base, folder, Address.parse(address), local_port, own)
     for place in ("server", *sites):
         console.print(f"{folder / place}", highlight=False, soft_wrap=True)

@@ -135,14 +135,14 @@ def test_mixed_sets_are_trained_on_though_no_label_is_left_out():
 def test_what_has_no_group_or_no_sets_cannot_be_attacked():
     plain = site(Exact(SPACE), torch.tensor([0, 2, 1, 2]))
     bare = SiteData("s", plain.view, Samples(plain.train.x, plain.train.target), plain.test)
-    with pytest.raises(ConfigError, match="site 's' has not all of them"):
+    with pytest.raises(ConfigError, match="site 's' lacks at least one of them"):
         poisoned(bare, "plfa", TARGET)
     with pytest.raises(ConfigError, match="and \\[fairness\\]"):
         poisoned(plain, "plfa", None)
     with pytest.raises(ConfigError, match=r"fairness\.input"):
         poisoned(plain, "pafa", Target(("a", "b", "c"), 0, 2))
     tags = site(Tags(SPACE), SETS.to(torch.int8))
-    with pytest.raises(ConfigError, match="has not all of them"):
+    with pytest.raises(ConfigError, match="lacks at least one of them"):
         poisoned(tags, "mixup", TARGET)
     with pytest.raises(ConfigError, match="not tags"):
         poisoned(tags, "label-flip", TARGET)
@@ -172,9 +172,9 @@ def test_hostile_sites_are_drawn_by_seed_or_named():
     some = {hostile_sites(0.3, names, seed, able=names[:4]) for seed in range(20)}
     assert {name for few in some for name in few} == set(names[:4])
     assert all(len(few) == 3 for few in some)  # a share of all that train
-    with pytest.raises(ConfigError, match="asks for 3 hostile sites, and 2 of 10 know the label that the attack gives"):
+    with pytest.raises(ConfigError, match="asks for 3 hostile sites, but only 2 of 10 know the target label"):
         hostile_sites(3, names, 0, able=names[:2])
     with pytest.raises(ConfigError, match="there is no site 'site-x'; did you mean"):
         hostile_sites(["site-x"], names, 0)
-    with pytest.raises(ConfigError, match="asks for 11 hostile sites, and 10 may train"):
+    with pytest.raises(ConfigError, match="asks for 11 hostile sites, but only 10 may train"):
         hostile_sites(11, names, 0)

@@ -5,7 +5,7 @@ from statistics import NormalDist
 import pytest
 import torch
 
-from fedaccord.adversary.reply_attacks import forged, idles, smallest_deviation
+from fedaccord.adversary.reply_attacks import alie_deviation, forged, why_harmless
 
 MATRIX = torch.tensor([[1.0, 2.0, 7.0], [3.0, 4.0, 7.0], [5.0, 0.0, 7.0], [9.0, 9.0, 8.0]])
 PREVIOUS = torch.tensor([1.0, 1.0, 7.0])
@@ -35,14 +35,14 @@ def test_alie_stays_so_many_deviations_below_the_honest_mean():
     found = forged("alie", MATRIX, PREVIOUS, HOSTILE, TRAINED, strength=1.5)
     spread = (8 / 3) ** 0.5
     assert found[3].tolist() == pytest.approx([3 - 1.5 * spread, 2 - 1.5 * spread, 8.0], abs=1e-5)
-    z = smallest_deviation(4, 1)  # of 3 honest sites one is below it
+    z = alie_deviation(4, 1)  # of 3 honest sites one is below it
     assert z == pytest.approx(NormalDist().inv_cdf(1 / 3))
     assert forged("alie", MATRIX, PREVIOUS, HOSTILE, TRAINED)[3, 0] == pytest.approx(3 - z * spread, abs=1e-5)
 
 
 def test_the_deviation_of_the_paper():
-    assert smallest_deviation(50, 24) == pytest.approx(1.43, abs=0.01)  # 24 of 26 honest sites below it
-    assert smallest_deviation(10, 3) == pytest.approx(0.18, abs=0.005)
+    assert alie_deviation(50, 24) == pytest.approx(1.43, abs=0.01)  # 24 of 26 honest sites below it
+    assert alie_deviation(10, 3) == pytest.approx(0.18, abs=0.005)
 
 
 def test_without_honest_sites_there_is_nothing_to_imitate():
@@ -62,12 +62,12 @@ def test_without_honest_sites_there_is_nothing_to_imitate():
     ],
 )
 def test_an_attack_that_does_no_harm_says_why(kind, sites, hostile, told):
-    assert told in idles(kind, sites, hostile)
-    assert idles("sign-flip", sites, hostile) is None
+    assert told in why_harmless(kind, sites, hostile)
+    assert why_harmless("sign-flip", sites, hostile) is None
 
 
 def test_an_attack_that_does_harm_does_not():
-    assert idles("alie", 10, 3) is None
-    assert idles("alie", 10, 1, strength=1.0) is None
-    assert idles("ipm", 4, 3) is None
-    assert idles("ipm", 4, 0) is None
+    assert why_harmless("alie", 10, 3) is None
+    assert why_harmless("alie", 10, 1, strength=1.0) is None
+    assert why_harmless("ipm", 4, 3) is None
+    assert why_harmless("ipm", 4, 0) is None

@@ -10,9 +10,9 @@ from fedaccord.adversary.inversion import Dummies
 from fedaccord.adversary.many_models import Models
 from fedaccord.adversary.scores import (
     Push,
+    adjusted_group_update,
     counterfactual_gap,
     dummy_fairness,
-    freed_group_update,
     group_push,
     group_update,
     label_direction,
@@ -104,7 +104,7 @@ def test_the_freed_update_by_hand():
     """
     push = Push(*(torch.tensor(v, dtype=torch.float64) for v in ([2, 3, 1, 9], [4, 4, -2, 0], [1] * 4, [4] * 4)))
     shared, size = torch.tensor([[1, 2, 12, math.nan], [4, 4, 16, math.nan]], dtype=torch.float64)
-    found = freed_group_update(push, shared, size).tolist()
+    found = adjusted_group_update(push, shared, size).tolist()
     assert found == pytest.approx([0.0, 0.5, 0.5, 4.5])
 
 
@@ -121,16 +121,16 @@ def test_rows_that_a_site_pushes_alike_are_no_push_of_the_group(network):
         parts["encoder.1.bias"][:] = rows
         parts["encoder.1.weight"][:, 1] = 0.4 * rows
     push = group_push(Models(network, updates), Models(network, model), TARGET)
-    honest = freed_group_update(push, push.shared, push.size)
+    honest = adjusted_group_update(push, push.shared, push.size)
     assert honest.abs().max() < 1e-6
     assert group_update(Models(network, updates), Models(network, model), TARGET).std() > 0.1  # label skew alone
     layout.named(updates[1])["encoder.1.weight"][:, 1] += 0.5 * towards
     push = group_push(Models(network, updates), Models(network, model), TARGET)
-    scores = freed_group_update(push, push.shared, push.size)
+    scores = adjusted_group_update(push, push.shared, push.size)
     assert scores.argmax() == 1
     assert scores[1] == pytest.approx(0.5 * float(towards.norm()) / float(push.size[1].sqrt()), rel=1e-4)
     larger = group_push(Models(network, 7 * updates), Models(network, model), TARGET)
-    assert torch.allclose(freed_group_update(larger, larger.shared, larger.size), scores, atol=1e-6)
+    assert torch.allclose(adjusted_group_update(larger, larger.shared, larger.size), scores, atol=1e-6)
 
 
 def test_the_direction_of_a_label_by_hand():

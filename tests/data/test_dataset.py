@@ -218,14 +218,16 @@ class TestFiles:
         assert read.groupings == {"coarse": {"p": ["a"], "q": ["b", "c"]}}
         assert (read.test.x == 1).all()
 
-    @pytest.mark.parametrize("name", [name for name, entry in DATASETS.items() if entry.files])
-    def test_a_named_data_set_needs_its_folder(self, tmp_path, monkeypatch, name):
-        monkeypatch.delenv(DATA_VARIABLE, raising=False)
-        with pytest.raises(DataError, match=f"'{name}' is read from the folder .*{DATA_VARIABLE}, which is not set"):
-            load_dataset(name, tmp_path)
-        monkeypatch.setenv(DATA_VARIABLE, str(tmp_path))
-        with pytest.raises(DataError, match=rf"'{name}', by {DATA_VARIABLE}: the file '{tmp_path}/.*' is not there"):
-            load_dataset(name, tmp_path)
+    def test_a_named_data_set_needs_its_folder(self, tmp_path, monkeypatch):
+        for name in [name for name, entry in DATASETS.items() if entry.files]:
+            monkeypatch.delenv(DATA_VARIABLE, raising=False)
+            unset = f"'{name}' is read from the folder .*{DATA_VARIABLE}, which is not set"
+            with pytest.raises(DataError, match=unset):
+                load_dataset(name, tmp_path)
+            monkeypatch.setenv(DATA_VARIABLE, str(tmp_path))
+            missing = rf"'{name}', by {DATA_VARIABLE}: the file '{tmp_path}/.*' is not there"
+            with pytest.raises(DataError, match=missing):
+                load_dataset(name, tmp_path)
 
     def test_objects_are_refused_and_not_unpickled(self, tmp_path):
         np.savez(tmp_path / "f.npz", x=np.array([Bomb()], dtype=object))

@@ -171,7 +171,7 @@ class TestRefusals:
     def test_an_address_that_is_none(self, tmp_path, address):
         done = command("deploy", write(tmp_path, SMALL), "d", "--address", address, cwd=tmp_path)
         assert done.code == 2
-        assert "--address takes a name or an IPv4 address and a port" in done.err
+        assert "--address must be a host name or an IPv4 address and a port" in done.err
 
     def test_half_a_certificate(self, tmp_path):
         done = command("deploy", write(tmp_path, SMALL), "d", "--ca", "ca.crt", cwd=tmp_path)
@@ -283,7 +283,7 @@ class TestCheck:
     def test_an_open_control_address(self, deployed, answering):
         answering["/v1/control/list-runs"] = 200
         (problem,) = check_folder(deployed / "sites/north")
-        assert "lets anyone begin runs" in problem
+        assert "lets anyone start runs" in problem
 
     def test_a_superlink_that_is_down_behind_its_gate(self, deployed, answering):
         answering["/health"] = 502
@@ -317,7 +317,7 @@ class TestCheck:
     @pytest.mark.usefixtures("answering")
     def test_a_public_key_that_the_server_lacks(self, deployed):
         (deployed / "server/keys/north.pub").unlink()
-        assert check_folder(deployed / "server") == ["the public key of site 'north', keys/north.pub, is not there"]
+        assert check_folder(deployed / "server") == ["the public key of site 'north', keys/north.pub, is missing"]
 
     @pytest.mark.usefixtures("answering")
     def test_a_site_with_a_key_of_its_own_making(self, deployed):
@@ -325,17 +325,21 @@ class TestCheck:
         (deployed / "sites/north/node.key").write_bytes(private)
         (deployed / "sites/north/node.pub").write_bytes(public)
         (problem,) = check_folder(deployed)
-        assert problem == "sites/north: node.pub is not the key that the server knows, server/keys/north.pub"
+        assert problem == "sites/north: node.pub differs from the key registered at server/keys/north.pub"
 
     @pytest.mark.usefixtures("answering")
     @pytest.mark.parametrize(
         ("file", "content", "said"),
         [
             ("server/link.json", '{"address": "localhost:1"}', "link.json cannot be read"),
-            ("sites/north/link.json", '{"address": "localhost"}', "link.json cannot be read, so it is not known"),
-            ("server/keys/north.pub", "hello", "keys/north.pub, is no key as OpenSSH writes it"),
-            ("server/tls/server.key", "hello", "server.crt or server.key is no certificate and key in PEM form"),
-            ("sites/north/node.key", "hello", "node.key or node.pub is no key as OpenSSH writes it"),
+            ("sites/north/link.json", '{"address": "localhost"}', "link.json cannot be read, so the address"),
+            ("server/keys/north.pub", "hello", "keys/north.pub, is not a key in OpenSSH format"),
+            (
+                "server/tls/server.key",
+                "hello",
+                "server.crt and server.key are not a certificate and a key in PEM format",
+            ),
+            ("sites/north/node.key", "hello", "node.key or node.pub is not a key in OpenSSH format"),
             ("sites/north/data/0000.npy", "hello", "it is not an .npy file of numbers"),
         ],
     )
@@ -355,7 +359,7 @@ class TestCheck:
         (deployed / "server/tls/server.key").chmod(0o644)
         (deployed / "sites/notes.txt").write_text("what is no folder is no site's")
         assert check_folder(deployed) == [
-            "server: server.key can be read by others on this machine: chmod 600 server.key"
+            "server: other users of this machine can read server.key: chmod 600 server.key"
         ]
 
     @pytest.mark.usefixtures("answering")
@@ -363,7 +367,7 @@ class TestCheck:
     def test_a_folder_that_lost_its_mode_on_the_way(self, deployed, place):
         (deployed / place).chmod(0o755)
         (problem,) = check_folder(deployed / place)
-        assert problem == f"others on this machine can come into the folder: chmod 700 '{deployed / place}'"
+        assert problem == f"other users of this machine can access the folder: chmod 700 '{deployed / place}'"
 
     @pytest.mark.usefixtures("answering")
     def test_a_key_that_is_locked_with_a_password(self, deployed):
@@ -371,7 +375,7 @@ class TestCheck:
         locked = BestAvailableEncryption(b"a word")
         (deployed / "server/tls/server.key").write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, locked))
         assert check_folder(deployed / "server") == [
-            "server.crt or server.key is no certificate and key in PEM form, without a password"
+            "server.crt and server.key are not a certificate and a key in PEM format without a password"
         ]
 
     def test_flower_is_not_installed(self, deployed, monkeypatch):
@@ -398,5 +402,5 @@ class TestCheck:
 
         monkeypatch.setattr(checking, "_SOON", datetime.timedelta(days=3000))
         ours, inner = check_folder(deployed / "server")
-        assert ours.startswith("the certificate of localhost runs out on ")
-        assert inner.startswith("the certificate of the SuperLink, tls/link.crt, runs out on ")
+        assert ours.startswith("the certificate of localhost expires on ")
+        assert inner.startswith("the certificate of the SuperLink, tls/link.crt, expires on ")

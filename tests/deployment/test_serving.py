@@ -53,7 +53,7 @@ def test_a_run_that_broke_down_is_gone_on_with_and_it_is_said_how_to_give_it_up(
     assert "the grid broke down" in (cut / "log.txt").read_text()
     with pytest.raises(EngineError):
         serve(Nobody(), server)
-    said = "goes on with runs/people, as it was begun; remove that folder to begin anew"
+    said = "resumes runs/people with its original settings; remove that folder to start a new run"
     assert said in capsys.readouterr().out
     assert said in (cut / "log.txt").read_text()
 

@@ -9,7 +9,7 @@ import pytest
 from fedaccord.config import check_experiment
 from fedaccord.deployment import certificates, writing
 from fedaccord.deployment.certificates import make_authority, make_certificate, valid_until
-from fedaccord.deployment.writing import Address, OwnCertificate, _places, write_deployment
+from fedaccord.deployment.writing import Address, GivenCertificate, _folder_names, write_deployment
 from fedaccord.errors import UserError
 from people import table
 
@@ -33,8 +33,8 @@ def small(tmp_path):
     ],
 )
 def test_every_site_has_a_folder_of_its_own(sites, places):
-    assert list(_places(sites).values())[: len(places)] == places
-    assert len({place.lower() for place in _places(sites).values()}) == len(sites)
+    assert list(_folder_names(sites).values())[: len(places)] == places
+    assert len({place.lower() for place in _folder_names(sites).values()}) == len(sites)
 
 
 def test_nobody_else_comes_near_samples_while_they_are_written(small, tmp_path, monkeypatch):
@@ -55,7 +55,7 @@ class TestLifetimes:
         paths = [folder / name for name in ("ca.crt", "s.crt", "s.key")]
         for path, content in zip(paths, (make_authority("mine").pem(), certificate, key), strict=True):
             path.write_bytes(content)
-        return OwnCertificate(*paths)
+        return GivenCertificate(*paths)
 
     def test_the_readme_says_when_the_given_certificate_ends(self, small, tmp_path, monkeypatch):
         monkeypatch.setattr(certificates, "_DAYS", 30)
@@ -68,7 +68,7 @@ class TestLifetimes:
         assert "loginctl enable-linger" in readme
 
     def test_what_is_given_must_be_a_certificate(self, small, tmp_path):
-        with pytest.raises(UserError, match=r"s\.crt' is no certificate in PEM form"):
+        with pytest.raises(UserError, match=r"s\.crt' is not a certificate in PEM format"):
             deploy(small, tmp_path, self.own(tmp_path, b"hello", b"hello"))
         assert not (tmp_path / "d").exists()
 

@@ -99,7 +99,7 @@ def test_a_site_that_knows_no_other_label_is_not_drawn_and_cannot_be_named(tmp_p
     assert server.hostile == ("site-2", "site-4", "site-5")
     assert records[-1].replied == 6
     told["method"]["attack"]["sites"] = 4
-    with pytest.raises(ConfigError, match="4 hostile sites, and 3 of 6 know the label that the attack gives, and "):
+    with pytest.raises(ConfigError, match="4 hostile sites, but only 3 of 6 know the target label of the attack"):
         played(told)
 
 
@@ -115,7 +115,7 @@ def test_a_round_of_hostile_sites_alone_is_warned_of_once(tmp_path):
     told = table(tmp_path, sites=3, attack={"kind": "ipm", "sites": 2}, participation=1, rounds=8)
     server, _ = played(told)
     (told,) = server.warnings
-    assert told.startswith("the attack 'ipm' does no harm in some rounds: it looks at what honest sites send")
+    assert told.startswith("the attack 'ipm' does no harm in some rounds: it is computed from honest updates")
 
 
 class TestExactSites:
@@ -157,7 +157,7 @@ class TestExactSites:
             raise AssertionError("a worker was started")
 
         monkeypatch.setattr("fedaccord.opening.EmbeddedEngine", started)
-        with pytest.raises(ConfigError, match=r"site 'site-5' has not all of them|the model is not given"):
+        with pytest.raises(ConfigError, match=r"site 'site-5' lacks at least one of them|are not model inputs"):
             played(told, rounds=1)
 
     @pytest.mark.parametrize("prior", ["off", "all"])
@@ -200,7 +200,7 @@ class TestExactSites:
         with pytest.raises(ConfigError, match="site 'site-0' does not train, so it cannot attack"):
             played(told)
         told["method"]["attack"]["sites"] = 6
-        with pytest.raises(ConfigError, match="asks for 6 hostile sites, and 5 may train"):
+        with pytest.raises(ConfigError, match="asks for 6 hostile sites, but only 5 may train"):
             played(told)
 
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -27,20 +28,29 @@ HERE = str(Path(__file__).parent)
 CLONE = Path(__file__).parents[2]
 
 
-@pytest.fixture(autouse=True)
-def small(monkeypatch):
-    monkeypatch.syspath_prepend(HERE)
-    monkeypatch.setitem(registry.TABLES, "small", registry.TableEntry("small", "digits", "small_table"))
+@pytest.fixture(autouse=True, scope="module")
+def small():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(HERE)
+        patch.setitem(registry.TABLES, "small", registry.TableEntry("small", "digits", "small_table"))
+        yield
 
 
 def run(tmp_path, size="quick", workers=1, **more):
     return reproduce_table("small", size, tmp_path, workers, Console(quiet=True), **more)
 
 
-def test_the_page_holds_the_figures_the_command_and_no_unescaped_text(tmp_path):
-    page, results = run(tmp_path)
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """A finished table: its folder, page and results."""
+    folder = tmp_path_factory.mktemp("finished")
+    return folder, *run(folder)
+
+
+def test_the_page_holds_the_figures_the_command_and_no_unescaped_text(finished):
+    folder, page, results = finished
     assert (len(results), results.failed) == (2, {})
-    text, html = (tmp_path / "table.md").read_text(), page.read_text()
+    text, html = (folder / "table.md").read_text(), page.read_text()
     assert "python -m papers small --quick" in text
     assert "2 of 2 cells are finished" in text
     assert "FedAvg \\| local" in text  # a bar inside a cell does not end it
@@ -49,12 +59,12 @@ def test_the_page_holds_the_figures_the_command_and_no_unescaped_text(tmp_path):
     assert "https://" not in html.split("<script>")[0]
 
 
-def test_finished_cells_are_kept_and_only_missing_ones_run(tmp_path):
-    run(tmp_path)
-    files = {file: file.stat().st_mtime_ns for file in (tmp_path / "cells").iterdir()}
+def test_finished_cells_are_kept_and_only_missing_ones_run(finished, tmp_path):
+    folder = shutil.copytree(finished[0], tmp_path / "copy")
+    files = {file: file.stat().st_mtime_ns for file in (folder / "cells").iterdir()}
     ran = []
     cells = registry.find_table("small").cells("default")
-    run_cells(cells, FinishedCells(tmp_path), 2, lambda cell, now: ran.append((cell.key, now)))
+    run_cells(cells, FinishedCells(folder), 2, lambda cell, now: ran.append((cell.key, now)))
     assert sorted(ran) == [
         ("fedavg/seed-0", False),
         ("fedavg/seed-1", True),
@@ -64,8 +74,8 @@ def test_finished_cells_are_kept_and_only_missing_ones_run(tmp_path):
     assert {file: file.stat().st_mtime_ns for file in files} == files
 
 
-def test_the_figures_of_a_cell_are_those_of_a_run(tmp_path):
-    _, results = run(tmp_path)
+def test_the_figures_of_a_cell_are_those_of_a_run(finished, tmp_path):
+    _, _, results = finished
     config = tmp_path / "same.toml"
     config.write_text(
         '[data]\ndataset = "digits"\nsamples = 60\npartition = {kind = "iid", sites = 2}\n[model]\nname = "linear"\n'

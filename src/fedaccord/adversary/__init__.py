@@ -1,1 +1,1 @@
-"""Attacks on a federation, and what tells hostile sites from honest ones: functions of tensors."""
+"""Attacks on a federation and the detection of hostile sites, as functions of tensors."""

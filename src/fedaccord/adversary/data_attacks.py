@@ -16,50 +16,53 @@ from fedaccord.data.site_data import SiteData
 from fedaccord.errors import ConfigError
 from fedaccord.labels.views import Candidates, View
 
-FAIRNESS = ("plfa", "pafa", "mixup")  # attacks on how one group is treated
-TO_SETS = ("plfa", "mixup")  # those that make candidate sets of exact labels
-SAME = 1e-9  # distances that differ by less are equal
+FAIRNESS = ("plfa", "pafa", "mixup")  # attacks on the fairness towards one group
+TO_SETS = ("plfa", "mixup")  # attacks that turn exact labels into candidate sets
+SAME = 1e-9  # smaller differences of distances count as ties
 CHUNK = 512
 
 
 def victims(groups: Tensor, sets: Tensor, group: int, label: int) -> tuple[Tensor, Tensor]:
-    """Say which rows are victims of type I and of type II: bool (n,) each."""
+    """Return masks of the victims of type I and of type II: bool (n,) each."""
     listed, labelled = groups[:, group], sets[:, label]
     return listed & ~labelled, ~listed & labelled
 
 
 def flip_labels(groups: Tensor, sets: Tensor, group: int, label: int, known: Tensor | None = None) -> Tensor:
-    """PLFA: return the sets with the label given to type I and taken from type II.
+    """Return the sets after PLFA: the label is added to victims of type I and removed from those of type II.
 
-    A set that would be empty becomes all other labels, of those `known`.
+    A set that would be empty becomes the set of all other `known` labels.
     """
     first, second = victims(groups, sets, group, label)
-    return _moved(sets, label, first, second, known)
+    return _flipped(sets, label, first, second, known)
 
 
 def flip_groups(groups: Tensor, sets: Tensor, group: int, label: int) -> Tensor:
-    """PAFA: return the groups with type II listed and type I taken off the list; an empty set becomes all others."""
+    """Return the groups after PAFA: the group is added to victims of type II and removed from those of type I.
+
+    A set that would be empty becomes the set of all other groups.
+    """
     first, second = victims(groups, sets, group, label)
-    return _moved(groups, group, second, first, None)
+    return _flipped(groups, group, second, first, None)
 
 
-def _moved(sets: Tensor, column: int, given: Tensor, taken: Tensor, known: Tensor | None) -> Tensor:
-    moved = sets.clone()
-    moved[given, column] = True
-    moved[taken, column] = False
+def _flipped(sets: Tensor, column: int, add: Tensor, remove: Tensor, known: Tensor | None) -> Tensor:
+    flipped = sets.clone()
+    flipped[add, column] = True
+    flipped[remove, column] = False
     others = torch.ones(sets.shape[1], dtype=torch.bool, device=sets.device) if known is None else known.clone()
     others[column] = False
-    moved[~moved.any(1)] = others
-    return moved
+    flipped[~flipped.any(1)] = others
+    return flipped
 
 
 def mix_up(
     x: Tensor, groups: Tensor, sets: Tensor, group: int, label: int, ratio: float = 0.5, apart: slice | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Mixup: return inputs and fractional label sets, each victim mixed with its nearest partner.
+    """Return inputs and fractional label sets in which each victim is mixed with its nearest partner.
 
-    Partners have the label (type I) or are listed (type II), are the nearest by groups and labels, then by the features
-    outside `apart`, then the first. A victim without a partner stays.
+    Partners have the label (type I) or are listed in the group (type II). The nearest is chosen by groups and labels,
+    then by the features outside `apart`, then by order. A victim without a partner is unchanged.
     """
     first, second = victims(groups, sets, group, label)
     weights = sets.to(x.dtype)
@@ -82,7 +85,7 @@ def mix_up(
 
 
 def mirror_labels(view: View, target: Tensor) -> Tensor:
-    """Label flip: return the annotations with the first label for the last, the second for the last but one."""
+    """Return the annotations with the order of the labels reversed: the first becomes the last, and so on."""
     allowed = view.exchangeable().nonzero().flatten()
     mirror = torch.arange(len(view.answers))
     mirror[allowed] = allowed.flip(0)
@@ -90,23 +93,23 @@ def mirror_labels(view: View, target: Tensor) -> Tensor:
 
 
 def refuse_site(site: SiteData, kind: str, target: Target | None) -> None:
-    """Refuse, without changing anything, an attack that a site has not the annotations or the groups for."""
+    """Raise ConfigError if a site lacks the annotations or the groups that an attack needs."""
     if kind == "label-flip":
         mirror_labels(site.view, site.train.target[:0])
     if kind not in FAIRNESS or not len(site.train):
         return
     if target is None or site.train.group is None or site.view.candidate_sets(site.train.target) is None:
-        missing = "groups and candidate or exact labels, and [fairness]"
-        raise ConfigError(f"method.attack: '{kind}' needs {missing}; site '{site.name}' has not all of them")
+        needed = "groups, candidate or exact labels, and [fairness]"
+        raise ConfigError(f"method.attack: '{kind}' needs {needed}; site '{site.name}' lacks at least one of them")
     if kind == "pafa" and target.inputs is None:
-        raise ConfigError("method.attack: 'pafa' changes groups, which the model is not given; set fairness.input")
+        raise ConfigError("method.attack: 'pafa' changes groups, which are not model inputs; set fairness.input")
 
 
 def poisoned(site: SiteData, kind: str, target: Target | None, ratio: float = 0.5) -> SiteData:
-    """Return a site with attacked training data; one of an attack on replies is unchanged.
+    """Return a site with poisoned training data; attacks on replies leave it unchanged.
 
-    Under plfa and mixup exact and coarse labels become candidate sets, since an attacked label may be several; test
-    labels stay as the site declares them, and are read through its own view.
+    Under plfa and mixup, exact and coarse labels become candidate sets, because a flipped label may be a set. Test
+    labels do not change and are read through the site's declared view.
     """
     refuse_site(site, kind, target)
     data = site.train

@@ -1,8 +1,8 @@
 """What a server can reconstruct of the sites' data from their updates: an inversion attack (methods.md 6.4).
 
-Dummy samples are moved until their gradient points where a site's update points. All sites are inverted at once: a
-reconstruction is (sites, dummies, inputs), and a step is the same few products of matrices whatever the number of
-sites. What is reconstructed stays in the memory of the caller; nothing here writes or prints it.
+Dummy samples are optimised until their gradient aligns with a site's update. All sites are inverted together: a
+reconstruction is (sites, dummies, inputs), and a step needs the same number of matrix products for any number of sites.
+Reconstructions stay in memory; this module never writes or prints them.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from torch import Tensor
 from fedaccord.adversary.many_models import Layer, Models
 from fedaccord.models.network import Network
 
-TINY = 1e-12  # joins a denominator: a gradient of zero has no direction
-FARTHEST = 3.0  # standard deviations that a reconstructed feature stays within
+TINY = 1e-12  # added to denominators, because a zero gradient has no direction
+FARTHEST = 3.0  # bound on a reconstructed feature, in standard deviations
 BETAS, EPSILON = (0.9, 0.999), 1e-8  # of Adam
 
 Gradients = Callable[[Tensor, Tensor], tuple[Tensor, Tensor, Tensor]]
-"""Of inputs and label logits: the mismatch (sites,) and its gradients by both."""
+"""A function of inputs and label logits that returns the mismatch (sites,) and its gradients w.r.t. both."""
 
 
 class Dummies(NamedTuple):
@@ -34,60 +34,61 @@ class Dummies(NamedTuple):
 
 @dataclass(frozen=True)
 class Inversion:
-    """How samples are reconstructed: steps of Adam on how little two directions agree."""
+    """Reconstructs samples by Adam steps on the cosine mismatch of two directions."""
 
     steps: int = 20
     lr: float = 0.1
-    variation: float = 0.0  # weight of the total variation over neighbouring inputs; none for tables
+    variation: float = 0.0  # weight of the total variation over neighbouring inputs; 0 for tables
 
     def __call__(
         self, network: Network, models: Tensor, directions: Tensor, start: Dummies, block: slice | None = None
     ) -> Dummies:
-        """Return the dummies whose mean cross-entropy gradient, at a model, points along each site's direction.
+        """Return dummies whose mean cross-entropy gradient at a model aligns with each site's direction.
 
-        `models` is one flat vector for all sites, or (sites, parameters); `directions` (sites, parameters) is zero
-        where nothing was trained. Inputs in `block` are kept between 0 and 1, the others within three deviations.
+        `models` is one flat vector for all sites, or (sites, parameters); `directions` (sites, parameters) is zero for
+        parameters that were not trained. Inputs in `block` are clamped to [0, 1], others to three standard deviations.
         """
         gradients = matching(network, models, directions)
         x, logits = start.x.clone(), start.logits.clone()
         moments = [(torch.zeros_like(part), torch.zeros_like(part)) for part in (x, logits)]
         for step in range(1, self.steps + 1):
-            _, along_x, along_logits = gradients(x, logits)
+            _, x_gradient, logits_gradient = gradients(x, logits)
             if self.variation:
-                along_x = along_x + self.variation * variation_gradient(x)
-            for part, gradient, moment in zip((x, logits), (along_x, along_logits), moments, strict=True):
+                x_gradient = x_gradient + self.variation * variation_gradient(x)
+            for part, gradient, moment in zip((x, logits), (x_gradient, logits_gradient), moments, strict=True):
                 _adam_step(part, gradient, moment, step, self.lr)
-            _keep_within(x, block)
+            _clamp(x, block)
         return Dummies(x, logits)
 
 
 def matching(network: Network, models: Tensor, directions: Tensor) -> Gradients:
-    """Return the function that tells how badly dummies match the directions, and where they should move."""
-    held = Models(network, models)
+    """Return the function that computes the mismatch of dummies with the directions, and its gradients."""
+    parameters = Models(network, models)
     wanted = Models(network, directions)
-    norms = directions[:, held.trained].norm(dim=1)
-    if held.layers is not None and wanted.layers is not None:
-        layers, along = held.layers, wanted.layers
-        return lambda x, logits: chain_gradients(layers, along, norms, x, logits)
-    return lambda x, logits: _any_gradients(held, directions, norms, x, logits)
+    norms = directions[:, parameters.trained].norm(dim=1)
+    if parameters.layers is not None and wanted.layers is not None:
+        layers, wanted_layers = parameters.layers, wanted.layers
+        return lambda x, logits: chain_gradients(layers, wanted_layers, norms, x, logits)
+    return lambda x, logits: _any_gradients(parameters, directions, norms, x, logits)
 
 
 def chain_gradients(
     layers: list[Layer], wanted: list[Layer], norms: Tensor, x: Tensor, logits: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return mismatch (sites,) and its gradients for a chain of linear layers with ReLU between, written out.
+    """Return the mismatch (sites,) and its gradients for linear layers with ReLU between them, without autograd.
 
-    The gradient of `<U, G>` by the dummies, with `U` the derivative of the mismatch by the parameters' gradient `G`, is
-    that of the loss's derivative along `U`: one pass forward with tangents and one back, and no graph.
+    With `U` the derivative of the mismatch w.r.t. the parameter gradient `G`, the gradient of `<U, G>` w.r.t. the
+    dummies is the gradient of the loss's directional derivative along `U`: one forward pass with tangents and one
+    backward pass.
     """
     values, slopes = [x], []
     for number, layer in enumerate(layers):
         z = layer.apply(values[-1])
         if number < len(layers) - 1:
-            # As numbers at once: by way of true and false it takes nine times as long.
+            # A float mask: a boolean one takes nine times as long.
             slopes.append(torch.gt(z, 0, out=torch.empty_like(z)))
             values.append(z.clamp_(min=0))
-    p, q = _shares(z), _shares(logits)
+    p, q = _softmax(z), _softmax(logits)
     samples = x.shape[-2]
     errors = [(p - q) / samples]
     for layer, slope in zip(reversed(layers[1:]), reversed(slopes), strict=True):
@@ -111,33 +112,33 @@ def chain_gradients(
         back = (back @ layers[number].weight).add_(errors[number] @ towards[number].weight)
         if number:
             back.mul_(slopes[number - 1])
-    along_logits = -q * (tangent - (q * tangent).sum(-1, keepdim=True)) / samples
-    return 1 - agreement / scale, back, along_logits
+    logits_gradient = -q * (tangent - (q * tangent).sum(-1, keepdim=True)) / samples
+    return 1 - agreement / scale, back, logits_gradient
 
 
-def _shares(logits: Tensor) -> Tensor:
-    """Return the softmax over the last axis; few labels are eight times as fast when samples are side by side."""
+def _softmax(logits: Tensor) -> Tensor:
+    """Return the softmax over the last axis, transposed because that is eight times as fast for few labels."""
     return torch.softmax(logits.mT.contiguous(), -2).mT
 
 
 def _any_gradients(
-    held: Models, directions: Tensor, norms: Tensor, x: Tensor, logits: Tensor
+    models: Models, directions: Tensor, norms: Tensor, x: Tensor, logits: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the same as `chain_gradients` for any network, by derivatives of derivatives over all sites at once."""
+    """Return the results of `chain_gradients` for any network, by second derivatives over all sites at once."""
 
     def mismatch(x: Tensor, logits: Tensor, model: Tensor, wanted: Tensor, norm: Tensor) -> tuple[Tensor, Tensor]:
         def loss(parameters: Tensor) -> Tensor:
-            scores = torch.log_softmax(held.logits_of(parameters, x), -1)
+            scores = torch.log_softmax(models.logits_of(parameters, x), -1)
             return -(torch.softmax(logits, -1) * scores).sum(-1).mean()
 
-        found = torch.func.grad(loss)(model)[held.trained]
-        value = 1 - (found * wanted[held.trained]).sum() / ((found.square().sum() + TINY**2).sqrt() * norm + TINY)
+        found = torch.func.grad(loss)(model)[models.trained]
+        value = 1 - (found * wanted[models.trained]).sum() / ((found.square().sum() + TINY**2).sqrt() * norm + TINY)
         return value, value
 
-    over = None if held.models.dim() == 1 else 0
-    every = torch.func.vmap(torch.func.grad(mismatch, argnums=(0, 1), has_aux=True), in_dims=(0, 0, over, 0, 0))
-    (along_x, along_logits), value = every(x, logits, held.models, directions, norms)
-    return value, along_x, along_logits
+    over = None if models.models.dim() == 1 else 0
+    gradients = torch.func.vmap(torch.func.grad(mismatch, argnums=(0, 1), has_aux=True), in_dims=(0, 0, over, 0, 0))
+    (x_gradient, logits_gradient), value = gradients(x, logits, models.models, directions, norms)
+    return value, x_gradient, logits_gradient
 
 
 def variation_gradient(x: Tensor) -> Tensor:
@@ -157,7 +158,7 @@ def _adam_step(values: Tensor, gradient: Tensor, moments: tuple[Tensor, Tensor],
     values.addcdiv_(first, root, value=-lr / (1 - BETAS[0] ** step))
 
 
-def _keep_within(x: Tensor, block: slice | None) -> None:
+def _clamp(x: Tensor, block: slice | None) -> None:
     if block is None:
         x.clamp_(-FARTHEST, FARTHEST)
         return

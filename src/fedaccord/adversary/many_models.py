@@ -1,4 +1,4 @@
-"""Many models of one architecture at once: the sites' replies as one batch of networks."""
+"""Batches of models with one architecture, such as the sites' replies."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fedaccord.models.network import Network
 
 @dataclass(frozen=True)
 class Layer:
-    """A linear layer, or one for each site: weight (..., outputs, inputs), bias (..., outputs)."""
+    """A linear layer, or one per site: weight (..., outputs, inputs), bias (..., outputs)."""
 
     weight: Tensor
     bias: Tensor | None
@@ -32,20 +32,20 @@ class Layer:
             product = product + (self.bias * other.bias).sum(-1)
         return product
 
-    def mixed(self, share: Tensor, other: Layer, others_share: Tensor) -> Layer:
-        """Return `share * self + others_share * other`, each share by site."""
-        weight = share[:, None, None] * self.weight + others_share[:, None, None] * other.weight
+    def mixed(self, scale: Tensor, other: Layer, other_scale: Tensor) -> Layer:
+        """Return `scale * self + other_scale * other`, with scales (sites,)."""
+        weight = scale[:, None, None] * self.weight + other_scale[:, None, None] * other.weight
         if self.bias is None or other.bias is None:
             return Layer(weight, None)
-        return Layer(weight, share[:, None] * self.bias + others_share[:, None] * other.bias)
+        return Layer(weight, scale[:, None] * self.bias + other_scale[:, None] * other.bias)
 
 
 class Models:
-    """One flat vector (parameters,), or one for each site (sites, parameters), ready to be used as networks."""
+    """One flat vector (parameters,), or one per site (sites, parameters), that can be evaluated as networks."""
 
     def __init__(self, network: Network, models: Tensor) -> None:
         self.network, self.models, self.layout = network, models, Layout.of(network)
-        # Places, not a mask: how many a mask marks is a value, and would have to be read back from a GPU.
+        # Indices, because the size of a masked selection would have to be read back from a GPU.
         self.trained = self.layout.trainable_mask().nonzero().flatten().to(models.device)
         names = linear_chain(network)
         self.layers = (
@@ -53,7 +53,7 @@ class Models:
         )
 
     def logits(self, x: Tensor) -> Tensor:
-        """Return each model's logits: of its own inputs (sites, n, inputs), or of the same (n, inputs) for all."""
+        """Return the logits of each model for inputs per site (sites, n, inputs), or common ones (n, inputs)."""
         if self.layers is not None:
             for number, layer in enumerate(self.layers):
                 x = layer.apply(x.clamp(min=0) if number else x)
@@ -62,8 +62,8 @@ class Models:
         return torch.func.vmap(self.logits_of, in_dims=over)(self.models, x)
 
     def logits_of(self, model: Tensor, x: Tensor) -> Tensor:
-        """Return the logits of one model, whatever its architecture; batch norm uses the statistics it carries."""
-        fixed = model.detach()  # batch norm cannot be differentiated by its statistics
+        """Return the logits of one model of any architecture; batch norm uses the model's running statistics."""
+        fixed = model.detach()  # running statistics have no gradient
         named = {
             slot.name: (model if slot.trainable else fixed)[slot.start : slot.stop].view(slot.shape)
             for slot in self.layout.slots
@@ -76,16 +76,16 @@ class Models:
 
 
 def linear_chain(network: Network) -> list[tuple[str, str | None]] | None:
-    """Return the names of weights and biases of linear layers with ReLU between, in order; None for other networks."""
+    """Return the names of the weights and biases of linear layers with ReLU between; None for other networks."""
     parts = list(network.encoder) if isinstance(network.encoder, nn.Sequential) else [network.encoder]
     names: list[tuple[str, str | None]] = []
-    rectified = True  # whether what comes next may be linear
+    rectified = True  # whether the next layer may be linear
     for number, part in enumerate(parts):
         if isinstance(part, nn.Flatten | nn.Identity) and not names:
             continue
         if isinstance(part, nn.Linear) and rectified:
-            place = f"encoder.{number}" if isinstance(network.encoder, nn.Sequential) else "encoder"
-            names.append((f"{place}.weight", None if part.bias is None else f"{place}.bias"))
+            prefix = f"encoder.{number}" if isinstance(network.encoder, nn.Sequential) else "encoder"
+            names.append((f"{prefix}.weight", None if part.bias is None else f"{prefix}.bias"))
             rectified = False
         elif isinstance(part, nn.ReLU) and not rectified:
             rectified = True

@@ -1,7 +1,7 @@
-"""How strongly a site pushes a group towards a label: one number for each site of a round, NaN where it has none.
+"""Scores of how strongly a site pushes a group towards a label: one per site and round, NaN if it is undefined.
 
-Every score but the published one is larger the more hostile a site looks. It is infinite where a site's values are too
-large to compute with: no training makes such a model.
+Every score except the published one is larger for more suspicious sites. It is infinite if a site's values overflow,
+which honest training never causes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ TINY = 1e-12
 
 
 def dummy_fairness(models: Models, dummies: Dummies, target: Target) -> Tensor:
-    """Return the published score: EOD of each site's model on what was reconstructed of its data."""
+    """Return the published score: EOD of each site's model on its reconstructed data."""
     actual = dummies.logits.argmax(-1) == target.label
     member = dummies.x[..., _inputs(target)].argmax(-1) == target.group
     logits = models.logits(dummies.x)
@@ -40,17 +40,17 @@ def label_gap(dummies: Dummies, target: Target) -> Tensor:
 
 
 def group_update(updates: Models, previous: Models, target: Target) -> Tensor:
-    """Return how far the group's input weights moved along the direction of the label, over how far all groups' did.
+    """Return the update of the group's input weights along the label's direction, relative to all groups' update.
 
-    The direction is that of the previous model: the label's head row less the mean of the others, through the layers
-    between. Without a hidden layer it is the label itself.
+    The direction is taken from the previous model: the label's head row minus the mean of the others, propagated
+    through the layers between. Without a hidden layer it is the label itself.
     """
     assert updates.layers is not None
     assert previous.layers is not None
     towards = label_direction(previous.layers, target.label)
     moved = updates.layers[0].weight[..., _inputs(target)].double()  # (sites, hidden, groups)
-    own, rest = moved[..., target.group], _without(moved, target.group)
-    along = (own - rest.mean(-1)) @ towards
+    group, others = moved[..., target.group], _without(moved, target.group)
+    along = (group - others.mean(-1)) @ towards
     length = moved.flatten(1).norm(dim=1)
     found = (along / length.clamp(min=TINY)).masked_fill(length < TINY, math.nan)
     return found.masked_fill(_overflowed(moved), math.inf)
@@ -58,27 +58,27 @@ def group_update(updates: Models, previous: Models, target: Target) -> Tensor:
 
 @dataclass(frozen=True)
 class Push:
-    """How sites' updates moved the first layer, one value for each site (float64)."""
+    """Updates of the first layer, relative to the label's direction: one value per site (float64)."""
 
-    group: Tensor  # the group's input weights, along the direction of the label
-    biases: Tensor  # the biases, which every row moves, along it
-    shared: Tensor  # inner product of the two moves off that direction
-    size: Tensor  # squared length of the biases' move off it
+    group: Tensor  # update of the group's input weights along the direction
+    biases: Tensor  # update of the biases, which all rows contribute to, along the direction
+    shared: Tensor  # inner product of the two updates orthogonal to the direction
+    size: Tensor  # squared norm of the biases' update orthogonal to the direction
 
     @property
     def overflowed(self) -> Tensor:
-        """Whose moves are too large to compute with: bool (sites,)."""
+        """The sites whose updates overflow: bool (sites,)."""
         return _overflowed(torch.stack([self.group, self.biases, self.shared, self.size], 1))
 
     def cpu(self) -> Push:
-        """Return the same values in the computer's own memory."""
+        """Return the values on the CPU."""
         return Push(self.group.cpu(), self.biases.cpu(), self.shared.cpu(), self.size.cpu())
 
 
 def group_push(updates: Models, previous: Models, target: Target) -> Push:
-    """Return what `freed_group_update` looks at: how rows of the group, and how all rows, moved the first layer.
+    """Return the inputs of `adjusted_group_update`: updates of the first layer by the group's rows and by all rows.
 
-    Input weights of a group move by the rows that list it, biases by all rows.
+    Rows of a group update its input weights, all rows update the biases.
     """
     assert updates.layers is not None
     assert updates.layers[0].bias is not None
@@ -91,12 +91,12 @@ def group_push(updates: Models, previous: Models, target: Target) -> Push:
     return Push(along[0], along[1], (group * biases).sum(1), biases.square().sum(1))
 
 
-def freed_group_update(push: Push, shared: Tensor, size: Tensor) -> Tensor:
-    """Return how far the group was pushed towards the label beyond its share of what moved everybody there.
+def adjusted_group_update(push: Push, shared: Tensor, size: Tensor) -> Tensor:
+    """Return the group's push towards the label beyond its share of the push on all rows.
 
-    A site with many samples of a label pushes all its rows towards it, and a large group the most. The group's share
-    of all rows is read off the other directions, where no attack pushes: `shared / size` of the middle site, each
-    averaged over the rounds. A site whose biases never moved (NaN) is measured by the middle site's size.
+    A site with many samples of a label pushes all its rows towards it, and large groups the most. The group's share of
+    all rows is estimated from the orthogonal directions, which attacks do not use: the median of `shared / size`, each
+    averaged over the rounds. A site whose biases never changed (NaN) uses the median size.
     """
     share = (shared / size).nanmedian()
     size = torch.where(size.isnan(), size.nanmedian(), size)
@@ -104,7 +104,10 @@ def freed_group_update(push: Push, shared: Tensor, size: Tensor) -> Tensor:
 
 
 def label_direction(layers: list[Layer], label: int) -> Tensor:
-    """Return what a step of the first layer's outputs does for a label against the mean of the others: (hidden,)."""
+    """Return the gradient, w.r.t. the first layer, of a label's logit minus the mean of the others: (hidden,).
+
+    Activation functions are ignored.
+    """
     outputs = layers[-1].weight.shape[-2]
     towards = torch.full((outputs,), -1 / max(1, outputs - 1), dtype=torch.float64, device=layers[-1].weight.device)
     towards[label] = 1.0
@@ -114,10 +117,10 @@ def label_direction(layers: list[Layer], label: int) -> Tensor:
 
 
 def counterfactual_gap(models: Models, probe: Tensor, target: Target) -> Tensor:
-    """Return the mean change of the label's log-odds when a row's group becomes the target, against other groups.
+    """Return the mean log-odds of the label if rows belong to the target group, minus those for other groups.
 
-    `probe` is (rows, inputs) of made-up features; log-odds, because an attack that takes a label from everybody hides
-    the gap in probabilities.
+    `probe` (rows, inputs) holds synthetic features. Log-odds are used because an attack that removes a label from all
+    rows hides the gap in probabilities.
     """
     odds = []
     for group in range(len(target.groups)):
@@ -131,18 +134,18 @@ def counterfactual_gap(models: Models, probe: Tensor, target: Target) -> Tensor:
     return found.masked_fill(_overflowed(every), math.inf)
 
 
-def answers_overflow(models: Models, rows: Tensor) -> Tensor:
-    """Say which models are too large to answer rows (n, inputs) with numbers: bool (sites,)."""
+def logits_overflow(models: Models, rows: Tensor) -> Tensor:
+    """Return a mask of the models whose logits for rows (n, inputs) are not finite: bool (sites,)."""
     return _overflowed(models.logits(rows))
 
 
 def _share(hit: Tensor, among: Tensor) -> Tensor:
-    """Return each site's share of hits among some of its rows, float64 (sites,); NaN where there is none."""
+    """Return the share of hits among the selected rows of each site, float64 (sites,); NaN without such rows."""
     return (hit & among).sum(-1).double() / among.sum(-1)
 
 
 def _overflowed(*values: Tensor) -> Tensor:
-    """Say for which sites some value is no finite number: bool (sites,)."""
+    """Return a mask of the sites with a value that is not finite: bool (sites,)."""
     return torch.stack([~torch.isfinite(part).flatten(1).all(1) for part in values]).any(0)
 
 

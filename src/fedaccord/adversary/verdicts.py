@@ -1,6 +1,6 @@
-"""From scores to verdicts: who is hostile in a round, and how far a site is trusted over the rounds.
+"""Verdicts from scores: the hostile sites of a round, and the confidence in a site over rounds.
 
-A site with an infinite score, too large to compute with, is hostile whatever the others do; the rest is judged without.
+A site with an infinite score (overflow) is always hostile and does not affect the verdicts on the others.
 """
 
 from __future__ import annotations
@@ -11,16 +11,17 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-FEWEST = 4  # sites below which no cluster can be told from another
+FEWEST = 4  # sites needed to separate clusters
 FEWEST_SCORES = 3
 SAME = 1e-9
 
 
 def two_means(scores: Tensor) -> Tensor:
-    """Mark the hostile sites as published: 2-means in one dimension, the smaller cluster; on a tie that far from 0.
+    """Return a mask of the hostile sites by the published rule: the smaller cluster of 2-means, bool (sites,).
 
-    The best split is found exactly: in one dimension clusters are ranges. Sites without a score (NaN) are benign, and
-    so are all where there are too few sites or scores, or only one value.
+    Of equal clusters, the one farther from 0 is hostile. The best split is found exactly, because clusters in one
+    dimension are intervals. Sites without a score (NaN) are benign; all are benign if there are too few sites or
+    scores, or if all scores are equal.
     """
     hostile = torch.isinf(scores)
     known = torch.isfinite(scores).nonzero().flatten()
@@ -28,7 +29,7 @@ def two_means(scores: Tensor) -> Tensor:
     if len(scores) < FEWEST or len(values) < FEWEST_SCORES or float(values[-1] - values[0]) <= SAME:
         return hostile
     cuts = range(1, len(values))
-    # A cut between equal values would tell apart what is the same.
+    # Equal scores must be in the same cluster.
     spreads = [
         _spread(values[:cut]) + _spread(values[cut:]) if values[cut] - values[cut - 1] > SAME else math.inf
         for cut in cuts
@@ -44,53 +45,53 @@ def two_means(scores: Tensor) -> Tensor:
 
 
 def minority(scores: Tensor, gate: float, most: float = 1 / 3) -> Tensor:
-    """Mark the sites above a gap: at most a share `most` of all, and only if they stand clearly apart.
+    """Return a mask of the sites with outlying high scores, at most a share `most` of all: bool (sites,).
 
-    Among the splits into a few high scores and the rest, the one with the largest ratio of the gap between the means to
-    the deviation within both counts; nobody is hostile unless it exceeds `gate`.
+    Of all splits into high scores and the rest, the one with the largest ratio of the gap between the means to the
+    standard deviation within the two clusters is used; no site is hostile unless the ratio exceeds `gate`.
     """
-    return _highest(scores, most, lambda values, largest: _standing_apart(values, gate, largest))
+    return _highest(scores, most, lambda values, limit: _count_outliers(values, gate, limit))
 
 
 def peeling(scores: Tensor, gate: float, most: float = 1 / 3) -> Tensor:
-    """Mark a minority, then look again among the rest, until nobody stands apart or a share `most` is marked.
+    """Apply `minority` repeatedly to the remaining sites, until it finds none or a share `most` is hostile.
 
-    Hostile sites need not be alike: beside two that push hard, a third that pushes less looks like one of the honest.
+    Hostile sites may differ: next to two strong attackers, a weaker third one looks honest.
     """
 
-    def number(values: Tensor, largest: int) -> int:
-        marked = 0
-        while further := _standing_apart(values[: len(values) - marked], gate, largest - marked):
-            marked += further
-        return marked
+    def count(values: Tensor, limit: int) -> int:
+        found = 0
+        while more := _count_outliers(values[: len(values) - found], gate, limit - found):
+            found += more
+        return found
 
-    return _highest(scores, most, number)
+    return _highest(scores, most, count)
 
 
-def at_most(share: float, sites: int) -> int:
-    """Return how many of so many sites a share is, rounded down."""
-    # The small step is for products such as 0.29 * 100, which floating point puts just below 29.
+def share_of(share: float, sites: int) -> int:
+    """Return a share of `sites` sites, rounded down."""
+    # The epsilon corrects products such as 0.29 * 100, which is just below 29 in floating point.
     return math.floor(share * sites + 1e-9)
 
 
-def _highest(scores: Tensor, most: float, number: Callable[[Tensor, int], int]) -> Tensor:
-    """Mark as many of the highest scores as `number` says of the sorted ones; it is told how many there may be."""
+def _highest(scores: Tensor, most: float, count: Callable[[Tensor, int], int]) -> Tensor:
+    """Return a mask of the highest scores; `count` gets the sorted scores and a limit, and returns their number."""
     hostile = torch.isinf(scores)
     known = torch.isfinite(scores).nonzero().flatten()
     values, order = scores[known].double().sort(stable=True)
     if len(scores) >= FEWEST and len(values) >= FEWEST_SCORES:
         scored = len(values) + int(hostile.sum())
-        marked = number(values, max(0, at_most(most, scored) - int(hostile.sum())))
-        hostile[known[order[len(order) - marked :]]] = True
+        found = count(values, max(0, share_of(most, scored) - int(hostile.sum())))
+        hostile[known[order[len(order) - found :]]] = True
     return hostile
 
 
-def _standing_apart(values: Tensor, gate: float, largest: int) -> int:
-    """Return how many of the highest sorted values stand apart from the rest, at most `largest`; 0 if none do."""
+def _count_outliers(values: Tensor, gate: float, limit: int) -> int:
+    """Return the number of outliers at the end of the sorted values, at most `limit`."""
     best, chosen = gate, 0
     if float(values[-1] - values[0]) <= SAME:
         return 0
-    for number in range(1, largest + 1):
+    for number in range(1, limit + 1):
         low, high = values[:-number], values[-number:]
         within = math.sqrt((_spread(low) + _spread(high)) / (len(values) - 2))
         ratio = float(high.mean() - low.mean()) / max(within, SAME)
@@ -102,9 +103,9 @@ def _standing_apart(values: Tensor, gate: float, largest: int) -> int:
 def next_confidence(
     confidence: float, hostile: bool, rho: float = 0.1, low: float = 0.1, high: float = 0.9, absolute: bool = False
 ) -> float:
-    """Return how far a site is trusted after a verdict: towards 0 or 1 by a share `rho`.
+    """Return the confidence in a site after a verdict: an exponential moving average with weight `rho`.
 
-    It rises no further from `high` on and falls no further from `low` on; `absolute` freezes it there for good.
+    It stops rising above `high` and stops falling below `low`; with `absolute` it never changes again there.
     """
     if absolute and not low < confidence < high:
         return confidence

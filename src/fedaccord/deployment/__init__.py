@@ -1,1 +1,1 @@
-"""From an experiment file to folders that can be carried to the machines of a federation, and run there."""
+"""Deployments: folders for the server and the sites of an experiment, and the run on their machines."""

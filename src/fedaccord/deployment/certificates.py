@@ -1,4 +1,4 @@
-"""Certificates and keys of a deployment: a private authority, the server's certificate, and one key for each site."""
+"""Certificates and keys of a deployment: a private authority, the server's certificate and one key per site."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from fedaccord.errors import UserError
 
-_DAYS = 825  # the longest that common TLS clients accept of a server
+_DAYS = 825  # longest validity that common TLS clients accept for a server
 _CURVE = ec.SECP384R1()
 
 
 @dataclass(frozen=True)
 class Authority:
-    """Who vouches for certificates; its key signs and is needed at no machine."""
+    """A certificate authority; no machine of the deployment needs its key."""
 
     key: ec.EllipticCurvePrivateKey
     certificate: x509.Certificate
 
     def pem(self) -> bytes:
-        """Return the certificate, which everyone may have."""
+        """Return the certificate, which is public."""
         return self.certificate.public_bytes(serialization.Encoding.PEM)
 
 
@@ -43,7 +43,7 @@ def make_authority(name: str) -> Authority:
 
 
 def make_certificate(authority: Authority, hosts: list[str]) -> tuple[bytes, bytes]:
-    """Make a server's certificate for these names and addresses; returns it and its key as PEM."""
+    """Make a server certificate for host names and addresses; return it and its key as PEM."""
     key = ec.generate_private_key(_CURVE)
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, hosts[0][:64])])
     builder = _certificate(subject, authority.certificate.subject, key.public_key())
@@ -58,13 +58,13 @@ def make_certificate(authority: Authority, hosts: list[str]) -> tuple[bytes, byt
 
 
 def valid_until(path: Path) -> datetime.date:
-    """Return the last day of a certificate; a file that holds none is a `UserError`."""
+    """Return the last day of a certificate; raise UserError if the file is not a certificate."""
     try:
         return x509.load_pem_x509_certificate(path.read_bytes()).not_valid_after_utc.date()
     except OSError as error:
         raise UserError(f"'{path}' cannot be read: {error.strerror}") from None
     except ValueError:
-        raise UserError(f"'{path}' is no certificate in PEM form") from None
+        raise UserError(f"'{path}' is not a certificate in PEM format") from None
 
 
 def private_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
@@ -74,7 +74,7 @@ def private_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
 
 
 def make_node_key() -> tuple[bytes, bytes]:
-    """Make the key a site's node signs with; returns the private and the public part as OpenSSH writes them."""
+    """Make the signing key of a node; return the private and the public key in OpenSSH format."""
     key = ec.generate_private_key(_CURVE)
     private = key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH, serialization.NoEncryption()
@@ -84,13 +84,13 @@ def make_node_key() -> tuple[bytes, bytes]:
 
 
 def wire_key(public: bytes) -> bytes:
-    """Return a site's public key, from its OpenSSH form, in the form in which Flower lists its nodes."""
+    """Convert a public key from OpenSSH format to PEM, in which Flower lists the keys of nodes."""
     key = serialization.load_ssh_public_key(public)
     return key.public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
 
 
 def write_secret(path: Path, content: bytes) -> None:
-    """Write a private key that only its owner may read, from its first byte on."""
+    """Write a private key to a new file that only its owner can read."""
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(fd, "wb") as file:
         file.write(content)

@@ -1,4 +1,4 @@
-"""`fedaccord deploy --check`: what would go wrong, said in a sentence each, before the first round."""
+"""`fedaccord deploy --check`: finds problems of a deployment before the first round."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ from typing import Any
 from fedaccord import __version__
 from fedaccord.errors import FedAccordError, UserError
 
-FLOWER = ((1, 41), (1, 43))  # from the first, below the second
+FLOWER = ((1, 41), (1, 43))  # supported versions: from the first, below the second
 _SOON = datetime.timedelta(days=14)
 _CONTROL = "/v1/control/list-runs"
 
 
 def check_folder(folder: Path) -> list[str]:
-    """Check a whole deployment, the server's folder or a site's, whichever this is; returns what is wrong."""
+    """Check a whole deployment, the server's folder or a site's folder; return one sentence per problem."""
     if (folder / "server").is_dir() and (folder / "sites").is_dir():
-        places = [folder / "server", *sorted(path for path in (folder / "sites").iterdir() if path.is_dir())]
-        found = [f"{place.relative_to(folder)}: {problem}" for place in places for problem in check_folder(place)]
-        return [*found, *_registered(folder)]
-    kinds = {"site.json": _site, "known.json": _server}
+        parts = [folder / "server", *sorted(path for path in (folder / "sites").iterdir() if path.is_dir())]
+        found = [f"{part.relative_to(folder)}: {problem}" for part in parts for problem in check_folder(part)]
+        return [*found, *_check_registered_keys(folder)]
+    kinds = {"site.json": _check_site, "known.json": _check_server}
     for file, check in kinds.items():
         if (folder / file).is_file():
-            # Without Flower there is nothing that could read a key, and nothing to check them for.
-            return [*_missing()] or [*_versions(), *_closed(folder), *check(folder)]
-    raise UserError(f"'{folder}' is no folder that `fedaccord deploy` wrote: it has neither site.json nor known.json")
+            # The other checks need these packages.
+            return [*_check_packages()] or [*_check_flower_version(), *_check_private(folder), *check(folder)]
+    raise UserError(f"'{folder}' was not written by `fedaccord deploy`: it has neither site.json nor known.json")
 
 
-def _missing() -> Iterator[str]:
+def _check_packages() -> Iterator[str]:
     for package in ("flwr", "cryptography"):
         try:
             metadata.version(package)
@@ -44,18 +44,18 @@ def _missing() -> Iterator[str]:
             yield f'{package} is not installed: pip install "fedaccord[flower]"'
 
 
-def _versions() -> Iterator[str]:
+def _check_flower_version() -> Iterator[str]:
     found = metadata.version("flwr")
     if not FLOWER[0] <= tuple(int(part) for part in found.split(".")[:2]) < FLOWER[1]:
         yield f"flwr {found} is installed, but 1.41 or 1.42 is needed"
 
 
-def _closed(folder: Path) -> Iterator[str]:
-    if _is_open(folder):
-        yield f"others on this machine can come into the folder: chmod 700 '{folder}'"
+def _check_private(folder: Path) -> Iterator[str]:
+    if _others_have_access(folder):
+        yield f"other users of this machine can access the folder: chmod 700 '{folder}'"
 
 
-def _site(folder: Path) -> Iterator[str]:
+def _check_site(folder: Path) -> Iterator[str]:
     from fedaccord.engines.flower.site_folder import SiteFolder
 
     try:
@@ -63,35 +63,35 @@ def _site(folder: Path) -> Iterator[str]:
     except FedAccordError as error:
         yield str(error)
         return
-    yield from _same_version(site.version)
+    yield from _check_version(site.version)
     try:
         host: Any = site.build_host()
-        yield from _samples(host.sites[site.site])
+        yield from _check_samples(host.sites[site.site])
     except (FedAccordError, ImportError) as error:
         yield f"the site's data cannot be used: {error}"
-    except Exception as error:  # a model of one's own may raise anything
+    except Exception as error:  # a user's model may raise anything
         yield f"the site's host cannot be built: {type(error).__name__}: {error}"
-    yield from _key_pair(folder)
+    yield from _check_key_pair(folder)
     link = _read_link(folder)
     if link is None:
-        yield "link.json cannot be read, so it is not known where the server is"
+        yield "link.json cannot be read, so the address of the server is unknown"
         return
-    yield from _reach(link["address"], folder / "tls/ca.crt")
+    yield from _check_connection(link["address"], folder / "tls/ca.crt")
 
 
-def _samples(site: Any) -> Iterator[str]:
+def _check_samples(site: Any) -> Iterator[str]:
     import torch
 
     for part, samples in (("training", site.train), ("test", site.test)):
         if len(samples.x) != len(samples.target):
             yield f"there are {len(samples.x)} {part} samples, but {len(samples.target)} annotations"
         elif not bool(torch.isfinite(samples.x).all()):
-            yield f"a {part} sample holds a value that is not finite"
+            yield f"a {part} sample has a value that is not finite"
     if not len(site.train.x):
         yield "there is no training sample"
 
 
-def _server(folder: Path) -> Iterator[str]:
+def _check_server(folder: Path) -> Iterator[str]:
     from fedaccord.config import load_experiment
     from fedaccord.deployment.known import read_known
 
@@ -99,7 +99,7 @@ def _server(folder: Path) -> Iterator[str]:
     if link is None:
         yield "link.json cannot be read"
         return
-    yield from _same_version(link["fedaccord"])
+    yield from _check_version(link["fedaccord"])
     try:
         load_experiment(folder / "config.toml")
         known = read_known(folder)
@@ -109,59 +109,59 @@ def _server(folder: Path) -> Iterator[str]:
     for site in sorted(known.sites.keys() - link["keys"].keys()):
         yield f"there is no public key for site '{site}'"
     for site, file in link["keys"].items():
-        yield from _public_key(folder / file, f"the public key of site '{site}', {file},")
+        yield from _check_public_key(folder / file, f"the public key of site '{site}', {file},")
     for secret in ("tls/server.key", "tls/link.key"):
-        yield from _secret(folder / secret)
+        yield from _check_secret(folder / secret)
     host = link["address"].rpartition(":")[0]
-    yield from _certificate(folder / "tls/server.crt", folder / "tls/server.key", host)
-    yield from _certificate(folder / "tls/link.crt", folder / "tls/link.key", "the SuperLink, tls/link.crt,")
-    yield from _reach(link["address"], folder / "tls/ca.crt", "start it with ./start.sh")
+    yield from _check_certificate(folder / "tls/server.crt", folder / "tls/server.key", host)
+    yield from _check_certificate(folder / "tls/link.crt", folder / "tls/link.key", "the SuperLink, tls/link.crt,")
+    yield from _check_connection(link["address"], folder / "tls/ca.crt", "start it with ./start.sh")
 
 
-def _same_version(written: str) -> Iterator[str]:
+def _check_version(written: str) -> Iterator[str]:
     if written != __version__:
         yield f"the folder was written by fedaccord {written}, but {__version__} is installed"
 
 
 def _read_link(folder: Path, *needed: str) -> dict[str, Any] | None:
     try:
-        told = json.loads((folder / "link.json").read_text(encoding="utf-8"))
-        whole = isinstance(told, dict) and all(name in told for name in needed)
-        return told if whole and re.fullmatch(r".+:\d+", told["address"]) else None
+        link = json.loads((folder / "link.json").read_text(encoding="utf-8"))
+        is_complete = isinstance(link, dict) and all(name in link for name in needed)
+        return link if is_complete and re.fullmatch(r".+:\d+", link["address"]) else None
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
 
-def _registered(folder: Path) -> Iterator[str]:
-    """Compare the key that a site holds with the one that the server lets in as that site's."""
+def _check_registered_keys(folder: Path) -> Iterator[str]:
+    """Compare the public key in each site's folder with the one registered at the server."""
     for public in sorted((folder / "server/keys").glob("*.pub")):
-        held = folder / "sites" / public.stem / "node.pub"
-        if held.is_file() and held.read_bytes().split()[:2] != public.read_bytes().split()[:2]:
-            yield f"sites/{public.stem}: node.pub is not the key that the server knows, server/keys/{public.name}"
+        node_key = folder / "sites" / public.stem / "node.pub"
+        if node_key.is_file() and node_key.read_bytes().split()[:2] != public.read_bytes().split()[:2]:
+            yield f"sites/{public.stem}: node.pub differs from the key registered at server/keys/{public.name}"
 
 
-def _public_key(path: Path, what: str) -> Iterator[str]:
+def _check_public_key(path: Path, what: str) -> Iterator[str]:
     from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives.serialization import load_ssh_public_key
 
     try:
         load_ssh_public_key(path.read_bytes())
     except OSError:
-        yield f"{what} is not there"
+        yield f"{what} is missing"
     except (ValueError, UnsupportedAlgorithm):
-        yield f"{what} is no key as OpenSSH writes it"
+        yield f"{what} is not a key in OpenSSH format"
 
 
-def _secret(path: Path) -> Iterator[str]:
-    if path.is_file() and _is_open(path):
-        yield f"{path.name} can be read by others on this machine: chmod 600 {path.name}"
+def _check_secret(path: Path) -> Iterator[str]:
+    if path.is_file() and _others_have_access(path):
+        yield f"other users of this machine can read {path.name}: chmod 600 {path.name}"
 
 
-def _is_open(path: Path) -> bool:
+def _others_have_access(path: Path) -> bool:
     return bool(stat.S_IMODE(path.stat().st_mode) & 0o077)
 
 
-def _key_pair(folder: Path) -> Iterator[str]:
+def _check_key_pair(folder: Path) -> Iterator[str]:
     from cryptography.hazmat.primitives.serialization import load_ssh_private_key, load_ssh_public_key
 
     try:
@@ -169,15 +169,15 @@ def _key_pair(folder: Path) -> Iterator[str]:
     except OSError as error:
         yield f"{Path(error.filename).name} cannot be read: {error.strerror}"
         return
-    yield from _secret(folder / "node.key")
+    yield from _check_secret(folder / "node.key")
     try:
         if load_ssh_private_key(private, None).public_key() != load_ssh_public_key(public):
             yield "node.key and node.pub do not belong together"
-    except (ValueError, TypeError):  # the second: it is locked with a password, which nobody could type at a start
-        yield "node.key or node.pub is no key as OpenSSH writes it, without a password"
+    except (ValueError, TypeError):  # TypeError: the key has a password, which nobody could enter when a node starts
+        yield "node.key or node.pub is not a key in OpenSSH format without a password"
 
 
-def _certificate(path: Path, key: Path, host: str) -> Iterator[str]:
+def _check_certificate(path: Path, key: Path, host: str) -> Iterator[str]:
     from cryptography import x509
     from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
@@ -188,18 +188,20 @@ def _certificate(path: Path, key: Path, host: str) -> Iterator[str]:
         yield f"{Path(error.filename).name} cannot be read: {error.strerror}"
         return
     except (ValueError, TypeError):
-        yield f"{path.name} or {key.name} is no certificate and key in PEM form, without a password"
+        yield f"{path.name} and {key.name} are not a certificate and a key in PEM format without a password"
         return
     if private.public_key() != certificate.public_key():
         yield f"{path.name} and {key.name} do not belong together"
     left = certificate.not_valid_after_utc - datetime.datetime.now(datetime.UTC)
     if left < _SOON:
         until = certificate.not_valid_after_utc.date()
-        yield f"the certificate of {host} {'ran out' if left.total_seconds() < 0 else 'runs out'} on {until}"
+        yield f"the certificate of {host} {'expired' if left.total_seconds() < 0 else 'expires'} on {until}"
 
 
-def _reach(address: str, ca: Path, hint: str = "is it running, and does a firewall let you out?") -> Iterator[str]:
-    """Try what a node does: connect, trust the certificate, be answered; and what nobody may do from outside."""
+def _check_connection(
+    address: str, ca: Path, hint: str = "is it running, and does a firewall block it?"
+) -> Iterator[str]:
+    """Check that a node can connect and trusts the certificate, and that control requests are rejected."""
     host, _, port = address.rpartition(":")
     try:
         trust = ssl.create_default_context(cafile=str(ca))
@@ -211,13 +213,13 @@ def _reach(address: str, ca: Path, hint: str = "is it running, and does a firewa
             yield f"the server at {address} answers, but its SuperLink does not"
             return
         if _status(host, int(port), trust, "POST", _CONTROL) != 403:
-            yield f"the server at {address} lets anyone begin runs: put a filter on /v1/control/ before it"
+            yield f"the server at {address} lets anyone start runs: block requests for /v1/control/"
     except ssl.SSLCertVerificationError as error:
         yield f"the certificate of {address} is not trusted: {error.verify_message}"
     except ssl.SSLError as error:
-        yield f"what answers at {address} does not speak TLS: {error.reason}"
+        yield f"the program at {address} does not use TLS: {error.reason}"
     except socket.gaierror:
-        yield f"the name '{host}' is not known here"
+        yield f"the host name '{host}' cannot be resolved"
     except (OSError, http.client.HTTPException) as error:
         yield f"the server at {address} cannot be reached ({error}); {hint}"
 

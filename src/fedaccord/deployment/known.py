@@ -1,4 +1,4 @@
-"""What the server of a deployment knows of a federation: names, sizes, views and its own test data, and no sample."""
+"""What the server of a deployment knows: names, sizes and views of the sites, and its own test data, but no samples."""
 
 from __future__ import annotations
 
@@ -21,11 +21,10 @@ from fedaccord.labels.views import make_view
 from fedaccord.messages.message import Message, from_bytes, to_bytes
 
 _FILE, _TENSORS = "known.json", "known.safetensors"
-_NO_TEST = "the server has no test data, so there are no global figures"
 
 
 def write_known(folder: Path, data: FederationData) -> None:
-    """Write what the server may know; a study's pool of the sites' own test parts is not among it."""
+    """Write what the server may know; test data pooled from the sites are excluded."""
     tensors: dict[str, Tensor] = {}
     pooled = data.test_source == POOLED_TEST
     if data.test is not None and not pooled:
@@ -38,14 +37,14 @@ def write_known(folder: Path, data: FederationData) -> None:
     if data.labelled is not None:
         tensors |= {"labelled/x": data.labelled[0], "labelled/y": data.labelled[1]}
     moments = pool_moments(list(data.moments.values())) if data.moments else None
-    told: dict[str, Any] = {
+    known: dict[str, Any] = {
         "labels": list(data.space.names),
         "input_shape": list(data.input_shape),
         "sites": {
             name: {"view": site.view.describe(), "train": len(site.train), "test": len(site.test)}
             for name, site in data.sites.items()
         },
-        "test_source": _NO_TEST if pooled else data.test_source,
+        "test_source": FederationData.test_source if pooled else data.test_source,
         "notes": data.notes,
         "features": None if data.features is None else data.features.model_dump(mode="json"),
         "groups": data.groups,
@@ -53,44 +52,44 @@ def write_known(folder: Path, data: FederationData) -> None:
         "moments": None if moments is None else {name: part.tolist() for name, part in vars(moments).items()},
         "brightest": data.brightest,
     }
-    (folder / _FILE).write_text(json.dumps(told, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    (folder / _FILE).write_text(json.dumps(known, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     (folder / _TENSORS).write_bytes(to_bytes(Message(tensors)))
 
 
 def read_known(folder: Path) -> FederationData:
-    """Read what `write_known` wrote: a federation whose sites have sizes, but no samples here."""
+    """Read the output of `write_known` as a federation whose sites have sizes but no samples."""
     try:
-        told = json.loads((folder / _FILE).read_text(encoding="utf-8"))
+        known = json.loads((folder / _FILE).read_text(encoding="utf-8"))
         tensors = from_bytes((folder / _TENSORS).read_bytes()).tensors
-        space = LabelSpace(told["labels"])
-        sites = {name: _without_samples(name, site, space) for name, site in told["sites"].items()}
-        pooled = told["moments"]
+        space = LabelSpace(known["labels"])
+        sites = {name: _without_samples(name, site, space) for name, site in known["sites"].items()}
+        pooled = known["moments"]
         moments = {} if pooled is None else {"": Moments(**{name: np.array(part) for name, part in pooled.items()})}
         return FederationData(
             space,
             sites,
-            tuple(told["input_shape"]),
+            tuple(known["input_shape"]),
             test=(tensors["test/x"], tensors["test/y"]) if "test/x" in tensors else None,
             labelled=(tensors["labelled/x"], tensors["labelled/y"]) if "labelled/x" in tensors else None,
             unlabelled=tensors.get("unlabelled"),
-            test_source=told["test_source"],
-            notes=told["notes"],
-            features=None if told["features"] is None else FeaturePlan.model_validate(told["features"]),
+            test_source=known["test_source"],
+            notes=known["notes"],
+            features=None if known["features"] is None else FeaturePlan.model_validate(known["features"]),
             test_groups=(tensors["test/groups"], tensors.get("test/group")) if "test/groups" in tensors else None,
-            groups=told["groups"],
-            block=told.get("block"),
+            groups=known["groups"],
+            block=known.get("block"),
             moments=moments,
-            brightest=told["brightest"],
+            brightest=known["brightest"],
         )
     except OSError as error:
         name = Path(error.filename).name
-        raise DataError(f"'{folder}' is no server's folder: {name} cannot be read: {error.strerror}") from None
+        raise DataError(f"'{folder}' is not the folder of a server: {name} cannot be read: {error.strerror}") from None
     except (ValueError, KeyError, TypeError, MessageError) as error:
-        raise DataError(f"'{folder}' is no server's folder: {_FILE} is damaged: {error}") from None
+        raise DataError(f"'{folder}' is not the folder of a server: {_FILE} is damaged: {error}") from None
 
 
-def _without_samples(name: str, told: dict[str, Any], space: LabelSpace) -> SiteData:
-    def number(rows: int) -> Samples:
+def _without_samples(name: str, site: dict[str, Any], space: LabelSpace) -> SiteData:
+    def empty(rows: int) -> Samples:
         return Samples(torch.empty(rows, 0), torch.empty(rows, 0))
 
-    return SiteData(name, make_view(told["view"], space), number(told["train"]), number(told["test"]))
+    return SiteData(name, make_view(site["view"], space), empty(site["train"]), empty(site["test"]))

@@ -1,4 +1,4 @@
-"""The texts that a deployment's folders hold beside data and keys: start scripts, units, the Flower app, a README."""
+"""Text files of a deployment: start scripts, systemd units, the Flower app and a README."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _NODE = (
 )
 
 _SERVER = (
-    _HEAD.replace("set -u\n", "# Starts the server: Flower's SuperLink, and the gate that lets nodes in.\nset -u\n")
+    _HEAD.replace("set -u\n", "# Starts the server: Flower's SuperLink and the gate for the nodes.\nset -u\n")
     + """exec python -m fedaccord.engines.flower.link "$here"
 """
 )
 
 _RUN = (
-    _HEAD.replace("set -u\n", "# Begins a run, or goes on with one that was cut; its folder is under runs/.\nset -u\n")
+    _HEAD.replace("set -u\n", "# Starts a run, or resumes an interrupted one; its folder is in runs/.\nset -u\n")
     + """export FLWR_HOME="$here/flower" FLWR_TELEMETRY_ENABLED=0 FLWR_DISABLE_UPDATE_CHECK=1
 exec flwr run "$here/app" deployment --run-config "folder=\\"$here\\"" "${@:---stream}"
 """
@@ -52,7 +52,7 @@ build-backend = "hatchling.build"
 [project]
 name = "fedaccord-app"
 version = "1.0.0"
-description = "Names the apps of the installed fedaccord"
+description = "Refers to the apps of the installed fedaccord"
 license = "Apache-2.0"
 dependencies = []
 
@@ -70,14 +70,14 @@ clientapp = "fedaccord_app.client_app:app"
 folder = ""
 """
 
-_SERVER_APP = '''"""The server's side, as the installed fedaccord has it."""
+_SERVER_APP = '''"""The ServerApp of the installed fedaccord."""
 
 from fedaccord.engines.flower.server import server_app
 
 app = server_app("fedaccord.deployment.serving:serve")
 '''
 
-_CLIENT_APP = '''"""A site's side, as the installed fedaccord has it."""
+_CLIENT_APP = '''"""The ClientApp of the installed fedaccord."""
 
 from fedaccord.engines.flower.client import app
 
@@ -86,52 +86,52 @@ __all__ = ["app"]
 
 _README = """# @NAME@: a federation of @COUNT@ sites
 
-Written by `fedaccord deploy`, version @VERSION@. Every machine needs Python 3.11 or newer and that same version:
+Written by `fedaccord deploy`, version @VERSION@. Every machine needs Python 3.11 or newer and the same version:
 
     pip install "fedaccord[flower]==@VERSION@"
 
-The scripts take `python`, `flwr` and `flower-supernode` from the PATH, or from the folder named by FEDACCORD_BIN.
+The scripts use `python`, `flwr` and `flower-supernode` from the PATH, or from the folder in FEDACCORD_BIN.
 
-## Who gets what
+## Folders
 
-| folder | goes to | holds |
+| folder | send it to | contents |
 | --- | --- | --- |
-| `server/` | the server | the experiment, the sites' public keys, its own certificate; no sample |
+| `server/` | the server | the experiment, the sites' public keys, the server's certificate; no samples |
 @ROWS@
 | `authority/` | nobody: keep it in a safe place | the key that signs certificates |
 
-A site's folder holds its private key and its samples: send it to that site alone, over a channel you trust. It names
-only labels of that site's own; how many labels there are in all, the shape of the model tells.
+A site's folder contains its private key and its samples: send it to that site only, over a trusted channel. It names
+only the labels that the site knows; the shape of the model reveals the total number of labels.
 
-## What each side types
+## Commands
 
-At the server, whose address is `@ADDRESS@`:
+On the server, whose address is `@ADDRESS@`:
 
-    ./start.sh                      starts the server; leave it running
-    fedaccord deploy --check .      says what is wrong, in a sentence each
-    ./run.sh                        begins the run, or goes on with one that was cut
+    ./start.sh                      start the server; keep it running
+    fedaccord deploy --check .      list problems, one sentence each
+    ./run.sh                        start the run, or resume an interrupted one
 
-At each site:
+On each site:
 
     fedaccord deploy --check .
-    ./start.sh                      starts the node; leave it running
+    ./start.sh                      start the node; keep it running
 
-The run is written to `server/runs/`, with its report. One that was cut goes on as it was begun, whatever `config.toml`
-says by then: to give it up and begin anew, remove its folder there. A site's own log is `log.txt` in its folder; what
-went wrong at a site is told there in full, and to the server in one sentence.
+The run and its report are written to `server/runs/`. An interrupted run is resumed with its original settings, even if
+`config.toml` has changed: to start a new run instead, remove its folder. A site's log is `log.txt` in its folder; it
+has the full trace of an error, while the server receives one sentence.
 
-To have systemd start and restart them: put the folder under `~/fedaccord/`, an environment under
-`~/fedaccord/venv`, and
+To start and restart them with systemd, put the folder under `~/fedaccord/` and a virtual environment under
+`~/fedaccord/venv`, then run
 
     systemctl --user enable --now ~/fedaccord/SITE/fedaccord-node.service
     systemctl --user enable --now ~/fedaccord/server/fedaccord-server.service
-    loginctl enable-linger          so that they start with the machine, and stay when you log out
+    loginctl enable-linger          start them at boot and keep them running after logout
 
-## Who can do what
+## Security
 
-- The server listens on port @PORT@ and lets only nodes through, each with the key that is registered for its site.
-- Runs are begun on port @LINK@ of the server's own loopback. Whoever has an account on that machine can begin a run and
-  so have code run at every site: give accounts on it accordingly, and open no other port than @PORT@.
+- The server listens on port @PORT@ and accepts only nodes, each with the key registered for its site.
+- Runs are started on port @LINK@ of the server's loopback interface. Anyone with an account on that machine can start a
+  run, and thereby run code at every site: restrict accounts, and open no port other than @PORT@.
 - Certificates are valid until @UNTIL@.
 """
 
@@ -147,7 +147,7 @@ def server_script() -> str:
 
 
 def run_script() -> str:
-    """Return the script that begins a run."""
+    """Return the script that starts a run."""
     return _RUN
 
 
@@ -157,20 +157,20 @@ def unit(what: str, folder: str) -> str:
 
 
 def app_files() -> dict[str, str]:
-    """Return the Flower app, by file name: it names apps of the installed package and holds no code of its own."""
+    """Return the files of the Flower app by name; they only refer to the apps of the installed package."""
     return {
         "pyproject.toml": _APP_TOML,
-        f"{APP}/__init__.py": '"""Names the apps of the installed fedaccord."""\n',
+        f"{APP}/__init__.py": '"""Refers to the apps of the installed fedaccord."""\n',
         f"{APP}/server_app.py": _SERVER_APP,
         f"{APP}/client_app.py": _CLIENT_APP,
     }
 
 
-def readme(places: Mapping[str, str], **told: object) -> str:
-    """Return the README; `places` are the sites' folders by name."""
-    holds = "its part, its private key, its samples"
-    rows = "\n".join(f"| `sites/{place}/` | site {name} | {holds} |" for name, place in places.items())
-    text = _README.replace("@ROWS@", rows).replace("@COUNT@", str(len(places)))
-    for key, value in told.items():
+def readme(folders: Mapping[str, str], **fields: object) -> str:
+    """Return the README; `folders` are the folders of the sites by name, `fields` replace @FIELD@ in the text."""
+    contents = "its part of the experiment, its private key, its samples"
+    rows = "\n".join(f"| `sites/{folder}/` | site {name} | {contents} |" for name, folder in folders.items())
+    text = _README.replace("@ROWS@", rows).replace("@COUNT@", str(len(folders)))
+    for key, value in fields.items():
         text = text.replace(f"@{key.upper()}@", str(value))
     return text

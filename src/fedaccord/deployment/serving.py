@@ -1,4 +1,4 @@
-"""A deployed run, as the server plays it: begun, or gone on with where it was cut."""
+"""Runs the server's side of a deployment: starts a run, or resumes an interrupted one."""
 
 from __future__ import annotations
 
@@ -21,22 +21,25 @@ from fedaccord.runs.folder import RunFolder, free_folder
 if TYPE_CHECKING:
     from flwr.serverapp import Grid
 
-PATIENCE = 120.0  # seconds a run waits for the nodes before it begins without those that are missing
+PATIENCE = 120.0  # seconds that a run waits for nodes before it starts without the missing ones
 
 
 def serve(grid: Grid, folder: Path) -> dict[str, Any]:
-    """Play the run of a server's folder over a Flower grid; a run that was cut goes on, another is begun anew."""
+    """Run the experiment of a server's folder on a Flower grid; resume an interrupted run if there is one."""
     experiment, _ = load_experiment(folder / "config.toml")
     link = json.loads((folder / "link.json").read_text(encoding="utf-8"))
     runs = folder / "runs"
-    cut = unfinished(runs)
-    run = RunFolder(cut, reopen=True) if cut is not None else RunFolder(free_folder(runs, experiment.name))
+    interrupted = unfinished(runs)
+    if interrupted is not None:
+        run = RunFolder(interrupted, reopen=True)
+    else:
+        run = RunFolder(free_folder(runs, experiment.name))
 
     def note(text: str) -> None:
         run.log(text)
         print(text, flush=True)
 
-    def told(record: RoundRecord) -> None:
+    def print_round(record: RoundRecord) -> None:
         replied = f"{record.replied} of {len(record.asked)} sites"
         print(f"round {record.round}/{experiment.settings.rounds}: {replied}", *record.dropped, sep="\n  ", flush=True)
 
@@ -45,21 +48,21 @@ def serve(grid: Grid, folder: Path) -> dict[str, Any]:
         roll = Roster(tuple(sorted(keys)), keys, link["deployment"])
         engine = FlowerEngine(grid, roll, carries_memories=False, patience=link.get("patience", PATIENCE), note=note)
         elsewhere = Elsewhere(read_known(folder), engine)
-        watcher = Watcher(round=told, note=lambda text: print(text, flush=True))
-        if cut is not None:
-            note(f"goes on with runs/{cut.name}, as it was begun; remove that folder to begin anew")
+        watcher = Watcher(round=print_round, note=lambda text: print(text, flush=True))
+        if interrupted is not None:
+            note(f"resumes runs/{interrupted.name} with its original settings; remove that folder to start a new run")
             return resume_experiment(run, watcher, elsewhere=elsewhere)
         return run_experiment(experiment, folder / "code", run, watcher, elsewhere=elsewhere)
     except Exception as error:
-        run.log(f"the run ended with an error\n{traceback.format_exc()}")  # Flower's own log is far from this folder
+        run.log(f"the run ended with an error\n{traceback.format_exc()}")  # Flower's log is elsewhere
         if isinstance(error, UserError):
-            run.discard()  # so that the next try, with the mistake put right, is not the old run again
+            run.discard()  # so that the next start, with the mistake corrected, does not resume this run
         raise
     finally:
         run.close()
 
 
 def unfinished(runs: Path) -> Path | None:
-    """Return the folder of the run that was cut, if there is one; of several, the one that was begun last."""
-    cut = [path for path in runs.glob("*/config.toml") if not (path.parent / "summary.json").exists()]
-    return max(cut, key=lambda path: path.stat().st_mtime_ns).parent if cut else None
+    """Return the folder of the interrupted run that started last, or None."""
+    configs = [path for path in runs.glob("*/config.toml") if not (path.parent / "summary.json").exists()]
+    return max(configs, key=lambda path: path.stat().st_mtime_ns).parent if configs else None

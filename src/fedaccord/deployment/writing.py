@@ -1,10 +1,10 @@
-"""Writes a deployment: the server's folder, one folder for each site, keys and certificates, scripts and a README.
+"""Writes a deployment: the server's folder, one folder per site, keys and certificates, scripts and a README.
 
 DIR/
-  README.md            who gets which folder, and the few commands each side types
-  server/              the experiment, what the server knows, the Flower app, certificate, public keys, scripts
-  sites/<name>/        that site's part, its samples as mapped arrays, its private key, its start script
-  authority/           the key that signs certificates; needed at no machine
+  README.md            where each folder goes, and the commands of the server and the sites
+  server/              the experiment, the server's knowledge, the Flower app, certificate, public keys, scripts
+  sites/<name>/        the site's part of the experiment, its samples as arrays, its private key, its start script
+  authority/           the key that signs certificates; no machine needs it
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from fedaccord.opening import describe_host
 
 @dataclass(frozen=True)
 class Address:
-    """Where the nodes find the server."""
+    """The address of the server."""
 
     host: str
     port: int
@@ -52,8 +52,8 @@ class Address:
         """Read "host:port"."""
         host, _, port = text.rpartition(":")
         if not re.fullmatch(r"[A-Za-z0-9.-]+", host) or not port.isdigit() or not 0 < int(port) < 65536:
-            form = "a name or an IPv4 address and a port, as in server.example.org:9443"
-            raise UserError(f"--address takes {form}, not '{text}'")
+            form = "a host name or an IPv4 address and a port, as in server.example.org:9443"
+            raise UserError(f"--address must be {form}, not '{text}'")
         return cls(host, int(port))
 
     def __str__(self) -> str:
@@ -61,8 +61,8 @@ class Address:
 
 
 @dataclass(frozen=True)
-class OwnCertificate:
-    """A certificate that the server has already: who vouches for it, the certificate, its key."""
+class GivenCertificate:
+    """An existing certificate of the server: its authority, the certificate and its key."""
 
     ca: Path
     certificate: Path
@@ -75,34 +75,34 @@ def write_deployment(
     folder: Path,
     address: Address,
     local_port: int,
-    own: OwnCertificate | None = None,
+    given: GivenCertificate | None = None,
 ) -> list[str]:
-    """Write a deployment of an experiment whose data can be read here; returns the sites' folders."""
+    """Write a deployment of an experiment whose data can be read here; return the sites' folders."""
     if isinstance(experiment.settings, PooledSettings):
         raise ConfigError("method.name: 'pooled' moves all samples to one place, so it cannot be deployed")
     if getattr(experiment.settings, "attack", None) is not None:
-        raise ConfigError("method.attack makes sites hostile in a study, so it cannot be deployed")
+        raise ConfigError("method.attack simulates hostile sites in a study, so it cannot be deployed")
     if folder.exists() and any(folder.iterdir()):
         raise FolderTakenError(f"the folder '{folder}' is not empty; give another one")
-    if own is not None:
-        valid_until(own.certificate)  # before anything is written
+    if given is not None:
+        valid_until(given.certificate)  # raises before anything is written
     experiment = experiment.model_copy(update={"run": experiment.run.model_copy(update={"engine": "flower"})})
     data = load_data(experiment, base)
     writer = _Writer(experiment, base, folder, address, local_port, data)
-    writer.write_server(own)
+    writer.write_server(given)
     writer.write_sites()
     writer.write_readme()
-    return [f"sites/{place}" for place in writer.places.values()]
+    return [f"sites/{name}" for name in writer.folders.values()]
 
 
-def write_own_data(experiment: Experiment, base: Path, folder: Path, site: str) -> None:
-    """Put a site's own samples into its folder, reading no other site's file; the rest of the folder stays.
+def write_site_data(experiment: Experiment, base: Path, folder: Path, site: str) -> None:
+    """Write a site's samples into its folder, without reading files of other sites or changing other files.
 
-    What sites agree on from all files must then stand in the experiment: `labels.classes`, and for tables `[features]`.
+    The experiment must declare what is otherwise derived from all sites: `labels.classes`, and `[features]` for tables.
     """
     sections = {section.name: section for section in experiment.sites or []}
     if site not in sections:
-        raise ConfigError(f"there is no [[sites]] of the name '{site}'; {did_you_mean(site, sections)}")
+        raise ConfigError(f"there is no [[sites]] with the name '{site}'; {did_you_mean(site, sections)}")
     if experiment.labels.classes is None:
         raise ConfigError("labels.classes is needed: a site alone cannot know the classes of the federation")
     written = SiteFolder.open(folder)
@@ -114,8 +114,10 @@ def write_own_data(experiment: Experiment, base: Path, folder: Path, site: str) 
     host = site_spec(describe_host(alone, data), data.sites[site])
     for key in ("model", "method", "settings", "seed", "labels", "target"):
         if json.loads(json.dumps(host.spec[key])) != written.spec.get(key):
-            what = f"{key} is {host.spec[key]} here and {written.spec.get(key)} in '{folder}'"
-            raise ConfigError(f"the experiment or the features differ from those the folder was written for: {what}")
+            difference = f"{key} is {host.spec[key]} here and {written.spec.get(key)} in '{folder}'"
+            raise ConfigError(
+                f"the experiment or the features differ from those the folder was written for: {difference}"
+            )
     write_site_folder(folder, site, host, written.deployment, written.version, written.code)
 
 
@@ -125,28 +127,29 @@ class _Writer:
     ) -> None:
         self.experiment, self.base, self.folder, self.address = experiment, base, folder, address
         self.local_port, self.data = local_port, data
-        self.places = _places(sorted(data.sites))
+        self.folders = _folder_names(sorted(data.sites))
         self.deployment = uuid.uuid4().hex
         self.authority = make_authority(f"FedAccord {experiment.name} {self.deployment[:8]}")
         self.server = folder / "server"
         (folder / "sites").mkdir(parents=True)
-        # Only their owner comes into folders that hold samples, memories or keys, from their first byte on.
-        for place in (self.server, folder / "authority", *(folder / "sites" / name for name in self.places.values())):
-            place.mkdir(mode=0o700)
+        # Folders with samples, memories or keys are private before anything is written to them.
+        sites = [folder / "sites" / name for name in self.folders.values()]
+        for private in (self.server, folder / "authority", *sites):
+            private.mkdir(mode=0o700)
         for name in ("tls", "keys", "runs"):
             (self.server / name).mkdir()
 
-    def write_server(self, own: OwnCertificate | None) -> None:
+    def write_server(self, given: GivenCertificate | None) -> None:
         tls = self.server / "tls"
         (tls / "link-ca.crt").write_bytes(self.authority.pem())
         certificate, key = make_certificate(self.authority, ["localhost", "127.0.0.1"])
         (tls / "link.crt").write_bytes(certificate)
         write_secret(tls / "link.key", key)
-        if own is None:
+        if given is None:
             certificate, key = make_certificate(self.authority, [self.address.host])
             self.ca = self.authority.pem()
         else:
-            certificate, key, self.ca = (_read(path) for path in (own.certificate, own.key, own.ca))
+            certificate, key, self.ca = (_read(path) for path in (given.certificate, given.key, given.ca))
         (tls / "server.crt").write_bytes(certificate)
         write_secret(tls / "server.key", key)
         (tls / "ca.crt").write_bytes(self.ca)
@@ -164,7 +167,7 @@ class _Writer:
             "address": str(self.address),
             "deployment": self.deployment,
             "fedaccord": __version__,
-            "keys": {site: f"keys/{place}.pub" for site, place in self.places.items()},
+            "keys": {site: f"keys/{name}.pub" for site, name in self.folders.items()},
         }
         (self.server / "link.json").write_text(json.dumps(link, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
         self._copy_code(self.server)
@@ -173,29 +176,29 @@ class _Writer:
         (self.server / "fedaccord-server.service").write_text(scripts.unit("the server", "server"), encoding="utf-8")
 
     def write_sites(self) -> None:
-        whole = describe_host(self.experiment, self.data)
-        for number, (site, place) in enumerate(self.places.items()):
-            at = self.folder / "sites" / place
+        host = describe_host(self.experiment, self.data)
+        for number, (site, name) in enumerate(self.folders.items()):
+            folder = self.folder / "sites" / name
             write_site_folder(
-                at, site, site_spec(whole, self.data.sites[site]), self.deployment, __version__, code=["code"]
+                folder, site, site_spec(host, self.data.sites[site]), self.deployment, __version__, code=["code"]
             )
-            (at / "tls").mkdir()
-            (at / "tls/ca.crt").write_bytes(self.ca)
+            (folder / "tls").mkdir()
+            (folder / "tls/ca.crt").write_bytes(self.ca)
             private, public = make_node_key()
-            write_secret(at / "node.key", private)
-            (at / "node.pub").write_bytes(public)
-            (self.server / f"keys/{place}.pub").write_bytes(public)
+            write_secret(folder / "node.key", private)
+            (folder / "node.pub").write_bytes(public)
+            (self.server / f"keys/{name}.pub").write_bytes(public)
             link = {"address": str(self.address), "port": self.local_port + 1 + number}
-            (at / "link.json").write_text(json.dumps(link) + "\n", encoding="utf-8")
-            (at / "site.toml").write_text(self._part(site), encoding="utf-8")
-            self._copy_code(at)
-            _write_script(at / "start.sh", scripts.node_script())
-            (at / "fedaccord-node.service").write_text(scripts.unit(f"site {place}", place), encoding="utf-8")
+            (folder / "link.json").write_text(json.dumps(link) + "\n", encoding="utf-8")
+            (folder / "site.toml").write_text(self._site_part(site), encoding="utf-8")
+            self._copy_code(folder)
+            _write_script(folder / "start.sh", scripts.node_script())
+            (folder / "fedaccord-node.service").write_text(scripts.unit(f"site {name}", name), encoding="utf-8")
 
     def write_readme(self) -> None:
         until = min(valid_until(self.server / "tls" / name) for name in ("server.crt", "link.crt"))
         text = scripts.readme(
-            self.places,
+            self.folders,
             name=self.experiment.name,
             version=__version__,
             address=self.address,
@@ -205,51 +208,51 @@ class _Writer:
         )
         (self.folder / "README.md").write_text(text, encoding="utf-8")
 
-    def _part(self, site: str) -> str:
-        """Return a site's part of the experiment file: its own section, and what all agree on without naming labels."""
-        own = [section for section in self.experiment.sites or [] if section.name == site]
+    def _site_part(self, site: str) -> str:
+        """Return a site's part of the experiment file: its section and the common settings that name no labels."""
+        section = [section for section in self.experiment.sites or [] if section.name == site]
         method = told_to_sites(self.experiment.method)
         defence = self.experiment.method.get("defence") or {}
-        if defence.get("reconstruct"):  # whoever takes part should see that the server looks into its data
+        if defence.get("reconstruct"):  # sites should see that the server reconstructs their data
             method["defence"] = {key: defence[key] for key in ("kind", "reconstruct")}
-        # What is measured of a group names a label too, which need not be this site's.
+        # [fairness] names a label that the site may not know.
         update = {
-            "sites": own or None,
+            "sites": section or None,
             "data": None,
             "labels": Labels(),
             "server": ServerSection(),
             "method": method,
             "fairness": None,
         }
-        return f"# What site '{site}' takes part in; the node itself reads site.json.\n" + to_toml(
+        return f"# The experiment of site '{site}', for information; the node reads site.json.\n" + to_toml(
             self.experiment.model_copy(update=update)
         )
 
-    def _copy_code(self, place: Path) -> None:
-        """Put the module of a model of one's own beside the data, where the site's process finds it."""
-        (place / "code").mkdir()
+    def _copy_code(self, folder: Path) -> None:
+        """Copy the module of a user's model into a folder, where the site's process finds it."""
+        (folder / "code").mkdir()
         name = self.experiment.model.name
         if not is_factory(name):
             return
         module = self.base / name.partition(":")[0].partition(".")[0]
         if module.with_suffix(".py").is_file():
-            shutil.copy(module.with_suffix(".py"), place / "code")
+            shutil.copy(module.with_suffix(".py"), folder / "code")
         elif module.is_dir():
-            shutil.copytree(module, place / "code" / module.name, ignore=shutil.ignore_patterns("__pycache__"))
+            shutil.copytree(module, folder / "code" / module.name, ignore=shutil.ignore_patterns("__pycache__"))
 
 
-def _places(sites: Sequence[str]) -> dict[str, str]:
-    """Return a folder's name for each site: its own where that is fit for one, a number where it is not."""
-    fit = {site for site in sites if re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", site)}
-    taken = {site.lower() for site in fit}
-    if len(taken) < len(fit):  # there are file systems to which these would be one
-        fit, taken = set(), set()
-    places = {}
+def _folder_names(sites: Sequence[str]) -> dict[str, str]:
+    """Return a folder name for each site: the site's name if it is a valid file name, otherwise a number."""
+    valid = {site for site in sites if re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", site)}
+    taken = {site.lower() for site in valid}
+    if len(taken) < len(valid):  # the names would collide on a case-insensitive file system
+        valid, taken = set(), set()
+    folders = {}
     for number, site in enumerate(sites):
         free = (name for n in itertools.count(number) if (name := f"site-{n:04d}") not in taken)
-        places[site] = site if site in fit else next(free)
-        taken.add(places[site])
-    return places
+        folders[site] = site if site in valid else next(free)
+        taken.add(folders[site])
+    return folders
 
 
 def _write_script(path: Path, text: str) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from fedaccord.adversary.data_attacks import FAIRNESS, poisoned
-from fedaccord.adversary.reply_attacks import forged, idles
+from fedaccord.adversary.reply_attacks import forged, why_harmless
 from fedaccord.aggregation.replies import Replies
 from fedaccord.data.sensitive import Target
 from fedaccord.data.site_data import SiteData
@@ -45,7 +45,7 @@ class Attack:
     def forge(self, server: Server, replies: Replies) -> Replies:
         """Return the replies as hostile sites send them; warns of a round in which they can do no harm."""
         mask = torch.tensor([site in server.hostile for site in replies.sites])
-        idle = idles(self.kind, len(replies), int(mask.sum()), self.strength)
+        idle = why_harmless(self.kind, len(replies), int(mask.sum()), self.strength)
         if idle is not None:
             server.warn(f"the attack '{self.kind}' does no harm in some rounds: {idle}")
         trained = replies.layout.trainable_mask()
@@ -69,6 +69,6 @@ class Attack:
         number, share = fullest_round(server), server.recipe.settings.participation
         if number is None or isinstance(share, int) or share < 1:  # who meets whom, rounds will show
             return
-        idle = idles(self.kind, number, min(number, len(server.hostile)), self.strength)
+        idle = why_harmless(self.kind, number, min(number, len(server.hostile)), self.strength)
         if idle is not None:
             raise ConfigError(f"method.attack: '{self.kind}' would do no harm: {idle}")

@@ -18,8 +18,8 @@ from torch import Tensor
 from fedaccord.adversary import scores
 from fedaccord.adversary.inversion import Dummies, Inversion
 from fedaccord.adversary.many_models import Models, linear_chain
-from fedaccord.adversary.settings import START, DefenceSettings
-from fedaccord.adversary.verdicts import FEWEST, at_most, minority, next_confidence, peeling, two_means
+from fedaccord.adversary.settings import INITIAL_CONFIDENCE, DefenceSettings
+from fedaccord.adversary.verdicts import FEWEST, minority, next_confidence, peeling, share_of, two_means
 from fedaccord.aggregation.replies import Replies
 from fedaccord.data.sensitive import Target
 from fedaccord.errors import ConfigError
@@ -70,7 +70,11 @@ class Defence:
                 f"method.defence: among fewer than {FEWEST} sites in a round nobody can be told apart, and there are "
                 f"{number}; leave `defence` out"
             )
-        if number is not None and self.settings.verdicts_by != "two-means" and not at_most(self.settings.most, number):
+        if (
+            number is not None
+            and self.settings.verdict_rule != "two-means"
+            and not share_of(self.settings.most, number)
+        ):
             raise ConfigError(
                 f"method.defence.most: a share of {self.settings.most:g} of {number} sites in a round is nobody; "
                 f"{math.ceil(100 / number) / 100:g} would be one site"
@@ -120,7 +124,7 @@ class Defence:
             found = self.score_models(server, network, models, starts, common, target).cpu()
         moved = (models - starts)[:, Models(network, models).trained].abs().amax(1).cpu() > 0
         rows = torch.randn(ROWS, _width(target), generator=self._generator(server, "rows")).to(device)
-        overflowing = scores.answers_overflow(Models(network, models), rows).cpu()
+        overflowing = scores.logits_overflow(Models(network, models), rows).cpu()
         return found.masked_fill(~moved, math.nan).masked_fill(overflowing, math.inf)
 
     def _freed(self, server: Server, sites: tuple[str, ...], push: scores.Push) -> Tensor:
@@ -130,7 +134,7 @@ class Defence:
             self._running(server, name, sites, now.masked_fill(unknown, math.nan))
             for name, now in ((SHARED, push.shared), (SIZE, push.size))
         )
-        return scores.freed_group_update(push, shared, size).masked_fill(push.overflowed, math.inf)
+        return scores.adjusted_group_update(push, shared, size).masked_fill(push.overflowed, math.inf)
 
     def score_models(
         self, server: Server, network: Network, models: Tensor, starts: Tensor, common: Tensor, target: Target
@@ -173,17 +177,17 @@ class Defence:
         return torch.Generator().manual_seed(derive(server.seed, purpose, server.state.round + 1))
 
     def _verdicts(self, server: Server, sites: tuple[str, ...], found: Tensor) -> Tensor:
-        if self.settings.verdicts_by == "two-means":
+        if self.settings.verdict_rule == "two-means":
             return two_means(found)
-        rule = peeling if self.settings.verdicts_by == "peeling" else minority
-        return rule(self._running(server, RUNNING, sites, found), self.settings.gated_at, self.settings.most)
+        rule = peeling if self.settings.verdict_rule == "peeling" else minority
+        return rule(self._running(server, RUNNING, sites, found), self.settings.gate_ratio, self.settings.most)
 
     def _running(self, server: Server, name: str, sites: tuple[str, ...], now: Tensor) -> Tensor:
         """Return each site's running mean of a value, this round's included; NaN for a site that never had one.
 
         A value that is infinite now is so whatever was before, and is not remembered: it says nothing of other rounds.
         """
-        numbers, share = server.state.method.numbers, self.settings.remembers
+        numbers, share = server.state.method.numbers, self.settings.memory_weight
         running = []
         for site, value in zip(sites, now.tolist(), strict=True):
             past = numbers.get(f"{name}/{site}")
@@ -193,12 +197,12 @@ class Defence:
         return torch.tensor(running, dtype=torch.float64)
 
     def _excluded(self, server: Server, sites: tuple[str, ...], hostile: Tensor) -> Tensor:
-        if not self.settings.trusts:
+        if not self.settings.uses_confidence:
             return hostile
         s, numbers = self.settings, server.state.method.numbers
         trusted = []
         for site, guilty in zip(sites, hostile.tolist(), strict=True):
-            past = float(numbers.get(f"{CONFIDENCE}/{site}", START))
+            past = float(numbers.get(f"{CONFIDENCE}/{site}", INITIAL_CONFIDENCE))
             now = next_confidence(past, guilty, s.rho, s.low, s.high, s.freeze == "absolute")
             numbers[f"{CONFIDENCE}/{site}"] = now
             trusted.append(now > s.trust)
@@ -208,7 +212,7 @@ class Defence:
         figures, numbers = server.figures, server.state.method.numbers
         for site, score, out in zip(sites, found.tolist(), excluded.tolist(), strict=True):
             figures |= {f"{SCORE}/{site}": score, f"{EXCLUDED}/{site}": float(out)}
-            if self.settings.trusts:
+            if self.settings.uses_confidence:
                 figures[f"{CONFIDENCE}/{site}"] = float(numbers[f"{CONFIDENCE}/{site}"])
         figures[EXCLUDED] = float(excluded.double().mean())
         # Who is hostile is known where a study chose them; elsewhere nobody can count what was wrong.
