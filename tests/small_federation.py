@@ -185,7 +185,7 @@ def work_for(data, network, round_=1, lr=0.1, seed=0, brief=None, memory=None):
 
 
 class Parabolas(Objective):
-    """Methods.md 4.E in every parameter: F_a = 0.5 (w - 1)^2, F_b = 2 (w + 1)^2."""
+    """The problem of docs/methods.md 3.4 in every parameter: F_a = 0.5 (w - 1)^2, F_b = 2 (w + 1)^2."""
 
     CURVES = {"a": (0.5, 1.0), "b": (2.0, -1.0)}
 

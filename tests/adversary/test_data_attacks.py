@@ -1,4 +1,4 @@
-"""Attacks on a site's own data: the worked examples of methods.md 6.3, what becomes of empty sets, and properties."""
+"""Attacks on a site's own data: worked examples of docs/methods.md 10.2, empty sets, and properties."""
 
 from dataclasses import replace
 
@@ -21,15 +21,15 @@ SETS = torch.tensor([[1, 0, 0], [0, 0, 1], [0, 1, 1], [0, 0, 1]]).bool()
 TARGET = Target(("a", "b", "c"), 0, 2, block=2)
 
 
-def test_plfa_of_6_b():
+def test_plfa_of_the_worked_example():
     assert flip_labels(GROUPS, SETS, 0, 2).int().tolist() == [[1, 0, 1], [0, 0, 1], [0, 1, 0], [1, 1, 0]]
 
 
-def test_pafa_of_6_b():
+def test_pafa_of_the_worked_example():
     assert flip_groups(GROUPS, SETS, 0, 2).int().tolist() == [[0, 1, 1], [1, 0, 1], [1, 1, 0], [1, 1, 0]]
 
 
-def test_mixup_of_6_c():
+def test_mixup_of_the_worked_example():
     groups = torch.tensor([[1, 0, 0], [1, 1, 0], [0, 1, 0], [1, 0, 0]]).bool()
     sets = torch.tensor([[1, 0, 0], [0, 0, 1], [1, 0, 1], [1, 1, 1]]).bool()
     near = torch.cdist(groups[:1].double(), groups[1:].double()) + torch.cdist(sets[:1].double(), sets[1:].double())
@@ -123,7 +123,7 @@ def test_mixed_sets_are_shares_that_the_view_weighs():
 
 
 def test_mixed_sets_are_trained_on_though_no_label_is_left_out():
-    """Worked example 6.C: the set comes to (1, 1/2, 1/2), which tells the first label from the others."""
+    """In the worked example the set comes to (1, 1/2, 1/2), which tells the first label from the others."""
     mixed = torch.tensor([[1.0, 0.5, 0.5], [0.5, 0.5, 1.0], [1.0, 1.0, 1.0], [0.0, 0.0, 0.0], [0.0, 1.0, 1.0]])
     assert Candidates(SPACE).annotated(mixed).tolist() == [True, True, False, False, True]
     two = site(Candidates(LabelSpace(["no", "yes"])), torch.tensor([[1, 0], [0, 1], [1, 0], [0, 1]], dtype=torch.bool))

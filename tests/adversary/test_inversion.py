@@ -126,7 +126,7 @@ def test_steps_bring_the_directions_together_and_keep_inputs_in_bounds():
     assert float(found.x.abs().max()) <= 3
 
 
-def test_the_sign_of_6_d():
+def test_the_sign_of_the_worked_example():
     """One step of softmax regression: the true sample matches the gradient exactly, the printed sign not at all."""
     network = Network(nn.Identity(), nn.Linear(2, 2, bias=False)).double()
     with torch.no_grad():

@@ -1,4 +1,4 @@
-"""Verdicts: the worked numbers of methods.md 6.4, ties and too few sites, the gate, and confidence over rounds."""
+"""Verdicts: worked numbers of docs/methods.md 10.5, ties, too few sites, the gate, and confidence over rounds."""
 
 import math
 
@@ -17,7 +17,7 @@ def hostile(rule, *scores, **options):
     return marks.nonzero().flatten().tolist()
 
 
-def test_the_clusters_of_6_f():
+def test_the_clusters_of_the_worked_example():
     assert hostile(two_means, 0.01, -0.02, 0.03, 0.00, 0.40, 0.38) == [4, 5]
     assert hostile(two_means, 0.2, 0.2, 0.2, 0.2) == []
 
@@ -87,7 +87,7 @@ def test_verdicts_follow_the_sites_and_never_hit_a_majority(values, random):
     assert bool((few <= more).all())  # who is found at once stays found
 
 
-def test_the_confidence_of_6_e():
+def test_the_confidence_of_the_worked_example():
     benign, guilty = [0.5], [0.5]
     for _ in range(20):
         benign.append(next_confidence(benign[-1], hostile=False))

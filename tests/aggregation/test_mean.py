@@ -44,12 +44,12 @@ def drawn(sites, size, seed):
 
 
 def test_the_weighted_mean_of_the_worked_example():
-    # methods.md 0.A: x = (1, 2), n = (100, 300) -> 1.75
+    # docs/methods.md 1.4: x = (1, 2), n = (100, 300) -> 1.75
     assert weighted_mean(torch.tensor([[1.0], [2.0]]), weights(100, 300)).tolist() == [1.75]
 
 
 def test_the_variances_of_the_worked_example():
-    # methods.md 0.B: n = (10, 30), mu = (1, 2), var = (0.5, 1.0)
+    # docs/methods.md 1.4: n = (10, 30), mu = (1, 2), var = (0.5, 1.0)
     means, variances, n = torch.tensor([[1.0], [2.0]]), torch.tensor([[0.5], [1.0]]), weights(10, 30)
     assert weighted_mean(means, n).tolist() == [1.75]
     assert weighted_mean(variances, n).tolist() == [0.875]
@@ -71,7 +71,7 @@ def test_the_pooled_variance_of_large_means_is_not_below_zero():
 
 
 def test_per_label_rows_of_the_worked_example():
-    # methods.md 1.C: four labels, two features, no encoder to speak of
+    # docs/methods.md 1.4: four labels, two features, no encoder to speak of
     y1, y2 = torch.zeros(4, 2), torch.zeros(4, 2)
     y1[0], y1[1] = torch.tensor([1.0, 2.0]), torch.tensor([3.0, 4.0])
     y2[1], y2[2] = torch.tensor([6.0, 1.0]), torch.tensor([5.0, 5.0])
@@ -159,7 +159,7 @@ def normed():
 
 
 def test_batch_norm_is_averaged_or_pooled():
-    # 0.B again, in the places where a network keeps these statistics.
+    # The same numbers, in the places where a network keeps these statistics.
     layout = Layout.of(normed())
     at = {slot.name: slot.start for slot in layout.slots}
     matrix = drawn(2, layout.size, 0)

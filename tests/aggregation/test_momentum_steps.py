@@ -1,4 +1,4 @@
-"""Momentum at the server and pFedMo's returns: the worked numbers of methods.md 4.3 and 4.4."""
+"""Momentum at the server and pFedMo's returns: the worked numbers of docs/methods.md 8.9."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_a_score_is_at_least_zero_and_below_one(losses):
 
 
 def test_server_steps_by_hand():
-    """From w = 0 the sites' mean is -0.225 (methods.md 4.E, round 1), then from there once more."""
+    """From w = 0 the sites' mean is -0.225 (docs/methods.md 3.4, round 1), then from there once more."""
     model, momentum = nesterov(one(0.0), one(-0.225), one(0.0), rate=1.0, beta=0.5)
     assert (model.item(), momentum.item()) == pytest.approx((-0.3375, -0.225))
     half, _ = nesterov(one(0.0), one(-0.225), one(0.0), rate=0.5, beta=0.0)

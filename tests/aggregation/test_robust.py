@@ -25,7 +25,7 @@ from fedaccord.aggregation.robust import (
 from fedaccord.errors import TooFewSitesError
 from fedaccord.models.layout import Layout
 
-# methods.md 6.H
+# docs/methods.md 9
 FIVE = torch.tensor([[0.0, 0], [1, 0], [0, 1], [1, 1], [10, 10]])
 RULES = ["median", "trimmed-mean", "krum", "multi-krum"]
 

@@ -156,7 +156,7 @@ class TestGeneratedCandidates:
         chances = np.tile([0.7, 0.2, 0.08, 0.02], (4000, 1))
         settings = {"generate": "instance", "rho": 0.4, "chances": chances, "drop_full": False}
         sharp = {**settings, "temperature": 1.0}
-        assert self.wrong(**sharp, normalise="none") == pytest.approx([1, 0.4, 0.16, 0.04], abs=0.05)  # example 5.E
+        assert self.wrong(**sharp, normalise="none") == pytest.approx([1, 0.4, 0.16, 0.04], abs=0.05)
         assert self.wrong(**sharp) == pytest.approx([1, 1, 0.426667, 0.106667], abs=0.05)
         even = np.array([1, 0.4 ** (1 / 7), 0.1 ** (1 / 7)])  # the view's own temperature
         assert self.wrong(**settings)[1:] == pytest.approx((0.4 * even / (even.sum() / 4)).tolist(), abs=0.05)
@@ -223,7 +223,7 @@ class TestGeneratedCandidates:
             found = observe(digits.train, declared, LabelSpace(digits.labels), ViewContext("here"), chances, rng)
             return found.target.sum(1).float().mean().item()
 
-        # methods.md 5.9: bounded by 1 + 10 rho; up to rho = 0.1 no rate is cut off at 1, and the bound is the mean.
+        # docs/methods.md 5.14: bounded by 1 + 10 rho; up to rho = 0.1 no rate is cut off at 1, so this is the mean.
         assert size(0.1) == pytest.approx(2, abs=0.05)
         assert size(0.05) == pytest.approx(1.5, abs=0.05)
         assert 2 < size(0.2) < size(0.4) < 5

@@ -1,4 +1,4 @@
-"""Rates by group: the worked number of methods.md 6.5, empty cells, and an independent computation by scikit-learn."""
+"""Rates by group: worked numbers of docs/methods.md 10.1, empty cells, and a comparison with scikit-learn."""
 
 import math
 
@@ -21,7 +21,7 @@ A = torch.tensor([0, 0, 0, 1, 1, 0, 1, 1]).bool()
 GIVEN = torch.tensor([1, 1, 0, 1, 0, 0, 0, 0])
 
 
-def test_the_numbers_of_6_g():
+def test_the_worked_numbers():
     assert equal_opportunity_difference(GIVEN == 1, Y == 1, A) == pytest.approx(0.166667, abs=1e-6)
     assert statistical_parity_difference(GIVEN == 1, A) == pytest.approx(0.25)
     figures = group_figures(GIVEN, Y, A, label=1)

@@ -1,4 +1,4 @@
-"""Figures of tags: worked numbers of methods.md 3.G, scikit-learn beside ours, and masks."""
+"""Figures of tags: worked numbers of docs/methods.md 7.8, scikit-learn beside ours, and masks."""
 
 import numpy as np
 import pytest

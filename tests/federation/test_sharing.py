@@ -40,7 +40,7 @@ def test_encoder_and_head_travel_and_a_personal_layer_does_not():
 
 
 def test_parts_travel_with_their_own_statistics_and_counters():
-    # methods.md 0.4: the buffers follow the part in which their layer sits
+    # docs/methods.md 1.4: the buffers follow the part in which their layer sits
     assert names(ENCODER_ONLY) == (*LINEAR, *NORM, *STATISTICS, COUNTER)
     assert names(Sharing(parts=frozenset({"head"}))) == HEAD
     assert names(Sharing(parts=frozenset({"personal"}))) == ("personal.weight",)

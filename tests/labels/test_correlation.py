@@ -1,4 +1,4 @@
-"""Correlations of tags: the worked numbers of methods.md 3.2 and its edge cases."""
+"""Correlations of tags: the worked numbers of docs/methods.md 7.1 and 7.2, and edge cases."""
 
 import numpy as np
 import pytest

@@ -189,7 +189,7 @@ def test_a_wrong_flipping_matrix_is_refused(flips, message):
 # --- instance-dependent
 
 
-F, Y = np.array([[0.7, 0.2, 0.08, 0.02]]), np.array([0])  # example 5.E
+F, Y = np.array([[0.7, 0.2, 0.08, 0.02]]), np.array([0])  # docs/methods.md 5.14
 
 
 def test_printed_rates_of_example_5e():

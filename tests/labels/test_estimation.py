@@ -1,4 +1,4 @@
-"""What coarse names stand for: the worked numbers of methods.md 2.A, 2.C and 2.D, and empty columns."""
+"""What coarse names stand for: the worked numbers of docs/methods.md 6.2 and 6.3, and empty columns."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def private_labels():
 
 
 def test_a_labels_row_is_averaged_over_the_sites_that_know_it():
-    # As in methods.md 1.C: 100 samples with {cat, dog} and 50 with {dog}, none with cow.
+    # As in docs/methods.md 1.4: 100 samples with {cat, dog} and 50 with {dog}, none with cow.
     server, _ = played(accord(AccordSettings(**WORK)), private_labels(), rounds=1)
     a, b = (server.engine.replies["train", name].tensors for name in "ab")
     for tensor in ("head.weight", "head.bias"):

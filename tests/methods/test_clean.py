@@ -77,7 +77,7 @@ def test_data_without_true_classes_has_no_clean_classifier():
 @pytest.mark.slow
 @pytest.mark.realdata
 def test_sets_have_the_published_sizes():
-    """2.99, 3.97 and 4.93 on MNIST (methods.md 5.9)."""
+    """2.99, 3.97 and 4.93 on MNIST (docs/methods.md 5.14)."""
     mnist = load_dataset("mnist", Path())
 
     def size(rho):

@@ -1,4 +1,4 @@
-"""FedNova: the worked numbers of methods.md 4.8, and that it takes different numbers of steps out again."""
+"""FedNova: the worked numbers of docs/methods.md 3.5, and that it takes different numbers of steps out again."""
 
 import pytest
 import torch

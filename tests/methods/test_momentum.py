@@ -62,7 +62,7 @@ def played(name, rounds=3, **more):
 
 
 class TestWorkedExample:
-    """Methods.md 4.E: the global model after rounds 1 and 2."""
+    """Check the global model after rounds 1 and 2 (docs/methods.md 8.1)."""
 
     @pytest.mark.parametrize(
         ("name", "settings", "first", "second"),

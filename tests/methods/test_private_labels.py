@@ -165,7 +165,7 @@ class TestRows:
 
 
 class TestLabelWeight:
-    """A row counts its owners by their samples of the label, which they then have to tell (methods.md 1.4)."""
+    """A row counts its owners by their samples of the label, which they then have to tell (docs/methods.md 4.1)."""
 
     def sites(self):
         a, b = site("a", samples=20, view=exact(["cat", "dog"])), site("b", samples=10, view=exact(["dog", "cow"]))

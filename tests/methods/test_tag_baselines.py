@@ -1,4 +1,4 @@
-"""FedCurv and SphereFed: worked numbers of methods.md 3.6, and what is sent and kept."""
+"""FedCurv and SphereFed: worked numbers of docs/methods.md 3.6 and 7.7, and what is sent and kept."""
 
 import pytest
 import torch

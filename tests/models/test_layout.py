@@ -150,7 +150,7 @@ def test_head_rows_of_a_head_without_bias_are_its_weights():
 
 
 def test_worked_example_1c_per_label_rows_are_index_work():
-    # methods.md 1.C: rows known to one site are its own, row 1 is the 100:50 mean, row 3 is the server's.
+    # docs/methods.md 1.4: rows known to one site are its own, row 1 is the 100:50 mean, row 3 is the server's.
     network = Network(nn.Flatten(), nn.Linear(2, 4, bias=False))
     layout = Layout.of(network)
     rows = layout.head_rows()

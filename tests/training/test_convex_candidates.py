@@ -1,4 +1,4 @@
-"""CLPL: the worked numbers of methods.md 6.2, shares, unknown labels and gradients."""
+"""CLPL: the worked numbers of docs/methods.md 5.1, shares, unknown labels and gradients."""
 
 import pytest
 import torch
@@ -14,12 +14,12 @@ SETS = torch.tensor([[True, False, True, False]])
     ("psi", "on", "value"),
     [("logistic", "logits", 1.939785), ("squared-hinge", "logits", 4.0), ("squared-hinge", "softmax", 2.997577)],
 )
-def test_the_losses_of_6_a(psi, on, value):
+def test_the_worked_losses(psi, on, value):
     assert float(convex_candidates(Z, SETS, psi, on)) == pytest.approx(value, abs=1e-6)
     assert float(partial_loss("clpl", psi=psi, on=on).loss(Z, SETS, SETS.float())) == pytest.approx(value, abs=1e-6)
 
 
-def test_the_shares_of_6_a():
+def test_the_worked_loss_of_a_fractional_set():
     assert float(convex_candidates(Z, torch.tensor([[1, 0.3, 0.5, 0]]))) == pytest.approx(1.824928, abs=1e-6)
     assert torch.allclose(convex_candidates(Z, SETS.float()), convex_candidates(Z, SETS))
 

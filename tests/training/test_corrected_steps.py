@@ -57,5 +57,5 @@ def test_no_step_and_a_broken_one_leave_no_control():
 
 
 def test_momentum_counts_as_many_plain_steps():
-    assert effective_steps(3, 0.9) == pytest.approx(5.61)  # methods.md 4.8, FedNova's check
+    assert effective_steps(3, 0.9) == pytest.approx(5.61)  # docs/methods.md 3.5, FedNova's check
     assert effective_steps(7, 0.0) == 7

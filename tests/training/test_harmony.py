@@ -1,4 +1,4 @@
-"""The alignment of correlations at a site: worked numbers of methods.md 3.D, blocks, masks and gradients."""
+"""The alignment of correlations at a site: worked numbers of docs/methods.md 7.3, blocks, masks and gradients."""
 
 import math
 

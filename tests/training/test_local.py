@@ -81,7 +81,7 @@ def test_a_part_the_loss_does_not_reach_stays_where_it_is():
 
 
 def test_a_site_that_knows_one_label_only_learns_nothing():
-    # methods.md 1.7: the restricted softmax is then constant, so the gradient is zero.
+    # docs/methods.md 4.4: the restricted softmax is then constant, so the gradient is zero.
     network, loss = trained(site("a", view=exact(["dog"])), TrainingSettings(epochs=2))
     assert loss == 0
     for trained_, untouched in zip(network.parameters(), small_network().parameters(), strict=True):

@@ -26,7 +26,7 @@ def parameter(value=0.0):
 
 class TestNesterov:
     def test_three_steps(self):
-        """Methods.md 4.A: F = 0.5 (w - 3)^2, lr 0.1, gamma 0.5."""
+        """Check the numbers of docs/methods.md 8.1: F = 0.5 (w - 3)^2, lr 0.1, gamma 0.5."""
         w = parameter()
         stepper = Nesterov(SGD(), w, 0.1, 0.5, [torch.zeros(1, dtype=torch.float64)])
         for m, expected in ((0.3, 0.45), (0.705, 0.9075), (1.11675, 1.322625)):

@@ -1,4 +1,4 @@
-"""FedMT's loss at a site: example 2.B, which samples it takes, what it keeps, and the edge cases of methods.md 2.11."""
+"""FedMT's loss at a site: worked numbers and edge cases of docs/methods.md 6.2 and 6.10, its samples and its memory."""
 
 from __future__ import annotations
 

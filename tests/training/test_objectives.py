@@ -15,7 +15,7 @@ def batch_of(work, rows):
 
 
 def test_the_proximal_term_of_the_worked_example():
-    # methods.md 1.B: mu = 0.1, theta = (1, 2, 3), theta^t = (1, 1, 1) -> 0.25
+    # docs/methods.md 2.4: mu = 0.1, theta = (1, 2, 3), theta^t = (1, 1, 1) -> 0.25
     theta, received = torch.tensor([1.0, 2.0, 3.0]), torch.ones(3)
     assert proximal_term([theta], [received], 0.1).item() == pytest.approx(0.25)
     assert proximal_term([theta[:1], theta[1:]], [received[:1], received[1:]], 0.1).item() == pytest.approx(0.25)

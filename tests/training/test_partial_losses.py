@@ -1,4 +1,4 @@
-"""The losses of learning from candidate sets: worked numbers of methods.md section 5, gradients, and edge cases."""
+"""The losses of learning from candidate sets: worked numbers of docs/methods.md 5.1, gradients, and edge cases."""
 
 import itertools
 import math
@@ -46,19 +46,19 @@ def close(value, *expected):
 
 
 class TestWorkedNumbers:
-    def test_the_three_terms_of_5_a(self):
+    def test_the_three_terms(self):
         assert close(torch.softmax(Z, -1), 0.643914, 0.236883, 0.087144, 0.032059)
         assert close(set_likelihood(Z, SETS), 0.313262)
         assert close(weighted_cross_entropy(Z, SETS, HALF), 1.440190)
         assert close(outside_penalty(Z, SETS), 0.270344)
         assert close(triplet(Z, SETS, HALF), 2.023795)
 
-    def test_the_confidences_of_5_a(self):
+    def test_the_confidences(self):
         alpha = confidences(Z, SETS)
         assert close(alpha, 0.880797, 0, 0.119203, 0)
         assert close(weighted_cross_entropy(Z, SETS, alpha), 0.678596)
 
-    def test_lw_of_5_c(self):
+    def test_lw(self):
         first, later = leverage_start(SETS, ALL), leverage_weights(Z, SETS)
         assert close(first, 0.5, 0.5, 0.5, 0.5)
         assert close(leveraged_sigmoid(Z, SETS, first, 0.0), 0.309601)
@@ -69,7 +69,7 @@ class TestWorkedNumbers:
         assert close(leveraged_cross_entropy(Z, SETS, later, 0.0), 0.678596)
         assert close(leveraged_cross_entropy(Z, SETS, later), 0.678596 + 0.242002)
 
-    def test_the_others_of_5_c(self):
+    def test_the_other_losses(self):
         assert close(bounded_cross_entropy(Z, SETS), 0.774270)
         each = [bounded_cross_entropy(Z, rows([j])).item() for j in range(4)]
         assert each == pytest.approx([0.378832, 0.907286, 1.169709, 1.300024], abs=1e-6)

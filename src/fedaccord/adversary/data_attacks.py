@@ -1,4 +1,4 @@
-"""What hostile sites do to their own training data, once, before they train (methods.md 6.3).
+"""What hostile sites do to their own training data, once, before they train (docs/methods.md 10.2).
 
 A victim of type I is listed in the target group without the target label, one of type II has the label without being
 listed. Groups and labels are candidate sets, bool (n, groups) and (n, labels); `group` and `label` are columns.

@@ -1,4 +1,4 @@
-"""Tables of people on which fairness is studied: COMPAS, students' grades, the 1994 census (methods.md 6.7)."""
+"""Tables of people on which fairness is studied: COMPAS, students' grades, the 1994 census (docs/fairness.md)."""
 
 from __future__ import annotations
 

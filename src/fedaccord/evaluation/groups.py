@@ -1,4 +1,4 @@
-"""How a model treats a group: rates of a label by group, with the counts behind them (methods.md 6.5).
+"""How a model treats a group: rates of a label by group, with the counts behind them (docs/methods.md 10.1).
 
 `member` says who belongs to the group in question, by the true attribute or by the candidates. Of an empty cell no rate
 is known: it is NaN, and so is every figure made of it.

@@ -1,4 +1,4 @@
-"""How good predicted tags are (methods.md 3.7): every figure looks at annotated decisions only.
+"""How good predicted tags are (docs/methods.md 7.8): every figure looks at annotated decisions only.
 
 Scores are probabilities (n, C), targets 1, 0 and -1 = not annotated. Classes without a positive sample are left out of
 `map`, `cp` and `cr`.

@@ -1,8 +1,8 @@
 """The `defence` slot: the server judges each site's reply by how it treats a group, and leaves hostile ones out.
 
 A defence is a score for each site, a rule that turns the round's scores into verdicts, and, if asked for, a confidence
-in each site over the rounds (methods.md 6.4). What is kept of a site between rounds, running values and confidence, is
-in the run's state. Rows that the inversion defences reconstruct live in this process's memory for one round only.
+in each site over the rounds (docs/methods.md 10.4, 10.5). Running values and confidences of sites are part of the run's
+state. Rows that the inversion defences reconstruct live in this process's memory for one round only.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How tags go together: phi correlations from labels or from scores, and what several sites agree on (methods.md 3.2).
+"""Correlations of tags: phi from labels or scores, and the consensus of several sites (docs/methods.md 7.1, 7.2).
 
 All are pure functions. Values are 0/1 labels or scores in 0..1, (n, C); a mask says which of them count. A pair of tags
 is looked at in the rows where both count, so a tag that was not annotated is neither present nor absent.

@@ -1,4 +1,4 @@
-"""Finding out what coarse names stand for: estimates of `M[j, k] = P(coarse label j | class k)` (methods.md 2.4, 2.5).
+"""Finding out what coarse names stand for: estimates of `M[j, k] = P(coarse label j | class k)` (docs/methods.md 6.3).
 
 All are pure functions. `coarse` holds the coarse column of each sample, (n,), `classes` the class it is taken for, and
 `probabilities` P(class | sample), (n, K); a sample whose coarse column is -1 is not annotated and counts nowhere.

@@ -57,7 +57,7 @@ def lenet5(input_shape: Sequence[int], classes: int) -> Network:
 
 
 def cnn(input_shape: Sequence[int], classes: int) -> Network:
-    """Build the small CNN of methods.md 1.8: 5x5 convolutions of 32 and 64 channels, a dense layer of 512.
+    """Build a small CNN after arXiv 2508.18774: 5x5 convolutions of 32 and 64 channels, a dense layer of 512.
 
     Convolutions preserve height and width, as in the CNN of McMahan et al. (2017).
     """

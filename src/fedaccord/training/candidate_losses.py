@@ -1,4 +1,4 @@
-"""Losses of learning from candidate sets (methods.md sections 5 and 6.2), and what they believe of each label.
+"""Losses of learning from candidate sets (docs/methods.md 5.1), and what they believe of each label.
 
 All are pure functions of `z`, the logits as a site sees them (with its prior; minus infinity for labels it does not
 know), `sets`, bool of the same shape (samples, labels), and, where they have them, `weights`: what is believed of each

@@ -1,4 +1,4 @@
-"""An approximation of local-adaptive augmentation with gradient alignment for candidate sets (methods.md 5.8).
+"""An approximation of local-adaptive augmentation with gradient alignment for candidate sets (docs/methods.md 5.13).
 
 The text of "FedPLL_LAAR" (Yan and Guo, AAAI 2024) could not be obtained, so this is **not** a reproduction of it; it is
 what its abstract suggests: pseudo-targets from the local and the received model, two augmented views of each sample,

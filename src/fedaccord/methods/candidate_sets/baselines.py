@@ -1,6 +1,6 @@
 """Baselines for candidate sets: federated averaging with the losses of centralised partial-label learning.
 
-The losses are those of the comparison in pFedPLL (methods.md 5.7): CC and RC (Feng et al. 2020), LW (Wen et al. 2021),
+The losses are those compared in pFedPLL (docs/methods.md 5.1): CC and RC (Feng et al. 2020), LW (Wen et al. 2021),
 CAVL (Zhang et al. 2022), ABS_GCE (Lv et al. 2023), and cross-entropy against all candidates alike; and CLPL (Cour et
 al. 2011), the loss of FairFedPAPL. With `head = "local"` only the encoder travels (FedPer): the control that tells what
 a method gains by being personal.

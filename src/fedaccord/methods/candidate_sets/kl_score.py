@@ -50,7 +50,7 @@ def kl_distances(features: Tensor, reference: Tensor) -> Tensor:
     """Return the mean over inputs of `KL(softmax features_k || softmax reference)`, in double.
 
     `features` is (sites, inputs, width), `reference` (inputs, width). Features are no distributions; the softmax over
-    the width is our reading (methods.md 5.4).
+    the width is our reading (docs/methods.md 5.11).
     """
     ours, theirs = torch.log_softmax(features.double(), -1), torch.log_softmax(reference.double(), -1)
     return (ours.exp() * (ours - theirs)).sum(-1).mean(-1)

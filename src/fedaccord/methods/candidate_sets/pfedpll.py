@@ -1,4 +1,4 @@
-"""pFedPLL: personalised federated partial-label learning (methods.md section 5), and what became of it here.
+"""pFedPLL: personalised federated partial-label learning (docs/methods.md 5.11), and what became of it here.
 
 `pfedpll` is the published method. Label correlation isolation: the encoder is shared, a p x p layer that begins as the
 identity and the head stay at the site. Label correlation personalisation: a loss of three terms with label confidences.

@@ -1,4 +1,4 @@
-"""FedNova (Wang et al. 2020; methods.md 4.8): federated averaging that corrects for different numbers of local steps.
+"""FedNova (Wang et al. 2020; docs/methods.md 3.5): averaging that corrects for different numbers of steps.
 
 Sites with more samples take more steps in an epoch and would pull the mean towards their own optimum. Here each update
 is divided by its number of steps, and the mean update is multiplied by the mean number of steps:

@@ -1,4 +1,4 @@
-"""FedHarmony: federated multi-label learning with harmonised label correlations (methods.md section 3).
+"""FedHarmony: federated multi-label learning with harmonised label correlations (docs/methods.md 7).
 
 `fedharmony` is the published method: sites tell how their tags' scores go together, each is drawn to what the others
 agree on, inside blocks of tags, and counts by its size at first and by that agreement later.

@@ -1,4 +1,4 @@
-"""The server's side of FedHarmony (methods.md 3.3): what the others agree on, told to each site, and who counts for it.
+"""The server's side of FedHarmony (docs/methods.md 7.5): each site's teacher, and the weights of the sites.
 
 The teacher of a site is made of all others' correlations of model scores, anew in each round (as published), or of
 their counts of tags, asked for once. All matrices that travel are over the tags that the site knows.

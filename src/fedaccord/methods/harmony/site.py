@@ -1,4 +1,4 @@
-"""What a site with tags minimises in FedHarmony, and what it tells of how its tags go together (methods.md 3.2, 3.3).
+"""The objective of a site in FedHarmony, and the correlations of its tags (docs/methods.md 7.1, 7.3).
 
 The likelihood of the site's annotations plus `lambda` times the distance of the tags' correlations from what the other
 sites agree on. A correlation is a statistic of the whole training part: running moments stand for it, and the gradient

@@ -1,6 +1,6 @@
 """What the server learns of coarse names from sites that share them: pooled counts, or the mean of their matrices.
 
-Sites that use the same coarse names form a group (methods.md 2.5). A site's answer is a J x K matrix of counts or
+Sites that use the same coarse names form a group (docs/methods.md 6.3). A site's answer is a J x K matrix of counts or
 shares; of a sum over sites the server needs no single one, so counts can be added up securely.
 """
 

@@ -1,4 +1,4 @@
-"""FedMT: federated learning with mixed-type labels (Zhang et al. 2024; methods.md section 2), and its baselines.
+"""FedMT: federated learning with mixed-type labels (Zhang et al. 2024; docs/methods.md 6), and its baselines.
 
 The server holds few samples labelled in the federation's classes and takes a supervised step each round; sites hold
 samples labelled in coarser names. What these names stand for is declared, estimated or learned.

@@ -1,4 +1,4 @@
-"""What a site with coarse labels minimises in FedMT and SemiFL (methods.md 2.3).
+"""What a site with coarse labels minimises in FedMT and SemiFL (docs/methods.md 6.2).
 
     loss = R_p + lambda2 * (L_fix + lambda1 * L_mix)
 

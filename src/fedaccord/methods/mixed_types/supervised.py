@@ -1,4 +1,4 @@
-"""The server's own supervised steps, where it holds labelled samples (methods.md 2.3 A)."""
+"""The server's own supervised steps, where it holds labelled samples (docs/methods.md 6.1)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Momentum between rounds: pFedMo (methods.md section 4) and the methods it is compared with.
+"""Momentum between rounds: pFedMo (docs/methods.md 8) and the methods it is compared with.
 
     method       sites step by            server steps by          what travels beside the model
     fedmom       SGD                      Nesterov                 nothing

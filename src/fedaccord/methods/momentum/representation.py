@@ -2,7 +2,7 @@
 
 The representation learns from the server's own labelled samples by the rule that the sites use, as many steps as they.
 Every site is scored by how well its model agrees with it on public samples that were held out, and gets back the sites'
-mean, moved towards the representation by that score (methods.md 4.2 to 4.4).
+mean, moved towards the representation by that score (docs/methods.md 8.9).
 """
 
 from __future__ import annotations

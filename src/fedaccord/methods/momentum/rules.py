@@ -1,4 +1,4 @@
-"""What a server with momentum makes of the sites' mean, and pFedMo's personalised returns (methods.md 4.3 to 4.8)."""
+"""Server momentum on the sites' mean, and pFedMo's personalised returns (docs/methods.md 8.2 to 8.9)."""
 
 from __future__ import annotations
 
