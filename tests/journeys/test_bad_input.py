@@ -438,13 +438,13 @@ class TestRunFolder:
     def test_a_folder_that_cannot_be_made(self, mistake, tmp_path):
         (tmp_path / "file").write_text("mine")
         told = mistake(arguments=["--out", "file/run"], code=3)
-        assert told == "the run folder 'file/run' cannot be made: Not a directory"
+        assert told == "the run folder 'file/run' cannot be created: Not a directory"
 
     def test_runs_is_a_file(self, tmp_path):
         (tmp_path / "runs").write_text("mine")
         done = command("run", write(tmp_path, SMALL), cwd=tmp_path)
         assert done.code == 3
-        assert done.err.startswith("error: the run folder 'runs/small' cannot be made: ")
+        assert done.err.startswith("error: the run folder 'runs/small' cannot be created: ")
 
 
 class TestOfTheCommandLine:

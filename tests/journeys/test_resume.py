@@ -250,7 +250,7 @@ DAMAGES = {
     truncate: "is damaged: its content does not match its digest",
     flip: "is damaged: its content does not match its digest",
     of_another_run: "it belongs to another run",
-    of_a_newer_version: "the checkpoint has format 2, this version reads 1",
+    of_a_newer_version: "the checkpoint has format 2, but this version reads format 1",
 }
 
 
@@ -293,7 +293,7 @@ class TestCheckpointsThatCannotBeUsed:
         lines = path.read_text().splitlines(keepends=True)
         path.write_text("".join(line for line in lines if json.loads(line)["round"] < 4))
         life = nursery.live("resume", "run", cwd=cut.parent)
-        assert "'round-000004.checkpoint' is not used: metrics.jsonl has no line of its round 4" in life.out
+        assert "'round-000004.checkpoint' is not used: metrics.jsonl has no line for round 4" in life.out
         (cut / "checkpoints" / "round-000004.checkpoint.refused").unlink()
         assert_same(cut, cut.parent / "whole")
 
@@ -303,7 +303,7 @@ class TestCheckpointsThatCannotBeUsed:
         path.write_text("".join(["{broken\n", *text[1:]]))
         life = nursery.live("resume", "run", cwd=cut.parent)
         assert life.code == 3
-        assert life.err == "error: line 1 of 'run/metrics.jsonl' is not what a run writes\n"
+        assert life.err == "error: line 1 of 'run/metrics.jsonl' is damaged\n"
         path.write_text("".join(text))
         assert nursery.live("resume", "run", cwd=cut.parent).code == 0
         assert_same(cut, cut.parent / "whole")
@@ -316,7 +316,7 @@ class TestWhatWasChangedMeanwhile:
         life = nursery.live("resume", "run", cwd=cut.parent)
         assert life.code == 2
         assert life.err == (
-            "error: 'run/config.toml' was changed since the run began, and only its [run] and [stop] may be; "
+            "error: 'run/config.toml' has changed since the run started, and only [run] and [stop] may change; "
             "run it as a new experiment\n"
         )
         assert kept(cut) == ["round-000003.checkpoint", "round-000004.checkpoint"]
@@ -334,7 +334,7 @@ class TestWhatWasChangedMeanwhile:
         path.write_text(json.dumps(told))
         life = nursery.live("resume", "run", cwd=cut.parent)
         assert life.code == 2
-        assert "the data of site 'site-1' are not those the run began with" in life.err
+        assert "the data of site 'site-1' have changed since the run started" in life.err
 
     def test_the_network(self, nursery, cut):
         """As when the code of a user's own model has become another one."""
@@ -351,7 +351,7 @@ class TestWhatWasChangedMeanwhile:
         (cut / "run.json").write_text(json.dumps(run | {"in_memory": True}))
         life = nursery.live("resume", "run", cwd=cut.parent)
         assert life.code == 3
-        assert life.err == "error: 'run' cannot be resumed: its samples were in memory and are in no file\n"
+        assert life.err == "error: 'run' cannot be resumed: its samples were only in memory\n"
 
 
 class TestAPowerCut:
@@ -476,7 +476,7 @@ class TestAFullDisk:
         assert life.err == "error: the run folder 'run' cannot be written: Read-only file system\n"
         life = nursery.live("run", folder / "experiment.toml", "--out", "other", cwd=disk)
         assert life.code == 3
-        assert life.err == "error: the run folder 'other' cannot be made: Read-only file system\n"
+        assert life.err == "error: the run folder 'other' cannot be created: Read-only file system\n"
         remount(disk, "rw")
         assert {path: path.read_bytes() for path in (disk / "run").rglob("*") if path.is_file()} == before
         assert nursery.live("resume", "run", cwd=disk).code == 0

@@ -45,7 +45,7 @@ class TestMaking:
     @pytest.mark.parametrize("below", ["file", "file/run", "file/a/b"])
     def test_a_place_where_none_can_be(self, tmp_path, below):
         (tmp_path / "file").write_text("mine")
-        with pytest.raises(RunFolderError, match=rf"the run folder '{tmp_path}/{below}' cannot be made: \w"):
+        with pytest.raises(RunFolderError, match=rf"the run folder '{tmp_path}/{below}' cannot be created: \w"):
             RunFolder(tmp_path / below)
 
     def test_the_next_free_name(self, tmp_path):
@@ -175,4 +175,4 @@ class TestCheckpoints:
         (tmp_path / "x").write_bytes(seal(whole))
         with pytest.raises(RunFolderError) as read:
             read_checkpoint(tmp_path / "x")
-        assert str(caught.value) == str(read.value) == "the checkpoint has format 99, this version reads 1"
+        assert str(caught.value) == str(read.value) == "the checkpoint has format 99, but this version reads format 1"

@@ -272,7 +272,7 @@ class TestTheFolder:
     def test_what_sites_keep_is_not_in_the_common_part(self, mixed):
         text = (mixed.path / "model" / "model.json").read_text()
         assert "straight" not in text  # a coarse site's own label
-        assert "keep to themselves" in " ".join((mixed.path / "model" / "README.txt").read_text().split())
+        assert "private parts of single sites" in " ".join((mixed.path / "model" / "README.txt").read_text().split())
 
     def test_the_network_given_out_is_the_caller_s(self, mixed):
         model = mixed.model

@@ -1,4 +1,4 @@
-"""A checkpoint is one message: the server's state and every site's memory."""
+"""Checkpoints: one message with the server's state and all sites' memories."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from fedaccord.errors import MessageError, RunFolderError
 from fedaccord.messages.message import Message, SiteId, from_bytes, to_bytes
 
 FORMAT = 1
-_DIGEST = 32  # bytes of SHA-256 in front of a checkpoint, so that damage anywhere is noticed
+_DIGEST = 32  # bytes of the SHA-256 digest before the message, which detects damaged files
 
 
 def pack(state: Message, memories: Mapping[SiteId, Message]) -> Message:
-    """Put state and memories into one message; sites are numbered, so that a name may hold any character."""
+    """Combine state and memories into one message; sites are numbered, because names may contain any character."""
     whole = Message(numbers={"format": FORMAT})
     parts = {"state": state} | {f"site-{i}": memories[site] for i, site in enumerate(sorted(memories))}
     for prefix, part in parts.items():
@@ -26,16 +26,18 @@ def pack(state: Message, memories: Mapping[SiteId, Message]) -> Message:
 
 
 def unpack(whole: Message) -> tuple[Message, dict[SiteId, Message]]:
-    """Take apart what `pack` made."""
+    """Return the state and memories of a message that `pack` made."""
     if whole.numbers.get("format") != FORMAT:
-        raise RunFolderError(f"the checkpoint has format {whole.numbers.get('format')}, this version reads {FORMAT}")
+        raise RunFolderError(
+            f"the checkpoint has format {whole.numbers.get('format')}, but this version reads format {FORMAT}"
+        )
 
     def part(prefix: str) -> Message:
-        cut = len(prefix) + 1
+        start = len(prefix) + 1
         return Message(
             whole.select(prefix),
-            {name[cut:]: value for name, value in whole.numbers.items() if name.startswith(prefix + "/")},
-            {name[cut:]: value for name, value in whole.words.items() if name.startswith(prefix + "/")},
+            {name[start:]: value for name, value in whole.numbers.items() if name.startswith(prefix + "/")},
+            {name[start:]: value for name, value in whole.words.items() if name.startswith(prefix + "/")},
         )
 
     names = {key.removeprefix("name/"): site for key, site in whole.words.items() if key.startswith("name/")}
@@ -49,7 +51,7 @@ def seal(whole: Message) -> bytes:
 
 
 def unseal(data: bytes) -> Message:
-    """Read what `seal` made; a file that was cut or altered is refused."""
+    """Decode the output of `seal`; raise MessageError for a truncated or altered file."""
     digest, rest = data[:_DIGEST], data[_DIGEST:]
     if hashlib.sha256(rest).digest() != digest:
         raise MessageError("its content does not match its digest")

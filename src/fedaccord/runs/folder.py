@@ -1,4 +1,4 @@
-"""The run folder is the truth: everything a run did, written so that a crash loses nothing that was finished."""
+"""The run folder: the complete record of a run, written so that a crash loses no finished round."""
 
 from __future__ import annotations
 
@@ -20,24 +20,23 @@ from fedaccord.runs.lock import FolderLock
 
 KEPT_CHECKPOINTS = 2
 MODEL_README = """\
-A model trained by FedAccord. This folder alone is enough to use it elsewhere:
+A model trained by FedAccord. It can be used elsewhere with this folder alone:
 
     fedaccord predict FOLDER FILE          class names and probabilities for new rows
     fedaccord export FOLDER --onnx FILE    for programs without PyTorch
 
-model.safetensors is the common model, model.json says how to rebuild it. The files in sites/ hold what single sites
-keep to themselves: personal layers, label frequencies, the moments of their features. They are here because all sites
-were run by one person. To pass on the common model only, leave sites/ out, and take from model.json what is under
-"sites".
+model.safetensors is the global model; model.json describes how to rebuild it. The files in sites/ contain the private
+parts of single sites: personal layers, label frequencies, mean and variance of their features. They are here because
+all sites ran on one machine. To share the global model only, remove sites/ and the key "sites" in model.json.
 """
 
 
 class NotWritten(RunFolderError):
-    """A file of a run could not be written; all that was written before is there, and the run can be resumed."""
+    """A file of a run could not be written; earlier files are complete, and the run can be resumed."""
 
 
 class RunFolder:
-    """One run's folder, opened for writing by this process alone."""
+    """The folder of a run, locked for writing by this process."""
 
     def __init__(self, path: Path, reopen: bool = False) -> None:
         self.path = path
@@ -45,7 +44,7 @@ class RunFolder:
             if not (path / "config.toml").is_file():
                 raise RunFolderError(f"'{path}' is not a run folder: it has no config.toml")
             self._lock = FolderLock(path)
-            self._sweep()
+            self._remove_temporary_files()
             return
         try:
             path.mkdir(parents=True, exist_ok=True)
@@ -57,18 +56,18 @@ class RunFolder:
         except OSError as error:
             if isinstance(error, RunFolderError):
                 raise
-            raise RunFolderError(f"the run folder '{path}' cannot be made: {error.strerror}") from None
+            raise RunFolderError(f"the run folder '{path}' cannot be created: {error.strerror}") from None
 
     def write_config(self, toml: str) -> None:
-        """Write down what is run, complete."""
+        """Write the complete experiment file."""
         self._write("config.toml", toml)
 
     def write_json(self, name: str, table: Mapping[str, Any]) -> None:
-        """Write a JSON file as a whole."""
+        """Write a JSON file atomically."""
         self._write(name, json.dumps(table, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
 
     def append_metrics(self, lines: list[dict[str, Any]]) -> None:
-        """Append a round's lines to metrics.jsonl."""
+        """Append the lines of a round to metrics.jsonl."""
         texts = [json.dumps(line, ensure_ascii=False, allow_nan=False) + "\n" for line in lines]
         self._append("metrics.jsonl", "".join(texts))
 
@@ -77,23 +76,23 @@ class RunFolder:
         self._append("log.txt", f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}\n")
 
     def write_checkpoint(self, state: Message, memories: Mapping[str, Message]) -> None:
-        """Write the whole state of the run as one file, and drop all but the last few.
+        """Write a checkpoint, and remove all but the last few.
 
-        The lines of its round are made durable first: a checkpoint is never newer than metrics.jsonl.
+        metrics.jsonl is flushed to disk first, so that a checkpoint is never newer than its lines.
         """
         round_ = int(state.numbers["round"])
-        self._make_durable("metrics.jsonl")
+        self._flush("metrics.jsonl")
         self._write(f"checkpoints/round-{round_:06d}.checkpoint", seal(pack(state, memories)))
         self.drop_old_checkpoints()
 
     def drop_old_checkpoints(self) -> None:
-        """Keep only the last few checkpoints."""
+        """Remove all but the last few checkpoints."""
         for old in sorted((self.path / "checkpoints").glob("round-*.checkpoint"))[:-KEPT_CHECKPOINTS]:
-            with contextlib.suppress(OSError):  # one too many does no harm
+            with contextlib.suppress(OSError):  # an extra checkpoint does no harm
                 old.unlink()
 
     def set_aside(self, name: str) -> None:
-        """Rename a checkpoint that cannot be used, so that it neither counts as one nor is lost."""
+        """Rename an unusable checkpoint, so that it is ignored but not deleted."""
         path = self.path / "checkpoints" / name
         try:
             path.replace(path.with_name(f"{name}.refused"))
@@ -103,7 +102,7 @@ class RunFolder:
     def write_model(
         self, tensors: Mapping[str, Tensor], description: Mapping[str, Any], parts: Mapping[str, Message] | None = None
     ) -> None:
-        """Write the trained model, further parts of it by file name, and how to rebuild it; that last of all."""
+        """Write the trained model, its further parts by file name and, last, the description to rebuild it."""
         for name, part in (parts or {}).items():
             self._make_folder(Path("model", name).parent)
             self._write(f"model/{name}", to_bytes(part))
@@ -112,15 +111,15 @@ class RunFolder:
         self.write_json("model/model.json", description)
 
     def trim_metrics(self, lines: list[dict[str, Any]]) -> None:
-        """Write metrics.jsonl anew with only these lines."""
+        """Replace metrics.jsonl by these lines."""
         self._write("metrics.jsonl", "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
 
     def close(self) -> None:
-        """Let other processes in."""
+        """Release the lock."""
         self._lock.release()
 
     def discard(self) -> None:
-        """Remove the folder of a run that ended before its first round; it was empty, so all in it is ours."""
+        """Remove the folder of a run that ended before its first round; it was empty before, so this is safe."""
         if not (self.path / "metrics.jsonl").exists():
             shutil.rmtree(self.path, ignore_errors=True)
 
@@ -128,10 +127,10 @@ class RunFolder:
         try:
             (self.path / name).mkdir(exist_ok=True)
         except OSError as error:
-            raise RunFolderError(f"'{self.path / name}' cannot be made: {error.strerror}") from None
+            raise RunFolderError(f"'{self.path / name}' cannot be created: {error.strerror}") from None
 
     def _write(self, name: str, content: str | bytes) -> None:
-        """Write a file so that either the old or the new content is there, whatever happens."""
+        """Write a file atomically."""
         target = self.path / name
         data = content.encode() if isinstance(content, str) else content
         try:
@@ -140,13 +139,13 @@ class RunFolder:
         except OSError as error:
             raise NotWritten(f"'{target}' cannot be written: {error.strerror}") from None
 
-    def _sweep(self) -> None:
-        """Remove what a killed process left half written."""
-        for left in [*self.path.glob(".*.tmp"), *self.path.glob("*/.*.tmp"), *self.path.glob("*/*/.*.tmp")]:
+    def _remove_temporary_files(self) -> None:
+        """Remove temporary files of a killed process."""
+        for path in [*self.path.glob(".*.tmp"), *self.path.glob("*/.*.tmp"), *self.path.glob("*/*/.*.tmp")]:
             with contextlib.suppress(OSError):
-                left.unlink()
+                path.unlink()
 
-    def _make_durable(self, name: str) -> None:
+    def _flush(self, name: str) -> None:
         try:
             if (self.path / name).exists():
                 sync(self.path / name)
@@ -163,7 +162,7 @@ class RunFolder:
 
 
 def free_folder(parent: Path, name: str) -> Path:
-    """Return `parent/name`, or the first of name-2, name-3, ... that is not there yet."""
+    """Return `parent/name`, or the first of name-2, name-3, ... that does not exist."""
     candidate, number = parent / name, 2
     while candidate.exists():
         candidate, number = parent / f"{name}-{number}", number + 1

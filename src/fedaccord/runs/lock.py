@@ -1,4 +1,4 @@
-"""One process at a time in a run folder."""
+"""A lock that admits one process at a time to a run folder."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from fedaccord.errors import RunFolderError
 
 try:
     import fcntl
-except ImportError:  # not a Unix: the operating system gives no lock that ends with its process
+except ImportError:  # only Unix has locks that end with their process
     fcntl = None  # type: ignore[assignment]
 
 
 class FolderLock:
-    """Held while a run is written; the operating system lets go of it when the process ends, however it ends."""
+    """A lock on a run folder; the operating system releases it when the process ends."""
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / ".lock"
@@ -28,7 +28,7 @@ class FolderLock:
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
-                holder = os.read(fd, 100).decode() or "it has just begun"
+                holder = os.read(fd, 100).decode() or "it has just started"
                 self.release()
                 raise RunFolderError(f"the run in '{folder}' is being written by another process ({holder})") from None
         try:
@@ -39,5 +39,5 @@ class FolderLock:
             raise RunFolderError(f"the run folder '{folder}' cannot be written: {error.strerror}") from None
 
     def release(self) -> None:
-        """Let others in; may be called more than once."""
+        """Release the lock; may be called more than once."""
         self._close()

@@ -1,4 +1,4 @@
-"""A trained model as an ONNX file, for programs without PyTorch."""
+"""Export of a trained model to ONNX, for programs without PyTorch."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ INPUT, OUTPUT = "x", "probabilities"
 
 
 class _Predictor(nn.Module):
-    """From samples as the network takes them to the probabilities of the federation's classes."""
+    """Maps samples to probabilities of the federation's classes."""
 
     def __init__(self, network: Network, view: View) -> None:
         super().__init__()
@@ -30,40 +30,40 @@ class _Predictor(nn.Module):
         self.register_buffer("offset", torch.zeros(len(view.space)) if view.offset is None else view.offset)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the probabilities."""
+        """Return the probabilities, of shape (batch, classes)."""
         logits = self.network(x) + self.offset
         return torch.softmax(logits, -1) if self.one_label else torch.sigmoid(logits)
 
 
-def _told(model: TrainedModel) -> dict[str, str]:
-    """Return what the file says of its columns: the classes, and for tables how each feature is made."""
+def _metadata(model: TrainedModel) -> dict[str, str]:
+    """Return the metadata of the file: the classes, and for tables the features and their columns."""
     plan = model.description.inputs.features
-    told: dict[str, Any] = {"labels": list(model.labels)}
+    metadata: dict[str, Any] = {"labels": list(model.labels)}
     if plan is not None:
-        told |= {"features": plan.names, "columns": [column.model_dump(mode="json") for column in plan.columns]}
-    return {key: json.dumps(value, ensure_ascii=False) for key, value in told.items()}
+        metadata |= {"features": plan.names, "columns": [column.model_dump(mode="json") for column in plan.columns]}
+    return {key: json.dumps(value, ensure_ascii=False) for key, value in metadata.items()}
 
 
 def export_onnx(run: Path, target: Path, site: SiteId | None = None) -> Path:
-    """Write the common model of a run, or a site's with its prior, and name the classes in the file's metadata."""
+    """Write the global model of a run, or a site's model with its prior; the file's metadata name the classes."""
     if find_spec("onnx") is None:
         raise UserError("an export needs the package 'onnx'; install it with: pip install 'fedaccord[onnx]'")
     import onnx
 
     if target.is_dir():
-        raise RunFolderError(f"cannot write {target}: it is a folder, and a file is to be written")
+        raise RunFolderError(f"cannot write {target}: it is a folder")
     model = TrainedModel.load(run)
     predictor = _Predictor(model.network(site), model.view(site)).eval()
     samples = torch.zeros(2, *model.description.model.input_shape)
     half_written = target.with_name(f".{target.name}.tmp")
     try:
         with warnings.catch_warnings():
-            # The newer exporter needs another package and a second file; this one does all that is asked for here.
+            # The newer exporter needs another package and a second file; the legacy one is sufficient.
             warnings.filterwarnings("ignore", "You are using the legacy TorchScript-based ONNX", DeprecationWarning)
             warnings.filterwarnings("ignore", "The feature will be removed", DeprecationWarning)
-            # Group norm looks whether a batch is empty, which the exported model need not.
-            seen_by_torch = r"torch\.nn\.functional"
-            warnings.filterwarnings("ignore", "Converting a tensor to a Python boolean", module=seen_by_torch)
+            # Group norm checks for empty batches, which the exported model need not.
+            module = r"torch\.nn\.functional"
+            warnings.filterwarnings("ignore", "Converting a tensor to a Python boolean", module=module)
             torch.onnx.export(
                 predictor,
                 (samples,),
@@ -74,7 +74,7 @@ def export_onnx(run: Path, target: Path, site: SiteId | None = None) -> Path:
                 dynamic_axes={INPUT: {0: "batch"}, OUTPUT: {0: "batch"}},
             )
         document = onnx.load(half_written)
-        onnx.helper.set_model_props(document, _told(model))
+        onnx.helper.set_model_props(document, _metadata(model))
         onnx.save(document, half_written)
         half_written.replace(target)
     except OSError as error:

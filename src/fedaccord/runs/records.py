@@ -1,4 +1,4 @@
-"""What a round becomes in metrics.jsonl, and a run in summary.json."""
+"""The lines of a round in metrics.jsonl, and the parts of summary.json and federation.json."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from fedaccord.messages.message import Message
 
 
 def round_lines(record: RoundRecord, space: LabelSpace) -> list[dict[str, Any]]:
-    """Return the lines of one round, one for each scope."""
+    """Return the lines of one round, one or more per scope."""
     at = record.round
     dropped = [drop.account() for drop in record.dropped]
     lines: list[dict[str, Any]] = [
@@ -32,11 +32,11 @@ def round_lines(record: RoundRecord, space: LabelSpace) -> list[dict[str, Any]]:
             "absent": record.absent,
             "dropped": dropped,
             "bytes": {s: list(b) for s, b in record.bytes.items()},
-            "seconds": {beat: round(s, 6) for beat, s in record.seconds.items()},
+            "seconds": {step: round(s, 6) for step, s in record.seconds.items()},
         }
     ]
-    seldom = {"joined": record.joined, "left": record.left, "warnings": record.warnings, "figures": record.figures}
-    lines[0] |= {name: told for name, told in seldom.items() if told}
+    optional = {"joined": record.joined, "left": record.left, "warnings": record.warnings, "figures": record.figures}
+    lines[0] |= {name: value for name, value in optional.items() if value}
     if record.simulated is not None:
         lines[0]["simulated"] = round(record.simulated, 6)
     figures = record.evaluation
@@ -55,7 +55,7 @@ def round_lines(record: RoundRecord, space: LabelSpace) -> list[dict[str, Any]]:
 
 
 def confusion_lines(at: int, figures: Evaluation, data: FederationData) -> list[dict[str, Any]]:
-    """Return the confusion counts of a round: the global model's and each site's own."""
+    """Return the confusion counts of a round: one line for the global model and one per site."""
     lines = []
     if figures.confusion is not None:
         lines.append(
@@ -75,13 +75,13 @@ def confusion_lines(at: int, figures: Evaluation, data: FederationData) -> list[
 
 
 def correspondence_lines(at: int, server: Server, data: FederationData) -> list[dict[str, Any]]:
-    """Return the correspondences that sites have estimated, as far as this process may know them."""
+    """Return the correspondences that sites have estimated, as far as this process knows them."""
     lines, memories = [], server.engine.memories()
     for name, card in server.cards.items():
         if name not in data.sites:
             continue
-        told, kept = server.recipe.exchange.told(server, card), memories.get(name, Message())
-        view = server.recipe.objective.site_view(data.sites[name].view, told, kept)
+        brief, memory = server.recipe.exchange.told(server, card), memories.get(name, Message())
+        view = server.recipe.objective.site_view(data.sites[name].view, brief, memory)
         if isinstance(view, Coarse) and view.estimated and view.is_known:
             rows = [[round(share, 4) for share in row] for row in view.matrix.tolist()]
             lines.append(
@@ -91,14 +91,14 @@ def correspondence_lines(at: int, server: Server, data: FederationData) -> list[
 
 
 def method_lines(at: int, server: Server) -> list[dict[str, Any]]:
-    """Return what the method itself has to show of the last round."""
+    """Return the lines that the method itself adds for the last round."""
     return [{"round": at, **line} for line in server.recipe.report(server)] if server.recipe.report else []
 
 
 def describe_federation(
     data: FederationData, cards: Mapping[str, SiteCard], stays: Mapping[str, Stay] | None = None
 ) -> dict[str, Any]:
-    """Return what federation.json says: which sites there were, when, and what each could teach."""
+    """Return the content of federation.json: the sites, when they took part, and the labels that each one informs."""
     stays = stays or {}
     sites = {
         name: {
@@ -115,7 +115,7 @@ def describe_federation(
     return {
         "labels": list(data.space.names),
         "sites": sites,
-        "joined": sorted(name for name in cards if stays.get(name, ALWAYS).joins == 1),  # when the run began
+        "joined": sorted(name for name in cards if stays.get(name, ALWAYS).joins == 1),  # when the run started
         "groups": [list(group) for group in connected_groups(views, data.space)],
         "correspondences": {
             name: _shares(view) for name, view in views.items() if view.has_own_names and view.is_known
@@ -130,19 +130,19 @@ def describe_federation(
 
 
 def set_size(site: SiteData) -> dict[str, float]:
-    """Return the mean size of the candidate sets that a site trains on; nothing for a site without such sets."""
-    size = site.view.set_size(site.train.target) if site.train.target.numel() else None  # elsewhere, or none at all
+    """Return the mean size of a site's candidate sets; empty for a site without candidate sets."""
+    size = site.view.set_size(site.train.target) if site.train.target.numel() else None  # no samples here
     return {} if size is None else {"set_size": round(size, 6)}
 
 
 def _shares(view: View) -> list[list[float]]:
-    """Return P(coarse name | class), a row for each name; six digits are what a single-precision share has."""
+    """Return P(coarse name | class) as one row per name, rounded to the six digits of single precision."""
     return [[round(share, 6) for share in row] for row in view.matrix.tolist()]
 
 
 @dataclass
 class Best:
-    """Keeps the best round apart from the last one."""
+    """The best round so far, by mean accuracy over sites or by global accuracy."""
 
     metric: str = ""
     value: float = float("-inf")
@@ -150,7 +150,7 @@ class Best:
     figures: dict[str, Any] = field(default_factory=dict)
 
     def look(self, at: int, figures: Mapping[str, Any]) -> None:
-        """Remember a round's figures by scope if they are better than all before."""
+        """Store the metrics of a round, by scope, if they are the best so far."""
         for metric, value in (
             ("sites.mean.accuracy", figures["sites"]["mean"].get("accuracy")),
             ("global.accuracy", figures["global"].get("accuracy")),
@@ -167,7 +167,7 @@ class Best:
 
 
 def scopes(figures: Evaluation | None) -> dict[str, Any]:
-    """Return figures by scope, as the summary writes them."""
+    """Return metrics by scope, as in the summary."""
     if figures is None:
         return {"global": {}, "sites": {"mean": {}, "std": {}, "each": {}}}
     spread = figures.over_sites()
@@ -178,16 +178,16 @@ def scopes(figures: Evaluation | None) -> dict[str, Any]:
 
 
 def _pooled(figures: Evaluation) -> dict[str, Any]:
-    """Return what was measured over all sites' rows together; nothing unless [fairness] asked for it."""
+    """Return the metrics pooled over all sites' rows; empty without [fairness]."""
     pooled = figures.pooled()
     return {"pooled": pooled} if pooled else {}
 
 
 def past_scopes(lines: Sequence[Mapping[str, Any]]) -> dict[int, dict[str, Any]]:
-    """Return figures by round and scope from lines of metrics.jsonl, as `scopes` gave them when they were written."""
-    # A round that was evaluated counts, even if no site gave a figure.
-    judged = [line["round"] for line in lines if line["scope"] == "round" and "evaluate" in line.get("seconds", {})]
-    rounds: dict[int, dict[str, Any]] = {number: scopes(None) for number in judged}
+    """Return metrics by round and scope from lines of metrics.jsonl, in the form of `scopes`."""
+    # Include evaluated rounds in which no site returned a metric.
+    evaluated = [line["round"] for line in lines if line["scope"] == "round" and "evaluate" in line.get("seconds", {})]
+    rounds: dict[int, dict[str, Any]] = {number: scopes(None) for number in evaluated}
     for line in lines:
         if line["scope"] in ("global", "sites", "site"):
             figures = rounds.setdefault(line["round"], scopes(None))
@@ -201,12 +201,12 @@ def past_scopes(lines: Sequence[Mapping[str, Any]]) -> dict[int, dict[str, Any]]
 
 
 def past_warnings(lines: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return the warnings that lines of metrics.jsonl tell of."""
+    """Return the warnings in lines of metrics.jsonl."""
     return [text for line in lines if line["scope"] == "round" for text in line.get("warnings", [])]
 
 
 def past_drops(lines: Sequence[Mapping[str, Any]]) -> list[Dropped]:
-    """Return the dropped replies that lines of metrics.jsonl tell of."""
+    """Return the dropped replies in lines of metrics.jsonl."""
     return [
         Dropped(line["round"], drop["site"], drop["task"], drop["tensor"], drop["reason"])
         for line in lines

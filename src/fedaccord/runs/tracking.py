@@ -1,7 +1,7 @@
-"""Figures of a run for programs that people already watch runs with: a mirror of metrics.jsonl.
+"""Mirrors metrics.jsonl to experiment trackers (TensorBoard, MLflow); importable without the extras.
 
-It lies in the run folder, under `tracking/`. A resumed run writes it anew from metrics.jsonl, so that it never holds a
-round twice or one that was lost. Importable without the extras.
+The output is in the run folder under `tracking/`. A resumed run rewrites it from metrics.jsonl, so that no round is
+duplicated and no lost round remains.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ from typing import Any, Protocol
 
 from fedaccord.errors import ConfigError
 
-_MOST_AT_ONCE = 1000  # figures that MLflow takes in one call
+_MOST_AT_ONCE = 1000  # metrics that MLflow accepts in one call
 
 
 class Tracker(Protocol):
-    """A place that figures are sent to, by tag and round."""
+    """An experiment tracker."""
 
     def put(self, step: int, figures: Mapping[str, float]) -> None:
-        """Add the figures of a round, so that they are there when this returns."""
+        """Add and flush the metrics of a round, by tag."""
 
     def close(self) -> None:
-        """End it."""
+        """Close the tracker."""
 
 
 class Tracking:
-    """Sends the lines of each round to all trackers; one that fails is left out, and the run goes on."""
+    """Sends the lines of each round to all trackers; a tracker that fails is removed without stopping the run."""
 
-    def __init__(self, trackers: Mapping[str, Tracker], tell: Callable[[str], None]) -> None:
-        self._trackers, self._tell = dict(trackers), tell
+    def __init__(self, trackers: Mapping[str, Tracker], note: Callable[[str], None]) -> None:
+        self._trackers, self._note = dict(trackers), note
         self._tags = _Tags()
 
     def put(self, lines: Sequence[Mapping[str, Any]]) -> None:
@@ -44,31 +44,31 @@ class Tracking:
             return
         figures = self._tags.scalars(lines)
         for name, tracker in list(self._trackers.items()):
-            with self._left_out_on_error(name):
+            with self._removed_on_error(name):
                 tracker.put(int(lines[0]["round"]), figures)
 
     def close(self) -> None:
-        """End all trackers."""
+        """Close all trackers."""
         for name, tracker in list(self._trackers.items()):
-            with self._left_out_on_error(name):
+            with self._removed_on_error(name):
                 tracker.close()
 
     @contextmanager
-    def _left_out_on_error(self, name: str) -> Iterator[None]:
+    def _removed_on_error(self, name: str) -> Iterator[None]:
         try:
             yield
-        except Exception as error:  # whatever it is, it is the mirror that broke, not the run
+        except Exception as error:  # an error of a tracker must not stop the run
             self._trackers.pop(name)
-            self._tell(f"tracking with {name} ended: {type(error).__name__}: {error}")
+            self._note(f"tracking with {name} ended: {type(error).__name__}: {error}")
 
 
 @contextmanager
 def tracking(
-    names: Sequence[str], folder: Path, title: str, past: Sequence[Mapping[str, Any]], tell: Callable[[str], None]
+    names: Sequence[str], folder: Path, title: str, past: Sequence[Mapping[str, Any]], note: Callable[[str], None]
 ) -> Iterator[Tracking]:
-    """Open the named trackers in a run folder, with the past lines of the run in them.
+    """Open the named trackers in a run folder, and send the past lines of the run to them.
 
-    Raises ConfigError where the package of one is not installed.
+    Raise ConfigError if the package of a tracker is not installed. `note` receives messages about errors.
     """
     opened: dict[str, Tracker] = {}
     for name in dict.fromkeys(names):
@@ -82,8 +82,8 @@ def tracking(
                 f"install the extra: pip install 'fedaccord[{name}]'"
             ) from None
         except OSError as error:
-            raise ConfigError(f"tracking with {name} cannot begin in '{place}': {error}") from None
-    mirror = Tracking(opened, tell)
+            raise ConfigError(f"tracking with {name} cannot start in '{place}': {error}") from None
+    mirror = Tracking(opened, note)
     try:
         for _, lines in groupby(past, key=lambda line: line["round"]):
             mirror.put(list(lines))
@@ -93,12 +93,12 @@ def tracking(
 
 
 class TensorBoard:
-    """Writes event files: look at them with `tensorboard --logdir RUN/tracking/tensorboard`."""
+    """Writes event files; view them with `tensorboard --logdir RUN/tracking/tensorboard`."""
 
     def __init__(self, place: Path, title: str) -> None:
         from torch.utils.tensorboard import SummaryWriter
 
-        # That earlier rounds are void is for a TensorBoard that has been watching since before the run was cut.
+        # purge_step is for a TensorBoard that was already open before the run was interrupted.
         self._writer = SummaryWriter(str(place), purge_step=0)
 
     def put(self, step: int, figures: Mapping[str, float]) -> None:
@@ -113,14 +113,14 @@ class TensorBoard:
 
 
 class MLflow:
-    """Writes one run into a local MLflow store of files; nothing is sent anywhere.
+    """Writes one run to a local MLflow file store; nothing is sent over the network.
 
-    Look at it with `MLFLOW_ALLOW_FILE_STORE=true mlflow ui --backend-store-uri RUN/tracking/mlflow`.
+    View it with `MLFLOW_ALLOW_FILE_STORE=true mlflow ui --backend-store-uri RUN/tracking/mlflow`.
     """
 
     def __init__(self, place: Path, title: str) -> None:
         os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
-        # MLflow 3 asks for this before it writes files; its databases need four packages more and seconds to begin.
+        # MLflow 3 requires this for a file store; its databases need four more packages and seconds to start.
         os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")
         from mlflow import MlflowClient
         from mlflow.entities import Metric
@@ -137,7 +137,7 @@ class MLflow:
             self._client.log_batch(self._run, metrics=metrics[start : start + _MOST_AT_ONCE])
 
     def close(self) -> None:
-        """Say that no more will come."""
+        """Mark the run as finished."""
         self._client.set_terminated(self._run)
 
 
@@ -145,20 +145,20 @@ _TRACKERS: dict[str, Callable[[Path, str], Tracker]] = {"tensorboard": TensorBoa
 
 
 class _Tags:
-    """Names figures for trackers, which take fewer characters than our sites and labels may have."""
+    """Converts names of sites and labels to tags; trackers allow fewer characters."""
 
     def __init__(self) -> None:
         self._names: dict[str, str] = {}
 
     def scalars(self, lines: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-        """Return all figures of a round by tag."""
+        """Return all metrics of a round by tag."""
         found: dict[str, Any] = {}
         for line in lines:
             match line["scope"]:
                 case "round":
                     found |= {"round/loss": line["loss"], "round/replied": line["replied"]}
                     found |= {"round/dropped": len(line["dropped"])}
-                    found |= {f"seconds/{beat}": value for beat, value in line["seconds"].items()}
+                    found |= {f"seconds/{step}": value for step, value in line["seconds"].items()}
                     found |= {f"round/{figure}": value for figure, value in line.get("figures", {}).items()}
                 case "global":
                     found |= {f"global/{figure}": value for figure, value in line["metrics"].items()}
@@ -177,7 +177,7 @@ class _Tags:
             plain = re.sub(r"[^\w.-]", "_", name, flags=re.ASCII)
             plain = plain if plain.strip(".") else "_" * max(1, len(plain))  # "." and ".." would be folders
             taken, number = set(self._names.values()), 2
-            while plain in taken:  # "a b" and "a_b" stay apart
+            while plain in taken:  # "a b" and "a_b" need different tags
                 plain, number = f"{plain.removesuffix(f'-{number - 1}')}-{number}", number + 1
             self._names[name] = plain
         return self._names[name]
