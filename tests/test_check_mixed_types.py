@@ -8,18 +8,14 @@ import pytest
 import torch
 
 from fedaccord.checks.federation import check_experiment_data
-from fedaccord.checks.mixed_types import (
-    augmentation_findings,
-    missing_classes,
-    mixed_type_notes,
-    told_apart,
-    unused_findings,
-)
+from fedaccord.checks.method import method_findings, unused_labelled
 from fedaccord.config import check_experiment
+from fedaccord.data.separation import distinguished
 from fedaccord.data.sites import FederationData
 from fedaccord.evaluation.metrics import recall
 from fedaccord.federation.round import play_round
 from fedaccord.labels.views import Coarse
+from fedaccord.methods.mixed_types.checks import advice, augmentation_findings
 from fedaccord.methods.registry import METHODS, make_recipe
 from fedaccord.models.predicting import predict_logits
 from small_federation import INPUTS, SPACE, cloud, exact, federation, pets_or_cattle, site
@@ -54,8 +50,10 @@ def coarse_sites():
 
 def said(sites, lacking, method="fedmt", **settings):
     """Return the warnings, and the notes."""
-    found, notes = missing_classes(data_of(sites, lacking), METHODS[method].settings(**settings))
-    return [finding.text for finding in found], notes
+    data = data_of(sites, lacking)
+    found, notes = method_findings(method, METHODS[method].settings(**settings), data)
+    idle = unused_labelled(method, METHODS[method].settings(**settings), data)
+    return [finding.text for finding in found if finding not in idle], [n for n in notes if n not in advice(data)]
 
 
 TAUGHT = "; only the sites' labels teach them, and pseudo-labels work against it at first"
@@ -88,7 +86,7 @@ class TestAClassMissingOnTheServer:
         (text,), notes = said(coarse_sites(), "cow", **settings)
         assert notes == []
         assert text == (
-            "the server has no labelled sample of 'cow'; what coarse names stand for is found out from its samples, so "
+            "the server has no labelled sample of 'cow'; what coarse names stand for is estimated from its samples, so "
             'the model cannot learn them; if it is known, set method.correspondence = "known"'
         )
 
@@ -125,7 +123,10 @@ class TestAClassMissingOnTheServer:
 
 def test_labelled_samples_are_told_to_be_idle_by_the_methods_that_do_not_need_them():
     data = data_of(coarse_sites(), "cow")
-    found = {method: [finding.text for finding in unused_findings(data, method)] for method in METHODS}
+    found = {
+        method: [finding.text for finding in unused_labelled(method, METHODS[method].settings(), data)]
+        for method in METHODS
+    }
     users = {"fedmt", "fedmt+", "semifl", "fedrep", "fedtrans", "single", "pfedmo", "representation"}
     assert found == {
         method: [] if method in users else [f"the method '{method}' does not use the server's labelled samples"]
@@ -136,13 +137,13 @@ def test_labelled_samples_are_told_to_be_idle_by_the_methods_that_do_not_need_th
 def test_names_of_several_sites_may_tell_a_class_apart_together():
     views = {"x": {"ab": ["cat", "dog"], "c": ["cow"]}, "y": {"a": ["cat"], "bc": ["dog", "cow"]}}
     sites = [site(name, view=Coarse(SPACE, groups)) for name, groups in views.items()]
-    assert told_apart(data_of(sites, "dog")) == {"cat", "dog", "cow"}
-    assert told_apart(data_of(sites[:1], "dog")) == {"cow"}
-    assert told_apart(data_of(sites, "dog"), coarse=False) == set()
+    assert distinguished(data_of(sites, "dog")) == {"cat", "dog", "cow"}
+    assert distinguished(data_of(sites[:1], "dog")) == {"cow"}
+    assert distinguished(data_of(sites, "dog"), coarse=False) == set()
 
 
 def test_the_note_on_what_only_the_server_separates_names_what_it_lacks():
-    notes = mixed_type_notes(data_of(coarse_sites(), "dog"))
+    notes = advice(data_of(coarse_sites(), "dog"))
     assert "no coarse label separates 'cat', 'dog'; only the server's samples tell them apart, none of 'dog'" in notes
     assert not any("at least 0" in note for note in notes)
 
@@ -168,10 +169,10 @@ def test_names_in_another_order_are_told():
     """They are no group: counts and matrices are exchanged by place."""
     other = Coarse(SPACE, dict(reversed(list(pets_or_cattle().groups.items()))))
     mixed = [site("a", view=pets_or_cattle()), site("b", view=pets_or_cattle()), site("x", view=other)]
-    told = [note for note in mixed_type_notes(data_of(mixed, "cow")) if "different orders" in note]
+    told = [note for note in advice(data_of(mixed, "cow")) if "different orders" in note]
     assert len(told) == 1
     assert told[0].startswith("sites 'a', 'x' list the same coarse names")
-    assert not [note for note in mixed_type_notes(data_of(coarse_sites(), "cow")) if "different orders" in note]
+    assert not [note for note in advice(data_of(coarse_sites(), "cow")) if "different orders" in note]
 
 
 TEXTS = torch.nn.functional.normalize(torch.rand(60, INPUTS, generator=torch.Generator().manual_seed(0)), dim=1)
@@ -208,7 +209,6 @@ def test_samples_that_would_be_changed_beyond_recognition_are_told(x, told):
         ("fedmt", {"lambda2": 0.0, "project_on": "all"}, False),
         ("single", {}, False),
         ("single", {"server_augment": "strong"}, True),
-        ("fedavg", {}, False),
     ],
 )
 def test_only_samples_that_are_changed_strongly(method, settings, warned):

@@ -12,6 +12,7 @@ ROOMS = [
     "config_errors",
     "lazy",
     "extensions",
+    "findings",
     "seeds",
     "durable",
     "messages",

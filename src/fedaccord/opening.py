@@ -36,7 +36,6 @@ from fedaccord.labels.sets import known_labels
 from fedaccord.messages.message import Message
 from fedaccord.messages.names import POOL
 from fedaccord.methods.registry import make_recipe
-from fedaccord.methods.without_federation.settings import PooledSettings
 from fedaccord.models.layout import Layout
 
 
@@ -163,9 +162,10 @@ def _stays(experiment: Experiment, data: FederationData) -> dict[str, Stay]:
 
 def _engine(experiment: Experiment, data: FederationData) -> Engine:
     sites = dict(data.sites)
-    settings = experiment.settings
-    if isinstance(settings, PooledSettings):
-        sites[POOL] = pool_sites(POOL, data.sites, data.space, settings.labels)
+    recipe = make_recipe(experiment.method_name, experiment.settings)
+    if recipe.is_pooled:
+        labels = "truth" if recipe.trains == "pool of truth" else "views"
+        sites[POOL] = pool_sites(POOL, data.sites, data.space, labels)
     device = experiment.run.device
     if _lacks(device):
         raise ConfigError(f"run.device is '{device}', but torch finds no GPU here; use device = \"cpu\"")

@@ -113,7 +113,7 @@ def test_a_method_under_which_no_site_can_train_is_an_error(names):
 
 
 def test_a_pool_that_did_not_join_is_an_error_of_the_same_kind():
-    pooled = Recipe(settings(), mean, trains="pool")
+    pooled = Recipe(settings(), mean, trains="pool of truth")
     with pytest.raises(ConfigError, match="no site that may train has labelled samples"):
         federation(pooled, mixed()).trainers()
 
@@ -125,7 +125,7 @@ def test_all_sites_are_judged_whether_they_trained_or_not():
 
 
 def test_the_pool_is_not_a_site_to_judge():
-    pooled = Recipe(settings(), mean, trains="pool")
+    pooled = Recipe(settings(), mean, trains="pool of truth")
     record = play_round(federation(pooled, [site("a"), site(POOL)]))
     assert record.asked == [POOL]
     assert list(record.evaluation.sites) == ["a"]

@@ -75,11 +75,11 @@ class TestSets:
 
 class TestLoss:
     def test_it_is_the_batch_mean_of_the_named_loss(self):
-        objective = PartialLabels(partial_loss("pfedpll"))
+        objective = PartialLabels(partial_loss("calibrated"))
         work = begun(objective)
         batch = batch_of(work)
         z, sets = work.model(batch.x), work.site.train.target[ROWS]
-        expected = partial_loss("pfedpll").loss(z, sets, uniform_weights(sets)).mean()
+        expected = partial_loss("calibrated").loss(z, sets, uniform_weights(sets)).mean()
         assert objective.loss(work, batch).item() == pytest.approx(expected.item())
 
     def test_it_uses_the_prior_and_the_known_labels_of_the_view(self):
@@ -108,7 +108,7 @@ class TestLoss:
 
     def test_a_site_without_sets_trains_on_its_views_likelihood(self):
         view = Tags(SPACE)
-        objective = PartialLabels(partial_loss("pfedpll"))
+        objective = PartialLabels(partial_loss("calibrated"))
         work = begun(objective, view)
         batch = batch_of(work)
         assert objective.loss(work, batch).item() == view.mean_nll(work.model(batch.x), batch.target).item()
@@ -189,7 +189,7 @@ class TestConfidences:
         sets = drawn | torch.nn.functional.one_hot(data.train.truth, 3).bool()
         data = dataclasses.replace(data, train=dataclasses.replace(data.train, target=sets))
         work = work_for(data, small_network())
-        train_locally(work, PartialLabels(partial_loss("pfedpll")), SGD(0.9), TrainingSettings(epochs=30, batch=16))
+        train_locally(work, PartialLabels(partial_loss("calibrated")), SGD(0.9), TrainingSettings(epochs=30, batch=16))
         table = work.memory.tensors[CONFIDENCES]
         assert (table.argmax(-1) == data.train.truth).float().mean() > 0.9
         assert torch.allclose(table.sum(-1), torch.ones(60))

@@ -112,14 +112,14 @@ class TestParameters:
     def test_any_terms_with_their_weights(self, terms):
         value = {"s": 0.313262, "pc": 1.440190, "nc": 0.270344}
         lambdas = {"s": 0.5, "pc": 2.0, "nc": 3.0}
-        chosen = partial_loss("pfedpll", terms=terms, lambdas=lambdas)
+        chosen = partial_loss("calibrated", terms=terms, lambdas=lambdas)
         expected = sum(lambdas[term] * value[term] for term in terms)
         assert chosen.loss(Z, SETS, HALF).item() == pytest.approx(expected, abs=1e-5)
 
     def test_confidences_are_renewed_only_where_they_are_used(self):
         renewing = {name for name in NAMES if partial_loss(name).renew is not None}
         assert renewing == {"rc", "lw", "cavl", "pfedpll"}
-        assert partial_loss("pfedpll", terms=("s", "nc")).renew is None
+        assert partial_loss("calibrated", terms=("s", "nc")).renew is None
 
 
 def double(samples=5, labels=6, seed=3):
@@ -132,7 +132,7 @@ def double(samples=5, labels=6, seed=3):
 
 
 class TestGradients:
-    @pytest.mark.parametrize("name", [*NAMES, "lw cross-entropy", *(" ".join(["pfedpll", t]) for t in TERMS)])
+    @pytest.mark.parametrize("name", [*NAMES, "lw cross-entropy", *(" ".join(["calibrated", t]) for t in TERMS)])
     @pytest.mark.parametrize("some_unknown", [False, True])
     def test_they_are_those_of_the_loss(self, name, some_unknown):
         z, sets = double()

@@ -9,8 +9,8 @@ from rich.table import Table
 from rich.text import Text
 
 from fedaccord.checks.federation import Report, SiteReport
-from fedaccord.checks.findings import Finding
 from fedaccord.errors import listed
+from fedaccord.findings import Finding
 
 MOST_SITES = 12  # as columns of the coverage matrix
 WIDE = 10_000  # where nobody looks at a terminal, no line is broken

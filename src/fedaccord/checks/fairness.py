@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from fedaccord.checks.findings import Finding, warning
 from fedaccord.config import Experiment
 from fedaccord.data.sites import FederationData
 from fedaccord.federation.sharing import SHARE_ALL
+from fedaccord.findings import Finding, warning
 from fedaccord.methods.registry import make_recipe
 
 SMALLEST_TEST_CELL = 20  # people; one of them is 5 points of a rate

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedaccord.checks.findings import Finding, warning
 from fedaccord.data.features import FeaturePlan
 from fedaccord.data.sites import FederationData
 from fedaccord.data.tables import read_numbers
 from fedaccord.errors import listed
+from fedaccord.findings import Finding, warning
 
 FARTHEST_MEANS = 10.0  # deviations inside the sites
 WIDEST_RATIO = 100.0  # of the sites' deviations

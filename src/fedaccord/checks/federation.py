@@ -16,27 +16,19 @@ from torch import Tensor
 
 from fedaccord.checks.fairness import fairness_findings
 from fedaccord.checks.features import feature_findings, word_findings
-from fedaccord.checks.findings import Finding, warning
 from fedaccord.checks.membership import membership_findings
-from fedaccord.checks.mixed_types import (
-    augmentation_findings,
-    held_by_server,
-    missing_classes,
-    mixed_type_notes,
-    same_to_all_sites,
-    unused_findings,
-)
+from fedaccord.checks.method import method_findings
 from fedaccord.config import Experiment, Labels, ServerSection
+from fedaccord.data.separation import held_by_server, same_to_all_sites
 from fedaccord.data.site_data import SiteData
 from fedaccord.data.sites import FederationData, Flaw
 from fedaccord.errors import CorrespondenceError, UserError, listed
 from fedaccord.experiment import read_federation, refusal
 from fedaccord.federation.membership import planned
+from fedaccord.findings import Finding, warning
 from fedaccord.labels.coverage import connected_groups, coverage_matrix, labels_without_site
 from fedaccord.labels.space import LabelSpace
 from fedaccord.labels.views import View
-from fedaccord.methods.private_labels.recipe import told_everything
-from fedaccord.methods.private_labels.settings import PrivateLabelsSettings
 
 SMALLEST_CELL = 5  # rows of a group with a label; of fewer, a rate says nothing
 
@@ -91,11 +83,9 @@ def check_experiment_data(experiment: Experiment, base: Path) -> Report:
     report = check_federation(data)
     stays, rounds = experiment.stays, experiment.settings.rounds
     found = [*_taken_for_words(experiment, data), *membership_findings(report.coverage, stays, rounds)]
-    found += unused_findings(data, experiment.method_name, str(experiment.method.get("tuning", "none")))
-    found += augmentation_findings(data, experiment.settings)
-    missing, taught = missing_classes(data, experiment.settings)
-    found += [*missing, *fairness_findings(experiment, data), *_not_private(experiment, data)]
-    notes = [*report.notes, *planned(stays, rounds), *mixed_type_notes(data), *taught]
+    of_method, advice = method_findings(experiment.method_name, experiment.settings, data)
+    found += [*of_method, *fairness_findings(experiment, data)]
+    notes = [*report.notes, *planned(stays, rounds), *advice]
     report = replace(report, findings=[*report.findings, *found], notes=notes)
     if any(finding.level == "error" for finding in report.findings):
         return report
@@ -133,14 +123,6 @@ def _taken_for_words(experiment: Experiment, data: FederationData) -> list[Findi
 def _check_name(name: str, known: Sequence[str]) -> None:
     if name not in known:
         raise UserError(f"--site: there is no site '{name}'")  # which others there are is not everybody's business
-
-
-def _not_private(experiment: Experiment, data: FederationData) -> list[Finding]:
-    settings = experiment.settings
-    if not isinstance(settings, PrivateLabelsSettings) or settings.labels != "private":
-        return []
-    said = told_everything({name: site.view.informs() for name, site in data.sites.items()})
-    return [] if said is None else [warning(said)]
 
 
 def _features(data: FederationData) -> list[str]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from fedaccord.checks.findings import Finding, warning
 from fedaccord.errors import listed
 from fedaccord.federation.membership import Stay, absences
+from fedaccord.findings import Finding, warning
 from fedaccord.runs.page import spans
 
 

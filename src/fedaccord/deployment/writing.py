@@ -35,7 +35,7 @@ from fedaccord.engines.flower.site_folder import SiteFolder, write_site_folder
 from fedaccord.errors import ConfigError, FolderTakenError, UserError, did_you_mean
 from fedaccord.experiment import load_data
 from fedaccord.hosting import site_spec, told_to_sites
-from fedaccord.methods.without_federation.settings import PooledSettings
+from fedaccord.methods.registry import make_recipe
 from fedaccord.models.registry import is_factory
 from fedaccord.opening import describe_host
 
@@ -78,8 +78,9 @@ def write_deployment(
     given: GivenCertificate | None = None,
 ) -> list[str]:
     """Write a deployment of an experiment whose data can be read here; return the sites' folders."""
-    if isinstance(experiment.settings, PooledSettings):
-        raise ConfigError("method.name: 'pooled' moves all samples to one place, so it cannot be deployed")
+    if make_recipe(experiment.method_name, experiment.settings).is_pooled:
+        name = experiment.method_name
+        raise ConfigError(f"method.name: '{name}' moves all samples to one place, so it cannot be deployed")
     if getattr(experiment.settings, "attack", None) is not None:
         raise ConfigError("method.attack simulates hostile sites in a study, so it cannot be deployed")
     if folder.exists() and any(folder.iterdir()):

@@ -26,8 +26,8 @@ ReplyStep = Callable[["Server", Replies], Replies]
 """A step on a round's admitted replies: it filters them or changes their weights."""
 SiteTask = Callable[[LocalWork], Message]
 """A site's answer to a question of the server."""
-Trains = Literal["sites", "pool", "server", "sites and server"]
-"""Who trains: the sites, one place with all their samples, the server on labelled samples of its own, or both."""
+Trains = Literal["sites", "server", "sites and server", "pool of views", "pool of truth"]
+"""Who trains: sites, the server on labelled samples of its own, both, or one place with all samples (for studies)."""
 
 
 @dataclass(frozen=True)
@@ -89,6 +89,11 @@ class Recipe:
     def server_trains(self) -> bool:
         """Whether the server trains on labelled samples of its own."""
         return "server" in self.trains
+
+    @property
+    def is_pooled(self) -> bool:
+        """Whether one place trains on all sites' samples, with their annotations or with the true labels."""
+        return self.trains.startswith("pool")
 
     @property
     def sites_train(self) -> bool:

@@ -209,7 +209,7 @@ class Server:
         names = self.members(round_)
         if not self.recipe.sites_train:
             return []
-        if self.recipe.trains == "pool":
+        if self.recipe.is_pooled:
             names = [n for n in names if n == POOL]
         elif isinstance(wanted, list):
             there = self.engine.sites()

@@ -8,9 +8,8 @@ from fedaccord.aggregation.mean import mean, per_label, with_pooled_batch_norm
 from fedaccord.aggregation.replies import Aggregator
 from fedaccord.aggregation.robust import RobustAggregation, Rule
 from fedaccord.errors import ConfigError
-from fedaccord.federation.control_variates import ControlVariates
 from fedaccord.federation.defence import Defence
-from fedaccord.federation.recipe import Exchange, Recipe
+from fedaccord.federation.recipe import Recipe
 from fedaccord.federation.refusing import RefuseViews
 from fedaccord.federation.robustness import RobustnessWatch
 from fedaccord.federation.sharing import Sharing
@@ -66,20 +65,6 @@ def combining(recipe: Recipe, settings: SharedModelSettings, rows_of_owners: boo
     watch = RobustnessWatch(robust)
     refine = (watch.warn_of_thin_rows, *recipe.refine)
     return replace(recipe, aggregator=robust, ready=(*recipe.ready, watch.refuse_too_few), refine=refine)
-
-
-def with_controls(recipe: Recipe, rows_of_owners: bool = False) -> Recipe:
-    """Return the recipe with SCAFFOLD's control variates around what it does."""
-    assert recipe.aggregator is not None
-    sgd = sgd_alone(recipe.settings, "control variates correct steps of SGD")
-    controls = ControlVariates(recipe.sharing, recipe.aggregator, sgd, rows_of_owners)
-    return replace(
-        recipe,
-        solver=controls,
-        prepare=(controls.prepare, *recipe.prepare),
-        exchange=recipe.exchange.joined(Exchange(controls.brief, controls.extras)),
-        refine=(controls.refine, *recipe.refine),
-    )
 
 
 def sgd_alone(settings: TrainingSettings, reason: str) -> SGD:

@@ -159,7 +159,7 @@ def partial_loss(
         "abs-gce": PartialLoss(lambda z, sets, _: bounded_cross_entropy(z, sets, q)),
         "uniform": PartialLoss(weighted_cross_entropy),
         "clpl": PartialLoss(lambda z, sets, _: convex_candidates(z, sets, psi, on), takes_shares=True),
-        "pfedpll": PartialLoss(lambda z, sets, w: triplet(z, sets, w, terms, lambdas), renew=calibrated),
+        "calibrated": PartialLoss(lambda z, sets, w: triplet(z, sets, w, terms, lambdas), renew=calibrated),
     }[name]
 
 

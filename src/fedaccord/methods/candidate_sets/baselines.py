@@ -15,7 +15,7 @@ from fedaccord.federation.recipe import Recipe
 from fedaccord.methods.candidate_sets.alignment import AlignedAugmentation
 from fedaccord.methods.candidate_sets.settings import LaApproxSettings, PartialBaselineSettings
 from fedaccord.methods.common_model import combining, share_model
-from fedaccord.training.named_losses import site_objective, with_noise
+from fedaccord.methods.named_losses import site_objective, with_noise
 from fedaccord.training.objectives import Objective
 
 

@@ -18,8 +18,8 @@ from fedaccord.methods.candidate_sets.baselines import averaged
 from fedaccord.methods.candidate_sets.kl_score import KLWeights, tell_missing_inputs
 from fedaccord.methods.candidate_sets.settings import PfedpllPlusSettings, PfedpllSettings
 from fedaccord.methods.common_model import combining, share_model
+from fedaccord.methods.named_losses import site_objective
 from fedaccord.models.network import Network, insert_personal_layer
-from fedaccord.training.named_losses import site_objective
 
 
 def pfedpll(settings: PfedpllSettings) -> Recipe:
@@ -31,7 +31,7 @@ def pfedpll(settings: PfedpllSettings) -> Recipe:
     recipe = Recipe(
         settings,
         None,
-        site_objective("pfedpll" if settings.calibration else "lw", settings),
+        site_objective("calibrated" if settings.calibration else "lw", settings),
         sharing=sharing,
         prepare=(tell_missing_inputs,) if scored else (),
         admit=(KLWeights(settings.score_inputs),) if scored else (),

@@ -7,17 +7,17 @@ from typing import Literal
 from pydantic import Field
 
 from fedaccord.methods.entry import MethodEntry
-from fedaccord.methods.shared_settings import SharedModelSettings
-from fedaccord.training.loss_settings import (
+from fedaccord.methods.loss_settings import (
     AnyLossSettings,
     BoundedSettings,
     ConvexSettings,
     LeverageSettings,
-    LossName,
     NoiseSettings,
     RenewalSettings,
     TripletSettings,
 )
+from fedaccord.methods.offers import LossName
+from fedaccord.methods.shared_settings import SharedModelSettings
 from fedaccord.training.settings import Count
 
 
@@ -93,6 +93,7 @@ METHODS = (
         "candidate sets: shared encoder, personal layer and head, calibrated loss, KL weights (pFedPLL)",
         PfedpllSettings,
         "fedaccord.methods.candidate_sets.pfedpll:pfedpll",
+        loss="calibrated",
     ),
     MethodEntry(
         "pfedpll+",

@@ -16,7 +16,7 @@ from typing import Any
 from fedaccord.aggregation.mean import mean
 from fedaccord.federation.recipe import Exchange, Recipe, ServerStep
 from fedaccord.federation.refusing import RefuseViews
-from fedaccord.methods.common_model import combining, share_model, with_controls
+from fedaccord.methods.common_model import combining, share_model
 from fedaccord.methods.mixed_types import correspondences as names
 from fedaccord.methods.mixed_types.augment import Augmentation
 from fedaccord.methods.mixed_types.own_head import OwnHead
@@ -30,7 +30,8 @@ from fedaccord.methods.mixed_types.settings import (
 )
 from fedaccord.methods.mixed_types.site import Counting, MixedTypes
 from fedaccord.methods.mixed_types.supervised import FineTuning, JointEncoder, SupervisedStep, keep_head
-from fedaccord.training.objectives import Objective, Proximal, Sum
+from fedaccord.methods.offers import with_local_rule
+from fedaccord.training.objectives import Objective
 from fedaccord.training.solvers import SGD
 
 _REFUSE_TAGS = RefuseViews(frozenset({"tags"}), "one label for each sample")
@@ -109,8 +110,6 @@ def _federated(
     **slots: Any,
 ) -> Recipe:
     """Put a method's parts around the local solver and the aggregation that the settings ask for."""
-    if settings.local == "fedprox":
-        objective = Sum((objective, Proximal(settings.mu)))
     recipe = Recipe(
         settings,
         None,
@@ -120,9 +119,7 @@ def _federated(
         ready=(_REFUSE_TAGS, *ready),
         **slots,
     )
-    recipe = combining(recipe, settings)
-    if settings.local == "scaffold":
-        recipe = with_controls(recipe)
+    recipe = with_local_rule(combining(recipe, settings), settings.local)
     return replace(
         recipe,
         prepare=(*recipe.prepare, *prepare),

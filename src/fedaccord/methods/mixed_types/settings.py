@@ -7,7 +7,9 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from fedaccord.errors import refuse_unused
+from fedaccord.methods.averaging.settings import PLAIN_RULE
 from fedaccord.methods.entry import MethodEntry
+from fedaccord.methods.offers import LocalRuleName, unused_by
 from fedaccord.methods.shared_settings import SharedModelSettings
 from fedaccord.training.settings import Count, TrainingSettings
 
@@ -41,14 +43,14 @@ class MixedSiteSettings(SupercentreSettings, SharedModelSettings):
     """Settings of methods in which a labelled server and coarsely labelled sites train together."""
 
     epochs: Count | None = Field(5, description="passes over a site's data in each round; 1 if no steps are given")
-    local: Literal["fedavg", "fedprox", "scaffold"] = Field("fedavg", description="how a site steps")
+    local: LocalRuleName = Field(PLAIN_RULE, description="how a site steps")
     mu: float = Field(0.01, ge=0, description="fedprox: weight of the pull towards the received model")
     weights: Literal["equal", "samples"] = Field("equal", description="how much each site that replies counts")
 
     @model_validator(mode="after")
     def _a_pull_that_is_used(self) -> MixedSiteSettings:
-        if self.local != "fedprox":
-            refuse_unused(self, ("mu",), 'unless local = "fedprox"')
+        for rule, settings in unused_by(self.local).items():
+            refuse_unused(self, settings, f'unless local = "{rule}"')
         return self
 
 
@@ -145,35 +147,42 @@ METHODS = (
         "a server with few labels, sites with coarse names of known or estimated meaning (FedMT, Zhang et al. 2024)",
         FedMTSettings,
         "fedaccord.methods.mixed_types.recipe:fedmt",
+        check="fedaccord.methods.mixed_types.checks:check",
+        advice="fedaccord.methods.mixed_types.checks:advice",
     ),
     MethodEntry(
         "fedmt+",
         "fedmt with coarse names learned by EM over all sites, and pseudo-labels given the coarse label (ours)",
         FedMTPlusSettings,
         "fedaccord.methods.mixed_types.recipe:fedmt",
+        check="fedaccord.methods.mixed_types.checks:check",
     ),
     MethodEntry(
         "semifl",
         "a server with few labels, pseudo-labels at sites, whose own labels are not used (SemiFL, Diao et al. 2022)",
         SemiFLSettings,
         "fedaccord.methods.mixed_types.recipe:semifl",
+        check="fedaccord.methods.mixed_types.checks:check",
     ),
     MethodEntry(
         "fedrep",
         "server and sites train one encoder, each below a head for its own names (FedRep as compared by FedMT)",
         FedRepSettings,
         "fedaccord.methods.mixed_types.recipe:fedrep",
+        check="fedaccord.methods.mixed_types.checks:check",
     ),
     MethodEntry(
         "fedtrans",
         "sites train a model of their own names, which the server fine-tunes on its labelled samples",
         FedTransSettings,
         "fedaccord.methods.mixed_types.recipe:fedtrans",
+        check="fedaccord.methods.mixed_types.checks:check",
     ),
     MethodEntry(
         "single",
         "the server trains on its labelled samples alone; what sites with coarse labels have to beat",
         SupercentreSettings,
         "fedaccord.methods.mixed_types.recipe:single",
+        check="fedaccord.methods.mixed_types.checks:check",
     ),
 )

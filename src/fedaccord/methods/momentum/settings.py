@@ -159,6 +159,7 @@ METHODS = (
         "sites' Nesterov momentum, and models returned to each site by its agreement with the server's (pFedMo)",
         PfedmoSettings,
         "fedaccord.methods.momentum.recipe:pfedmo",
+        check="fedaccord.methods.momentum.checks:check",
     ),
     MethodEntry(
         "fednag",
@@ -207,5 +208,6 @@ METHODS = (
         "the server's part of pfedmo alone: what its labelled samples give without any site",
         RepresentationSettings,
         "fedaccord.methods.momentum.recipe:representation",
+        check="fedaccord.methods.momentum.checks:check",
     ),
 )

@@ -17,7 +17,8 @@ from torch import Tensor
 from fedaccord.federation.recipe import Exchange, Recipe, ServerStep
 from fedaccord.federation.refusing import RefuseViews
 from fedaccord.messages.message import SiteId
-from fedaccord.methods.common_model import combining, held_near, share_model, with_controls
+from fedaccord.methods.common_model import combining, share_model
+from fedaccord.methods.offers import with_local_rule
 from fedaccord.methods.private_labels.settings import PrivateLabelsSettings
 from fedaccord.methods.private_labels.tuning import Balancing, CentralTuning
 from fedaccord.methods.private_labels.weighing import LabelCountWeights, TellLabelCounts
@@ -39,7 +40,6 @@ def private_labels(settings: PrivateLabelsSettings) -> Recipe:
     recipe = Recipe(
         settings,
         None,
-        held_near(settings.mu if settings.local == "fedprox" else 0.0),
         sharing=replace(share_model(settings), own_rows=private and settings.rows == "known", owners="declared"),
         prepare=(warn_of_public_sites,) if private else (),
         ready=tuple(step.refuse_unfit for step in tuning if isinstance(step, Balancing)),
@@ -49,8 +49,7 @@ def private_labels(settings: PrivateLabelsSettings) -> Recipe:
     if settings.label_weight == "per_label":
         recipe = _weighed_by_labels(recipe)
     per_label = settings.labels != "public"
-    recipe = combining(recipe, settings, rows_of_owners=per_label)
-    return with_controls(recipe, rows_of_owners=per_label) if settings.local == "scaffold" else recipe
+    return with_local_rule(combining(recipe, settings, rows_of_owners=per_label), settings.local, per_label)
 
 
 def draw_rows_by_name(network: Network, labels: Sequence[str], seed: int) -> None:

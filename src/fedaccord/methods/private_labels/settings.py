@@ -7,7 +7,9 @@ from typing import Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from fedaccord.errors import refuse_unused
+from fedaccord.methods.averaging.settings import PLAIN_RULE
 from fedaccord.methods.entry import MethodEntry
+from fedaccord.methods.offers import LocalRuleName, local_rules, with_rule_defaults
 from fedaccord.methods.shared_settings import SharedModelSettings
 from fedaccord.training.settings import Count
 
@@ -27,8 +29,8 @@ class PrivateLabelsSettings(SharedModelSettings):
     label_weight: Literal["samples", "per_label"] = Field(
         "samples", description="what a site counts for in a head row: all its samples, or those of the label (it tells)"
     )
-    local: Literal["fedavg", "fedprox", "scaffold"] = Field(
-        "fedavg", description="how a site trains; scaffold: without momentum unless it is given"
+    local: LocalRuleName = Field(
+        PLAIN_RULE, description="how a site trains; scaffold: without momentum unless it is given"
     )
     mu: float = Field(0.01, ge=0, description="fedprox: weight of the pull towards the received model")
     tuning: Literal["none", "mse", "pairwise", "balance"] = Field(
@@ -62,9 +64,8 @@ class PrivateLabelsSettings(SharedModelSettings):
 
     @model_validator(mode="before")
     @classmethod
-    def _scaffold_has_no_momentum(cls, given: Any) -> Any:
-        plain = isinstance(given, dict) and given.get("local") == "scaffold" and "momentum" not in given
-        return {**given, "momentum": 0.0} if plain else given
+    def _defaults_of_the_local_rule(cls, given: Any) -> Any:
+        return with_rule_defaults(given)
 
     @model_validator(mode="after")
     def _softmax_follows_labels(self) -> PrivateLabelsSettings:
@@ -75,7 +76,7 @@ class PrivateLabelsSettings(SharedModelSettings):
     @model_validator(mode="after")
     def _nothing_is_asked_for_in_vain(self) -> PrivateLabelsSettings:
         compared = self.tuning in ("mse", "pairwise")
-        by_owners = self.labels != "public" and self.aggregation == "mean" and self.local != "scaffold"
+        by_owners = self.labels != "public" and self.aggregation == "mean" and not local_rules()[self.local].exchanges
         works = {
             "rows": (self.labels == "private", "labels are private"),
             "norm": (self.tuning == "mse", "tuning is mse"),
@@ -96,5 +97,6 @@ METHODS = (
         "sites know some labels each and need not say which; head rows averaged over their owners (arXiv 2508.18774)",
         PrivateLabelsSettings,
         "fedaccord.methods.private_labels.recipe:private_labels",
+        check="fedaccord.methods.private_labels.checks:check",
     ),
 )

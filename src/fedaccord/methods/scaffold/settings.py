@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from fedaccord.methods.entry import MethodEntry
+from fedaccord.methods.entry import LocalRule, MethodEntry
 from fedaccord.methods.shared_settings import ClassicSettings
 
 
@@ -22,5 +22,8 @@ METHODS = (
         "federated averaging with local steps corrected by control variates (Karimireddy et al. 2020)",
         ScaffoldSettings,
         "fedaccord.methods.scaffold.recipe:scaffold",
+        local_rule=LocalRule(
+            "fedaccord.methods.scaffold.recipe:with_controls", defaults={"momentum": 0.0}, exchanges=True
+        ),
     ),
 )

@@ -5,8 +5,8 @@ from __future__ import annotations
 from fedaccord.aggregation.mean import mean
 from fedaccord.federation.recipe import Recipe
 from fedaccord.federation.sharing import SHARE_NOTHING
+from fedaccord.methods.named_losses import site_objective
 from fedaccord.methods.without_federation.settings import LocalSettings, PooledSettings
-from fedaccord.training.named_losses import site_objective
 
 
 def local(settings: LocalSettings) -> Recipe:
@@ -16,4 +16,4 @@ def local(settings: LocalSettings) -> Recipe:
 
 def pooled(settings: PooledSettings) -> Recipe:
     """One place holds all samples; its model is judged at every site."""
-    return Recipe(settings, mean, trains="pool")
+    return Recipe(settings, mean, trains="pool of truth" if settings.labels == "truth" else "pool of views")

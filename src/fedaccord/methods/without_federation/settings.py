@@ -8,8 +8,8 @@ from pydantic import Field, model_validator
 
 from fedaccord.errors import refuse_unused
 from fedaccord.methods.entry import MethodEntry
+from fedaccord.methods.loss_settings import AnyLossSettings
 from fedaccord.methods.shared_settings import OF_SITES
-from fedaccord.training.loss_settings import AnyLossSettings
 from fedaccord.training.settings import TrainingSettings
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from fedaccord.training.candidate_losses import TERMS, partial_loss
-from fedaccord.training.candidate_sets import PartialLabels
-from fedaccord.training.loss_settings import (
+from fedaccord.methods.loss_settings import (
     BoundedSettings,
     ConvexSettings,
     LeverageSettings,
@@ -12,6 +10,9 @@ from fedaccord.training.loss_settings import (
     RenewalSettings,
     TripletSettings,
 )
+from fedaccord.methods.offers import offered_losses
+from fedaccord.training.candidate_losses import TERMS, partial_loss
+from fedaccord.training.candidate_sets import PartialLabels
 from fedaccord.training.noise import Noisy
 from fedaccord.training.objectives import Objective, ViewLikelihood
 from fedaccord.training.settings import TrainingSettings
@@ -42,4 +43,4 @@ def _partial(loss: str, settings: TrainingSettings) -> PartialLabels:
         lambdas = {term: getattr(settings, f"lambda_{term}") for term in TERMS}
         given |= {"terms": tuple(settings.terms), "lambdas": lambdas}
     renewed_from = settings.alpha_from if isinstance(settings, RenewalSettings) else "step"
-    return PartialLabels(partial_loss(loss, **given), renewed_from)  # type: ignore[arg-type]
+    return PartialLabels(partial_loss(offered_losses().get(loss, loss), **given), renewed_from)  # type: ignore[arg-type]

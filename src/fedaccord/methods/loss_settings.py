@@ -6,10 +6,10 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator
 
+from fedaccord.methods.offers import LossName
 from fedaccord.training.settings import TrainingSettings
 
 Term = Literal["s", "pc", "nc"]
-LossName = Literal["view", "cc", "rc", "lw", "cavl", "abs-gce", "uniform", "clpl", "pfedpll"]
 
 
 class NoiseSettings(TrainingSettings):
