@@ -23,6 +23,7 @@ from fedaccord.engines.embedded import EmbeddedEngine
 from fedaccord.engines.engine import Engine, HostSpec
 from fedaccord.engines.network import SimulatedNetwork
 from fedaccord.errors import ConfigError, did_you_mean
+from fedaccord.extensions import trusted
 from fedaccord.federation.attack import asked_attack
 from fedaccord.federation.cohorts import FEWEST_SITES, MANY_SITES, PIECES, Cohorts, cohort_size
 from fedaccord.federation.host import owned_labels, usable_samples, with_tensors
@@ -170,6 +171,7 @@ def _engine(experiment: Experiment, data: FederationData) -> Engine:
     if _lacks(device):
         raise ConfigError(f"run.device is '{device}', but torch finds no GPU here; use device = \"cpu\"")
     spec = describe_host(experiment, data, sites)
+    spec = replace(spec, spec=spec.spec | {"trust": trusted()})
     workers = worker_count(experiment, data)
     links = None if experiment.network is None else draw_links(experiment.network, data.sites, experiment.seed)
     engine: Engine

@@ -83,7 +83,14 @@ class SiteHost:
     def handle_together(self, task: str, jobs: Sequence[Job]) -> list[Answer]:
         """Do what `handle` does for several sites; training, where the recipe allows it, as one program."""
         terms, forward = terms_of(self.recipe.objective), self._forward
-        if task != "train" or terms is None or forward is None or not steps_apart(self.recipe.site_solver):
+        stackable = all(self.sites[job[0]].view.stacking_key() is not None for job in jobs)
+        if (
+            task != "train"
+            or not stackable
+            or terms is None
+            or forward is None
+            or not steps_apart(self.recipe.site_solver)
+        ):
             return [_apart(self.handle(task, *job)) for job in jobs]
         works: list[LocalWork] = []
         replies: dict[SiteId, Message] = {}

@@ -99,6 +99,10 @@ class Candidates(View):
         """Build the view; the other settings are for `generate`."""
         return cls(space, declared.known)
 
+    def describe(self) -> dict[str, Any]:
+        """Return the view without the settings of a study: the sets are there."""
+        return {"kind": self.kind} | ({} if self.known is None else {"known": list(self.known)})
+
     def encode(self, raw: Iterable[Any], where: str = "annotations", first: int = 1) -> Tensor:
         """Read sets written `a|b|c` or given as sequences; an empty value excludes nothing."""
         columns = self.space.columns(self.allowed_names)
