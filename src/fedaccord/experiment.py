@@ -290,7 +290,7 @@ def _summary(
         },
         **_simulated(server, outcome),
         "dropped": len(server.dropped),
-        "dropped_replies": [drop.account() for drop in server.dropped],
+        "dropped_replies": [drop.as_dict() for drop in server.dropped],
         "warnings": [*server.warnings, *_untrained(experiment, server, outcome)],
         **({"fairness": experiment.fairness.model_dump()} if experiment.fairness is not None else {}),
         **({"hostile": list(server.hostile)} if server.hostile else {}),

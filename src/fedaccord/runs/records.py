@@ -21,7 +21,7 @@ from fedaccord.messages.message import Message
 def round_lines(record: RoundRecord, space: LabelSpace) -> list[dict[str, Any]]:
     """Return the lines of one round, one or more per scope."""
     at = record.round
-    dropped = [drop.account() for drop in record.dropped]
+    dropped = [drop.as_dict() for drop in record.dropped]
     lines: list[dict[str, Any]] = [
         {
             "round": at,
