@@ -33,7 +33,6 @@ from fedaccord.federation.recipe import Recipe
 from fedaccord.federation.server import Server
 from fedaccord.federation.state import RunState, SiteCard
 from fedaccord.hosting import build_network, host_spec, site_spec
-from fedaccord.labels.sets import known_labels
 from fedaccord.messages.message import Message
 from fedaccord.messages.names import POOL
 from fedaccord.methods.registry import make_recipe
@@ -134,7 +133,7 @@ def _idle_attackers(experiment: Experiment, data: FederationData, kind: str) -> 
     seen = kind == "plfa" and experiment.settings.softmax == "full"  # a softmax over all labels sees any label given
     found = {}
     for name, site in data.sites.items():
-        known = known_labels(site.view)
+        known = site.view.possible_labels()
         if not known[target.label] and not seen:
             found[name] = f"does not know the label of [fairness], so that '{kind}' would change nothing that it trains"
         elif known[target.label] and int(known.sum()) == 1:

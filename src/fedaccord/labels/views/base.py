@@ -220,6 +220,10 @@ class View(ABC):
             return None
         return sets & self.possible_labels().to(sets.device)
 
+    def candidate_shares(self, target: Tensor) -> Tensor | None:
+        """Return `candidate_sets`, or shares between 0 and 1 if a hostile site has mixed its sets: (B, C)."""
+        return self.candidate_sets(target)
+
     def true_classes(self, target: Tensor, truth: Tensor | None = None) -> Tensor | None:
         """Return the true class of each row, (B,): the annotation itself if it is exact, else `truth`."""
         return target if self.exact else truth

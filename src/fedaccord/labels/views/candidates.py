@@ -181,6 +181,11 @@ class Candidates(View):
         """
         return ((target < 1) & self.informs().to(target.device)).any(-1) & (target > 0).any(-1)
 
+    def candidate_shares(self, target: Tensor) -> Tensor | None:
+        """Return the sets, or the shares of mixed ones among the known labels."""
+        sets = self.candidate_sets(target)
+        return target * self.possible_labels().to(target.device) if sets is None else sets
+
     def exchanged(self, target: Tensor, order: Tensor) -> Tensor:
         """Return the sets of the exchanged labels."""
         return target[:, order]

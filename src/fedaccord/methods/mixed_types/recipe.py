@@ -33,8 +33,8 @@ from fedaccord.methods.mixed_types.supervised import FineTuning, JointEncoder, S
 from fedaccord.training.objectives import Objective, Proximal, Sum
 from fedaccord.training.solvers import SGD
 
-_REFUSE_TAGS = RefuseViews(frozenset({"tags"}), "one label for each sample")
-_REFUSE_SETS = RefuseViews(frozenset({"candidates"}), "one name for each sample")
+_REFUSE_TAGS = RefuseViews("one_label", "one label for each sample")
+_REFUSE_SETS = RefuseViews("one_name", "one name for each sample")
 NOTHING_BESIDE = Exchange()
 
 
