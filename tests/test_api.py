@@ -216,6 +216,8 @@ def test_every_exported_name_is_there_and_no_other():
         "Tags",
         "TrainedModel",
         "Unlabelled",
+        "View",
+        "ViewDeclaration",
     }
     for name in fedaccord.__all__:
         assert getattr(fedaccord, name) is not None

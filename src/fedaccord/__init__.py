@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from fedaccord.labels.views import Exact as Exact
     from fedaccord.labels.views import Tags as Tags
     from fedaccord.labels.views import Unlabelled as Unlabelled
+    from fedaccord.labels.views import View as View
+    from fedaccord.labels.views import ViewDeclaration as ViewDeclaration
     from fedaccord.runs.model_folder import TrainedModel as TrainedModel
 
 # Names are imported when first used, so that `import fedaccord` stays quick: torch alone takes two seconds.
@@ -28,6 +30,8 @@ _EXPORTS = {
     "TrainedModel": "runs.model_folder",
     "FedAccordError": "errors",
     "LabelSpace": "labels.space",
+    "View": "labels.views",
+    "ViewDeclaration": "labels.views",
     "Candidates": "labels.views",
     "Coarse": "labels.views",
     "Exact": "labels.views",

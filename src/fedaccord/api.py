@@ -16,13 +16,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fedaccord.config import check_experiment
+from fedaccord.config import Experiment, check_experiment
 from fedaccord.data.held import kept_from_test
 from fedaccord.data.site_data import Samples, SiteData
 from fedaccord.data.sites import FederationData
 from fedaccord.data.tables import natural
 from fedaccord.errors import ConfigError, DataError, RunFolderError
 from fedaccord.experiment import run_experiment
+from fedaccord.extensions import trusting
 from fedaccord.labels.space import LabelSpace
 from fedaccord.labels.views import NOT_ANNOTATED, Candidates, Exact, View
 from fedaccord.runs.folder import RunFolder
@@ -85,6 +86,7 @@ class Federation:
         run: Mapping[str, Any] | None = None,
         stop: Mapping[str, Any] | None = None,
         fairness: Mapping[str, Any] | None = None,
+        trust: Iterable[str] = (),
         **settings: Any,
     ) -> Result:
         """Train and return the result; `settings` are the method's own, such as `rounds`, `lr` or `steps`.
@@ -93,7 +95,8 @@ class Federation:
         the features at their end unless its `input` is false.
 
         `model` is a catalogue name, a table with a name and settings, or any module with an `encoder` and a `head`.
-        The run folder is written to `out`, or to a temporary one that lives as long as the result.
+        Code of the packages in `trust` may run, and that of the sites' views, in worker processes as well. The run
+        folder is written to `out`, or to a temporary one that lives as long as the result.
         """
         table = {
             "name": "federation",
@@ -109,7 +112,11 @@ class Federation:
             "stop": dict(stop or {}),
             **({} if fairness is None else {"fairness": dict(fairness)}),
         }
-        experiment = check_experiment(_plain(table), "Federation.train")
+        packages = [*trust, *(type(s.view).__module__ for s in self.sites)]
+        with trusting(packages):
+            return self._train(check_experiment(_plain(table), "Federation.train"), out, packages)
+
+    def _train(self, experiment: Experiment, out: Path | str | None, trust: Sequence[str]) -> Result:
         asked = experiment.fairness
         as_input, normalise = (False, False) if asked is None else (asked.input, asked.normalise)
         data = self._data(experiment.seed, as_input, normalise)
@@ -122,7 +129,7 @@ class Federation:
             raise
         finally:
             folder.close()
-        return Result(folder.path, summary, temporary=out is None)
+        return Result(folder.path, summary, temporary=out is None, trust=trust)
 
     def _data(self, seed: int, as_input: bool = False, normalise: bool = False) -> FederationData:
         data = FederationData(self.space, {}, (), groups=self._groups())
@@ -164,8 +171,11 @@ class Federation:
 class Result:
     """A finished training: its run folder, its summary, its model and its figures."""
 
-    def __init__(self, folder: Path, summary: dict[str, Any], temporary: bool = False) -> None:
+    def __init__(
+        self, folder: Path, summary: dict[str, Any], temporary: bool = False, trust: Iterable[str] = ()
+    ) -> None:
         self.folder, self.summary = folder, summary
+        self._trust = tuple(trust)  # packages whose code the model may run
         self._lines: list[dict[str, Any]] | None = None  # kept when the folder goes
         # A folder nobody asked for goes when nobody holds the result any more.
         self._remove = weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True) if temporary else None
@@ -178,7 +188,7 @@ class Result:
     @property
     def trained(self) -> TrainedModel:
         """The trained model with its sites: for personal models and predictions by class name."""
-        return TrainedModel.load(self.folder / "model")
+        return TrainedModel.load(self.folder / "model", self._trust)
 
     @property
     def metrics(self) -> pd.DataFrame:

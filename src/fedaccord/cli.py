@@ -24,7 +24,7 @@ from rich.text import Text
 
 from fedaccord import __version__
 from fedaccord.cli_deploy import deploy
-from fedaccord.cli_prepare import Change, Config, check, console, init, upgrade
+from fedaccord.cli_prepare import Change, Config, Trust, check, console, init, upgrade
 from fedaccord.config import Experiment, load_experiment, parse_experiment
 from fedaccord.data.registry import DATA_VARIABLE, DATASETS
 from fedaccord.engines.crew import importing, started_ahead
@@ -89,6 +89,7 @@ def run(
         list[str] | None,
         typer.Option("--track", help="Mirror the figures for tensorboard or mlflow (extras). May be repeated."),
     ] = None,
+    trust: Trust = None,
 ) -> None:
     """Train a federation as an experiment file describes it, and write its run folder with a report."""
     changes = [*_changes(change, workers, seed), *([f"run.track={json.dumps(track)}"] if track else [])]
@@ -119,6 +120,7 @@ def report(
     out: Annotated[
         Path | None, typer.Option("--out", help="File for a comparison; by default comparison.html in this folder.")
     ] = None,
+    trust: Trust = None,
 ) -> None:
     """Write the report of a run anew, or one page that compares several runs."""
     from fedaccord.runs.compare import DEFAULT_NAME, write_comparison
@@ -136,6 +138,7 @@ def report(
 def resume(
     run: Annotated[Path, typer.Argument(help="The folder of a run that was stopped, killed or cut off.")],
     workers: Workers = None,
+    trust: Trust = None,
 ) -> None:
     """Go on with a run from its last checkpoint; it ends as if it had never been stopped."""
     if not run.is_dir():
@@ -171,6 +174,7 @@ def predict(
         str | None, typer.Option(metavar="COLUMN", help="Column or array of candidate sets (a|b) to choose from.")
     ] = None,
     out: Annotated[Path, typer.Option("--out", help="File for the predictions.")] = Path("predictions.csv"),
+    trust: Trust = None,
 ) -> None:
     """Write class names and probabilities for new rows, with the common model or a site's own."""
     from fedaccord.runs.predictions import predict_file
@@ -187,6 +191,7 @@ def export(
     run: Annotated[Path, typer.Argument(help="The folder of a finished run, or a copy of its model folder.")],
     onnx: Annotated[Path, typer.Option("--onnx", help="The ONNX file to write.")],
     site: OfSite = None,
+    trust: Trust = None,
 ) -> None:
     """Write the trained model as an ONNX file: samples in, probabilities of the classes out."""
     from fedaccord.runs.onnx_export import export_onnx

@@ -26,7 +26,8 @@ from fedaccord.data.declarations import (
     check_stay,
 )
 from fedaccord.data.registry import check_dataset, locate
-from fedaccord.errors import ConfigError, UserError, did_you_mean
+from fedaccord.errors import ConfigError, UntrustedError, UserError, did_you_mean
+from fedaccord.extensions import importable
 from fedaccord.federation.declarations import NetworkSection
 from fedaccord.federation.membership import Stay
 from fedaccord.labels.views.exact import ExactView
@@ -249,8 +250,21 @@ class Experiment(Section):
 
 
 def load_experiment(path: Path, overrides: Sequence[str] = ()) -> tuple[Experiment, Path]:
-    """Read and check an experiment file; returns it with the folder that relative paths start from."""
-    return parse_experiment(read_text(path), overrides, str(path)), path.resolve().parent
+    """Read and check an experiment file; returns it with the folder that relative paths start from.
+
+    Modules that it names are also looked for in its folder, and for a run in the folder of the original file.
+    """
+    folder = path.resolve().parent
+    with importable(folder), importable(_original_folder(folder)):
+        return parse_experiment(read_text(path), overrides, str(path)), folder
+
+
+def _original_folder(folder: Path) -> Path:
+    """Return the folder of the file that the run in a run folder began with; other folders are their own."""
+    try:
+        return Path(json.loads((folder / "run.json").read_bytes())["base"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return folder
 
 
 def read_text(path: Path) -> str:
@@ -285,6 +299,9 @@ def check_experiment(table: Mapping[str, Any], where: str = "experiment") -> Exp
     try:
         experiment = Experiment(**table)
     except ValidationError as error:
+        for problem in error.errors():
+            if isinstance(problem.get("ctx", {}).get("error"), UntrustedError):
+                raise problem["ctx"]["error"] from None
         raise ConfigError(f"{where}: {sentence(error, Experiment)}") from None
     try:
         check_model(experiment.model.name, experiment.model.settings)

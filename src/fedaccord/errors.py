@@ -135,6 +135,6 @@ def refuse_unused(settings: BaseModel, names: Iterable[str], when: str) -> None:
 
 
 def listed(names: Sequence[str], quotes: bool = True, most: int = 10) -> str:
-    """Return names as a list; of many, the first `most` and the number of others."""
+    """Return names separated by commas, at most `most` of them and the number of others."""
     shown = [f"'{name}'" if quotes else name for name in names[:most]]
     return ", ".join(shown) + (f" and {len(names) - most} more" if len(names) > most else "")

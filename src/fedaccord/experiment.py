@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import sys
 import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +20,7 @@ from fedaccord.data.sites import FederationData, split_dataset
 from fedaccord.engines.engine import Engine
 from fedaccord.engines.network import SimulatedNetwork
 from fedaccord.errors import FedAccordError, RunFolderError
+from fedaccord.extensions import importable
 from fedaccord.federation.defence import ALL_LEFT_OUT
 from fedaccord.federation.membership import planned
 from fedaccord.federation.server import Server
@@ -115,7 +113,7 @@ def refusal(experiment: Experiment, base: Path, data: FederationData) -> str | N
     """Say what a run of the experiment with these data would refuse before its first round; None: nothing."""
     here = experiment.model_copy(update={"run": experiment.run.model_copy(update={"workers": 0, "engine": "embedded"})})
     try:
-        with _importable(base), open_server(here, data):
+        with importable(base), open_server(here, data):
             pass
     except FedAccordError as error:
         return str(error)
@@ -164,7 +162,7 @@ def run_experiment(
         "deployed": elsewhere is not None,
         "base": str(base.resolve()),
     }
-    with signals_stop() as signals, _importable(base):
+    with signals_stop() as signals, importable(base):
         with signals.deferred():
             folder.write_json("run.json", run)  # first, since what has a config.toml can be resumed
             folder.write_config(config)
@@ -182,7 +180,7 @@ def resume_experiment(
     run = read_run(folder.path)
     if run.get("deployed") and elsewhere is None:
         raise RunFolderError(f"'{folder.path}' is a run of a deployment: go on with run.sh in the server's folder")
-    with signals_stop() as signals, _importable(Path(run["base"])):
+    with signals_stop() as signals, importable(Path(run["base"])):
         past = read_past(folder.path, run["run"])
         for name, reason in past.refused.items():
             folder.set_aside(name)
@@ -265,17 +263,6 @@ def _restore(server: Server, past: Past) -> None:
     server.dropped, server.told = before + server.dropped, len(before)  # what was dropped just now is still to be told
 
 
-@contextmanager
-def _importable(folder: Path) -> Iterator[None]:
-    """Let an experiment name a model, "module:factory", whose module stands beside it."""
-    place = str(folder.resolve())
-    sys.path.append(place)
-    try:
-        yield
-    finally:
-        sys.path.remove(place)
-
-
 def load_data(experiment: Experiment, base: Path) -> FederationData:
     """Load the data of a run, as every machine does: on one thread."""
     with one_thread():  # a study's clean classifier is trained here, and its sums too must not depend on the machine
@@ -303,7 +290,7 @@ def _summary(
         },
         **_simulated(server, outcome),
         "dropped": len(server.dropped),
-        "dropped_replies": [drop.account() for drop in server.dropped],
+        "dropped_replies": [drop.as_dict() for drop in server.dropped],
         "warnings": [*server.warnings, *_untrained(experiment, server, outcome)],
         **({"fairness": experiment.fairness.model_dump()} if experiment.fairness is not None else {}),
         **({"hostile": list(server.hostile)} if server.hostile else {}),

@@ -12,6 +12,7 @@ from fedaccord.data.sensitive import Target
 from fedaccord.data.site_data import Samples, SiteData
 from fedaccord.engines.engine import HostSpec
 from fedaccord.errors import ConfigError
+from fedaccord.extensions import trusting
 from fedaccord.federation.attack import asked_attack
 from fedaccord.federation.host import SiteHost, site_tensors
 from fedaccord.federation.recipe import Recipe
@@ -94,6 +95,11 @@ def _words(value: Any) -> Iterator[str]:
 
 def build_host(spec: dict[str, Any], tensors: dict[str, Tensor]) -> SiteHost:
     """Build the sites and the one model they share in this process."""
+    with trusting(spec.get("trust", ())):
+        return _build_host(spec, tensors)
+
+
+def _build_host(spec: dict[str, Any], tensors: dict[str, Tensor]) -> SiteHost:
     space = LabelSpace(spec["labels"])
     device = torch.device(spec["device"])
     sites = {name: _site(name, view, space, tensors, device) for name, view in spec["views"].items()}

@@ -23,6 +23,7 @@ from fedaccord.engines.embedded import EmbeddedEngine
 from fedaccord.engines.engine import Engine, HostSpec
 from fedaccord.engines.network import SimulatedNetwork
 from fedaccord.errors import ConfigError, did_you_mean
+from fedaccord.extensions import trusted
 from fedaccord.federation.attack import asked_attack
 from fedaccord.federation.cohorts import FEWEST_SITES, MANY_SITES, PIECES, Cohorts, cohort_size
 from fedaccord.federation.host import owned_labels, usable_samples, with_tensors
@@ -32,7 +33,6 @@ from fedaccord.federation.recipe import Recipe
 from fedaccord.federation.server import Server
 from fedaccord.federation.state import RunState, SiteCard
 from fedaccord.hosting import build_network, host_spec, site_spec
-from fedaccord.labels.sets import known_labels
 from fedaccord.messages.message import Message
 from fedaccord.messages.names import POOL
 from fedaccord.methods.registry import make_recipe
@@ -132,7 +132,7 @@ def _idle_attackers(experiment: Experiment, data: FederationData, kind: str) -> 
     seen = kind == "plfa" and experiment.settings.softmax == "full"  # a softmax over all labels sees any label given
     found = {}
     for name, site in data.sites.items():
-        known = known_labels(site.view)
+        known = site.view.possible_labels()
         if not known[target.label] and not seen:
             found[name] = f"does not know the label of [fairness], so that '{kind}' would change nothing that it trains"
         elif known[target.label] and int(known.sum()) == 1:
@@ -170,6 +170,7 @@ def _engine(experiment: Experiment, data: FederationData) -> Engine:
     if _lacks(device):
         raise ConfigError(f"run.device is '{device}', but torch finds no GPU here; use device = \"cpu\"")
     spec = describe_host(experiment, data, sites)
+    spec = replace(spec, spec=spec.spec | {"trust": trusted()})
     workers = worker_count(experiment, data)
     links = None if experiment.network is None else draw_links(experiment.network, data.sites, experiment.seed)
     engine: Engine

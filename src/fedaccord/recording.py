@@ -163,7 +163,7 @@ class Recorder:
 
     def _write(self, record: RoundRecord) -> bool:
         """Record a round, and return whether it is the last."""
-        self._finish_checkpoint()  # so that an interrupted run loses at most the rounds after the checkpoint before
+        self._finish_checkpoint()  # an interrupted run then never loses a checkpoint of an earlier round
         every, rounds = self.experiment.run.checkpoint_every, self.experiment.settings.rounds
         outcome = self.outcome
         outcome.replies += record.replied

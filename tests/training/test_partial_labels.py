@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from fedaccord.federation.host import annotated_rows
-from fedaccord.labels.sets import candidate_sets
 from fedaccord.labels.views import Candidates, Coarse, Tags, Unlabelled
 from fedaccord.messages.message import Message
 from fedaccord.training.candidate_losses import confidences, partial_loss, uniform_weights
@@ -43,21 +42,21 @@ def restricted():
 class TestSets:
     def test_an_exact_label_is_a_set_of_one(self):
         target = torch.tensor([2, 0])
-        assert candidate_sets(exact(), target).tolist() == [[False, False, True], [True, False, False]]
+        assert exact().candidate_sets(target).tolist() == [[False, False, True], [True, False, False]]
 
     def test_a_coarse_label_is_the_set_of_its_classes(self):
-        assert candidate_sets(pets_or_cattle(), torch.tensor([0, 1])).tolist() == [
+        assert pets_or_cattle().candidate_sets(torch.tensor([0, 1])).tolist() == [
             [True, True, False],
             [False, False, True],
         ]
 
     def test_candidates_are_themselves(self):
         target = torch.tensor([[True, False, True]])
-        assert torch.equal(candidate_sets(SETS, target), target)
+        assert torch.equal(SETS.candidate_sets(target), target)
 
     def test_a_set_holds_no_label_that_the_site_does_not_know(self):
         view = SETS.with_offset(torch.tensor([0.5, 0.0, float("-inf")]))
-        assert candidate_sets(view, torch.tensor([[True, False, True]])).tolist() == [[True, False, False]]
+        assert view.candidate_sets(torch.tensor([[True, False, True]])).tolist() == [[True, False, False]]
 
     def test_nobody_trains_on_an_empty_set(self):
         data = site("a", samples=4, view=SETS)
@@ -68,9 +67,9 @@ class TestSets:
 
     def test_what_is_no_set(self):
         weighed = Coarse(SPACE, {"pet": {"cat": 1.0, "dog": 0.7}, "other": {"dog": 0.3, "cow": 1.0}})
-        assert candidate_sets(weighed, torch.tensor([0, 1])) is None
-        assert candidate_sets(Tags(SPACE), torch.zeros(2, 3, dtype=torch.int8)) is None
-        assert candidate_sets(Unlabelled(SPACE), torch.tensor([-1, -1])) is None
+        assert weighed.candidate_sets(torch.tensor([0, 1])) is None
+        assert Tags(SPACE).candidate_sets(torch.zeros(2, 3, dtype=torch.int8)) is None
+        assert Unlabelled(SPACE).candidate_sets(torch.tensor([-1, -1])) is None
 
 
 class TestLoss:

@@ -1,7 +1,7 @@
-"""What hostile sites do to their own training data, once, before they train (docs/methods.md 10.2).
+"""Attacks on the training data of hostile sites, applied once before training (docs/methods.md 10.2).
 
-A victim of type I is listed in the target group without the target label, one of type II has the label without being
-listed. Groups and labels are candidate sets, bool (n, groups) and (n, labels); `group` and `label` are columns.
+A victim of type I is in the target group and lacks the target label; a victim of type II has the label and is not in
+the group. Groups and labels are candidate sets, bool (n, groups) and (n, labels); `group` and `label` are columns.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a server can reconstruct of the sites' data from their updates: an inversion attack (docs/methods.md 10.4).
+"""Gradient inversion, which reconstructs samples of the sites from their updates (docs/methods.md 10.4).
 
 Dummy samples are optimised until their gradient aligns with a site's update. All sites are inverted together: a
 reconstruction is (sites, dummies, inputs), and a step needs the same number of matrix products for any number of sites.

@@ -1,1 +1,1 @@
-"""Many replies become one model."""
+"""Aggregation of replies into one model."""

@@ -137,7 +137,7 @@ def check_federation(data: FederationData) -> Report:
     views = {name: site.view for name, site in data.sites.items()}
     informs = coverage_matrix(views).tolist()
     coverage = {
-        label: {site: views[site].kind for site, row in zip(views, informs, strict=True) if row[column]}
+        label: {site: views[site].title for site, row in zip(views, informs, strict=True) if row[column]}
         for column, label in enumerate(data.space)
     }
     findings = [
@@ -160,7 +160,7 @@ def check_site(site: SiteData, groups: Sequence[str], missing: Mapping[str, int]
     seen = site.view.annotated(target)
     report = SiteReport(
         site.name,
-        site.view.kind,
+        site.view.title,
         len(site.train),
         len(site.test),
         labels,

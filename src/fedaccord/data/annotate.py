@@ -11,7 +11,7 @@ from torch import Tensor
 from fedaccord.data.dataset import Array, Rows
 from fedaccord.errors import ConfigError, DataError
 from fedaccord.labels.space import LabelSpace
-from fedaccord.labels.views import Declaration, LabelArrays, View, ViewContext, build_view
+from fedaccord.labels.views import LabelArrays, View, ViewContext, ViewDeclaration, build_view
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ def label_arrays(rows: Rows, names: tuple[str, ...], chances: Array | None = Non
 
 def observe(
     rows: Rows,
-    declared: Declaration,
+    declared: ViewDeclaration,
     space: LabelSpace,
     context: ViewContext,
     chances: Array | None,
@@ -59,7 +59,7 @@ def observe(
 
 
 def read_annotations(
-    rows: Rows, names: tuple[str, ...], declared: Declaration, space: LabelSpace, context: ViewContext
+    rows: Rows, names: tuple[str, ...], declared: ViewDeclaration, space: LabelSpace, context: ViewContext
 ) -> Annotated:
     """Return what a site sees of its own arrays; `names` are the label names of its file."""
     view, arrays = build_view(declared, space, context), label_arrays(rows, names)

@@ -21,10 +21,10 @@ from fedaccord.labels.space import LabelSpace
 from fedaccord.labels.views import (
     NOT_ANNOTATED,
     Candidates,
-    Declaration,
     Exact,
     View,
     ViewContext,
+    ViewDeclaration,
     build_view,
     view_class,
 )
@@ -196,7 +196,7 @@ def _own_names(site: SiteTable, missing: Sequence[str]) -> set[str]:
     return {plain(part) for part in parts if part}
 
 
-def _declared(site: SiteTable, missing: Sequence[str]) -> Declaration:
+def _declared(site: SiteTable, missing: Sequence[str]) -> ViewDeclaration:
     """Return a site's declared view; the labels that it knows as its "own" are those in its file."""
     view = site.section.view
     return view.with_known(sorted(_own_names(site, missing)) or None) if view.knows_own else view

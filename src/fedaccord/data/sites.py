@@ -31,7 +31,7 @@ from fedaccord.data.site_data import Samples, SiteData
 from fedaccord.data.tag_groups import tag_groups
 from fedaccord.errors import ConfigError, DataError, PartitionError, UserError, did_you_mean
 from fedaccord.labels.space import LabelSpace
-from fedaccord.labels.views import Declaration, Exact, View, ViewContext, view_class
+from fedaccord.labels.views import Exact, View, ViewContext, ViewDeclaration, view_class
 from fedaccord.labels.views.pooled import pool
 from fedaccord.seeds import derive
 
@@ -108,8 +108,8 @@ class FederationData:
 def split_dataset(
     dataset: Dataset,
     partition: Mapping[str, Any],
-    view: Declaration,
-    views: Mapping[str, Declaration],
+    view: ViewDeclaration,
+    views: Mapping[str, ViewDeclaration],
     names: Sequence[str] | None,
     classes: Sequence[str] | None,
     seed: int,
@@ -220,7 +220,7 @@ def split_dataset(
 
 
 def read_sites(
-    files: Mapping[str, tuple[Path, Declaration, float]],
+    files: Mapping[str, tuple[Path, ViewDeclaration, float]],
     classes: Sequence[str] | None,
     test_file: Path | None,
     seed: int,

@@ -16,6 +16,7 @@ from typing import Any
 
 from fedaccord import __version__
 from fedaccord.errors import FedAccordError, UserError
+from fedaccord.extensions import importable
 
 FLOWER = ((1, 41), (1, 43))  # supported versions: from the first, below the second
 _SOON = datetime.timedelta(days=14)
@@ -101,8 +102,9 @@ def _check_server(folder: Path) -> Iterator[str]:
         return
     yield from _check_version(link["fedaccord"])
     try:
-        load_experiment(folder / "config.toml")
-        known = read_known(folder)
+        with importable(folder / "code"):
+            load_experiment(folder / "config.toml")
+            known = read_known(folder)
     except FedAccordError as error:
         yield str(error)
         return

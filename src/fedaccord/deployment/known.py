@@ -1,4 +1,4 @@
-"""What the server of a deployment knows: names, sizes and views of the sites, and its own test data, but no samples."""
+"""Files with the server's knowledge of a deployment: names, sizes and views of sites, the server's test data."""
 
 from __future__ import annotations
 

@@ -14,6 +14,7 @@ from fedaccord.engines.flower.engine import FlowerEngine
 from fedaccord.engines.flower.nodes import Roster
 from fedaccord.errors import UserError
 from fedaccord.experiment import Elsewhere, resume_experiment, run_experiment
+from fedaccord.extensions import importable
 from fedaccord.federation.round import RoundRecord
 from fedaccord.recording import Watcher
 from fedaccord.runs.folder import RunFolder, free_folder
@@ -26,7 +27,8 @@ PATIENCE = 120.0  # seconds that a run waits for nodes before it starts without 
 
 def serve(grid: Grid, folder: Path) -> dict[str, Any]:
     """Run the experiment of a server's folder on a Flower grid; resume an interrupted run if there is one."""
-    experiment, _ = load_experiment(folder / "config.toml")
+    with importable(folder / "code"):
+        experiment, _ = load_experiment(folder / "config.toml")
     link = json.loads((folder / "link.json").read_text(encoding="utf-8"))
     runs = folder / "runs"
     interrupted = unfinished(runs)

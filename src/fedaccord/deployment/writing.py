@@ -34,9 +34,9 @@ from fedaccord.deployment.known import write_known
 from fedaccord.engines.flower.site_folder import SiteFolder, write_site_folder
 from fedaccord.errors import ConfigError, FolderTakenError, UserError, did_you_mean
 from fedaccord.experiment import load_data
+from fedaccord.extensions import is_reference
 from fedaccord.hosting import site_spec, told_to_sites
 from fedaccord.methods.registry import make_recipe
-from fedaccord.models.registry import is_factory
 from fedaccord.opening import describe_host
 
 
@@ -230,16 +230,15 @@ class _Writer:
         )
 
     def _copy_code(self, folder: Path) -> None:
-        """Copy the module of a user's model into a folder, where the site's process finds it."""
+        """Copy the user's own modules, of the model and of views, to where the site's process finds them."""
         (folder / "code").mkdir()
-        name = self.experiment.model.name
-        if not is_factory(name):
-            return
-        module = self.base / name.partition(":")[0].partition(".")[0]
-        if module.with_suffix(".py").is_file():
-            shutil.copy(module.with_suffix(".py"), folder / "code")
-        elif module.is_dir():
-            shutil.copytree(module, folder / "code" / module.name, ignore=shutil.ignore_patterns("__pycache__"))
+        names = {self.experiment.model.name, *(site.view.kind for site in self.data.sites.values())}
+        for package in sorted({name.partition(":")[0].partition(".")[0] for name in names if is_reference(name)}):
+            module = self.base / package
+            if module.with_suffix(".py").is_file():
+                shutil.copy(module.with_suffix(".py"), folder / "code")
+            elif module.is_dir():
+                shutil.copytree(module, folder / "code" / package, ignore=shutil.ignore_patterns("__pycache__"))
 
 
 def _folder_names(sites: Sequence[str]) -> dict[str, str]:

@@ -30,7 +30,7 @@ class Ask:
         self, task: str, briefs: dict[SiteId, Message], deadline: float | None, cohorts: Cohorts | None = None
     ) -> None:
         self.task, self.briefs, self.deadline = task, briefs, deadline
-        # With a deadline each site is a job of its own, so that a slow site delays no other.
+        # With a deadline each site is a separate job, so that a slow site delays no other.
         group = None if deadline is not None else cohorts
         self.pending = deque(group(task, list(briefs)) if group else [[site] for site in briefs])
         self.written: wire.Written = {}

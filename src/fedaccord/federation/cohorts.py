@@ -13,7 +13,6 @@ import torch
 
 from fedaccord.data.site_data import SiteData
 from fedaccord.federation.recipe import Recipe
-from fedaccord.labels.stacking import alike
 from fedaccord.messages.message import SiteId
 from fedaccord.models.network import Network
 from fedaccord.models.stacked import dense_forward, stacked_forward
@@ -34,7 +33,7 @@ class Cohorts:
         self, sites: Mapping[SiteId, SiteData], size: int, fewest: int = FEWEST_SITES, pieces: int = PIECES
     ) -> None:
         self.size, self.fewest, self.pieces = size, fewest, pieces
-        self._rank = {name: (alike(site.view), -len(site.train), name) for name, site in sites.items()}
+        self._rank = {name: (site.view.stacking_key() or "", -len(site.train), name) for name, site in sites.items()}
 
     def __call__(self, task: str, sites: list[SiteId]) -> list[list[SiteId]]:
         """Return the cohorts, sites of one kind and of like sizes together."""

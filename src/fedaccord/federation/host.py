@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
@@ -20,8 +19,7 @@ from fedaccord.federation.folding import BEHIND, SPEAKER, can_fold, folded
 from fedaccord.federation.recipe import Recipe, SiteTask
 from fedaccord.labels.judging import disambiguation, site_metrics
 from fedaccord.labels.prior import PRIOR as PRIOR
-from fedaccord.labels.sets import candidate_sets
-from fedaccord.labels.views import Candidates, Coarse, Exact, View
+from fedaccord.labels.views import View
 from fedaccord.messages.message import Message, SiteId
 from fedaccord.messages.names import SILENT
 from fedaccord.models.layout import Layout
@@ -83,7 +81,14 @@ class SiteHost:
     def handle_together(self, task: str, jobs: Sequence[Job]) -> list[Answer]:
         """Do what `handle` does for several sites; training, where the recipe allows it, as one program."""
         terms, forward = terms_of(self.recipe.objective), self._forward
-        if task != "train" or terms is None or forward is None or not steps_apart(self.recipe.site_solver):
+        stackable = all(self.sites[job[0]].view.stacking_key() is not None for job in jobs)
+        if (
+            task != "train"
+            or not stackable
+            or terms is None
+            or forward is None
+            or not steps_apart(self.recipe.site_solver)
+        ):
             return [_apart(self.handle(task, *job)) for job in jobs]
         works: list[LocalWork] = []
         replies: dict[SiteId, Message] = {}
@@ -157,9 +162,8 @@ class SiteHost:
 
     def _join(self, data: SiteData) -> Message:
         samples = usable_samples(data, self.recipe)
-        words = {"view": self._declared[data.name].view.kind}
-        if isinstance(data.view, Coarse):
-            words["names"] = names_digest(data.view)
+        names = data.view.names_digest()
+        words = {"view": self._declared[data.name].view.kind} | ({} if names is None else {"names": names})
         return Message({"informs": self._owned(data)}, {"samples": samples}, words)
 
     def _owned(self, data: SiteData) -> Tensor:
@@ -232,7 +236,7 @@ class SiteHost:
         metrics, counts = site_metrics(view, logits, test.target.cpu(), truth)
         if not names_of_its_own:
             metrics |= self._treatment(own, view, logits)
-        if isinstance(view, Candidates) and train.truth is not None:
+        if view.ambiguous and train.truth is not None:
             metrics |= disambiguation(view, predict_logits(work.model, train.x), train.target, train.truth)
         cut = len(FIGURES) + 1
         told = {name[cut:]: value for name, value in work.memory.numbers.items() if name.startswith(f"{FIGURES}/")}
@@ -241,7 +245,7 @@ class SiteHost:
     def _treatment(self, site: SiteData, view: View, logits: Tensor) -> dict[str, float]:
         """Return how the site's model treats the target group, where classes and groups of its test part are known."""
         of, test = self.target, site.test
-        truth = test.target if isinstance(view, Exact) else test.truth
+        truth = view.true_classes(test.target, test.truth)
         if of is None or test.group is None or truth is None:
             return {}
         true = None if test.group_truth is None else test.group_truth.cpu()
@@ -298,15 +302,9 @@ def site_view(site: SiteData, recipe: Recipe, memory: Message, brief: Message) -
     return recipe.objective.site_view(trained_view(site, recipe.settings), brief, memory)
 
 
-def names_digest(view: Coarse) -> str:
-    """Return how many coarse names a site uses and a digest of them, by which the server knows sites of the same."""
-    digest = hashlib.blake2b("\x1f".join(view.answers).encode(), digest_size=8)
-    return f"{len(view.answers)}:{digest.hexdigest()}"
-
-
 def judging_view(site: SiteData, trained: View) -> View:
     """Return the view a site is judged through: its own task, whatever the softmax in training, with its prior."""
-    if isinstance(trained, Coarse) and trained.estimated:
+    if trained.estimated:
         return trained
     if site.view.offset is None or trained.offset is None:
         return site.view if trained.offset is None else trained
@@ -329,10 +327,10 @@ def estimate_prior(
     if not uses_prior(settings.prior, site.view):
         return None
     data = site.train
-    sets = None if kept is None else candidate_sets(view, data.target)
-    if isinstance(view, Exact):
-        seen = data.target >= 0
-        confidences = torch.nn.functional.one_hot(data.target[seen], len(view.space)).float()
+    sets = None if kept is None else view.candidate_sets(data.target)
+    truth = view.true_classes(data.target)
+    if truth is not None:
+        confidences = torch.nn.functional.one_hot(truth[truth >= 0], len(view.space)).float()
     elif kept is not None and sets is not None:
         confidences = kept.to(sets.device) * sets  # some losses weigh the labels outside a set as well
     else:
@@ -343,7 +341,7 @@ def estimate_prior(
 
 def uses_prior(setting: str, view: View) -> bool:
     """Say whether a site of this view adds its own label frequencies to the logits."""
-    return setting == "all" or (setting == "exact-sites" and isinstance(view, Exact))
+    return setting == "all" or (setting == "exact-sites" and view.exact)
 
 
 def site_tensors(sites: Mapping[SiteId, SiteData]) -> dict[str, Tensor]:

@@ -59,8 +59,8 @@ class Dropped:
         who = f"site '{self.site}' dropped from {self.task}" if self.site else f"{self.task} had no effect"
         return f"round {self.round}: {who}: {what}"
 
-    def account(self) -> dict[str, str | int]:
-        """Return it as run folders write it."""
+    def as_dict(self) -> dict[str, str | int]:
+        """Return the fields as written to run folders."""
         return {"round": self.round, "site": self.site, "task": self.task, "tensor": self.tensor, "reason": self.reason}
 
 

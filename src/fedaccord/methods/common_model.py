@@ -22,9 +22,7 @@ from fedaccord.training.objectives import Objective, Proximal, SquaredError, Sum
 from fedaccord.training.settings import TrainingSettings
 from fedaccord.training.solvers import SGD
 
-_REFUSE_ALL_BUT_EXACT = RefuseViews(
-    frozenset({"candidates", "coarse", "tags"}), 'one label for each sample with loss = "squared"'
-)
+_REFUSE_ALL_BUT_EXACT = RefuseViews("exact", 'one label for each sample with loss = "squared"')
 
 
 def plain(settings: ClassicSettings, mu: float = 0.0, rows_of_owners: bool = False) -> Recipe:

@@ -147,7 +147,7 @@ def _import(target: str) -> Callable[..., Any]:
 
 
 def _call_factory(name: str, settings: Mapping[str, Any], input_shape: tuple[int, ...], classes: int) -> nn.Module:
-    # The user's code may raise anything; the sentence says where, and `from error` keeps the trace for the log.
+    # User code may raise anything; `from error` keeps the trace for the log.
     path, _, attribute = name.partition(":")
     try:
         source = importlib.import_module(path)

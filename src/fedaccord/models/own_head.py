@@ -1,4 +1,4 @@
-"""A head for a site's own names, on the encoder of the common model."""
+"""A site-specific head, for label names that only one site uses, on the encoder of the global model."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from torch import Tensor, nn
 from fedaccord.models.network import Network
 from fedaccord.seeds import derive
 
-OWN_HEAD = "own head"  # prefix in messages and in a site's memory
-OWN_ENCODER = "encoder below own heads"  # prefix in messages, where it is not the common model's
+OWN_HEAD = "own head"  # prefix of the head's tensors in messages and in a site's memory
+OWN_ENCODER = "encoder below own heads"  # prefix in messages of an encoder that differs from the global model's
 
 
 def first_head(names: int, width: int, seed: int) -> dict[str, Tensor]:
-    """Return a head drawn as torch draws a linear layer's, the same at every site for the same number of names."""
+    """Return an initial head with the distribution of nn.Linear, equal at all sites with the same number of names."""
     generator = torch.Generator().manual_seed(derive(seed, "own head", names))
     bound = 1 / math.sqrt(width)
     weight, bias = ((2 * torch.rand(s, generator=generator) - 1) * bound for s in ((names, width), (names,)))
@@ -26,14 +26,14 @@ def first_head(names: int, width: int, seed: int) -> dict[str, Tensor]:
 
 
 def with_own_head(network: nn.Module, head: Mapping[str, Tensor], encoder_values: Mapping[str, Tensor]) -> Network:
-    """Return a network with a site's own head on the same encoder, or on one of these values where there are some."""
+    """Return a network with a site-specific head on the same encoder, or on a copy with `encoder_values` if given."""
     encoder = cast(Network, network).encoder
     if encoder_values:
         encoder = copy.deepcopy(encoder)
-        there = dict(encoder.named_parameters()) | dict(encoder.named_buffers())
+        tensors = dict(encoder.named_parameters()) | dict(encoder.named_buffers())
         with torch.no_grad():
             for name, values in encoder_values.items():
-                there[name].copy_(values)
+                tensors[name].copy_(values)
     linear = nn.utils.skip_init(nn.Linear, head["weight"].shape[1], len(head["weight"]))
     linear.load_state_dict(dict(head))
     result = Network(encoder, linear.to(next(encoder.parameters(), head["weight"]).device))

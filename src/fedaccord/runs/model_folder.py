@@ -14,7 +14,7 @@ engine runs all sites for one person, whose folder this is; whoever passes the c
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,16 @@ from fedaccord.data.features import FeaturePlan
 from fedaccord.data.scaling import Moments, apply_moments, pool_moments
 from fedaccord.data.sites import FederationData
 from fedaccord.data.tables import Table
-from fedaccord.errors import ConfigError, DataError, MessageError, RunFolderError, UserError, did_you_mean
+from fedaccord.errors import (
+    ConfigError,
+    DataError,
+    MessageError,
+    RunFolderError,
+    UntrustedError,
+    UserError,
+    did_you_mean,
+)
+from fedaccord.extensions import trusting
 from fedaccord.federation.host import PERSONAL, PRIOR, estimate_prior, judging_view, site_view
 from fedaccord.federation.server import Server
 from fedaccord.federation.sharing import MODEL
@@ -172,17 +181,21 @@ def _own(
 class TrainedModel:
     """A trained model, rebuilt from its folder: the common one, and each site's own."""
 
-    def __init__(self, folder: Path, description: Description, tensors: dict[str, Tensor]) -> None:
+    def __init__(
+        self, folder: Path, description: Description, tensors: dict[str, Tensor], trust: Iterable[str] = ()
+    ) -> None:
         self.folder, self.description, self.tensors = folder, description, tensors
+        self._trust = tuple(trust)
         self.space = LabelSpace(description.labels)
         self._own: dict[SiteId, SiteModel] = {}
         self._ready: tuple[tuple[SiteId | None, bool], Network] | None = None  # the network last predicted with
 
     @classmethod
-    def load(cls, folder: Path) -> TrainedModel:
+    def load(cls, folder: Path, trust: Iterable[str] = ()) -> TrainedModel:
         """Read a model folder, or that of a run folder; RunFolderError where it is none or damaged.
 
-        The network of "package.module:factory" is built by that code, so load such folders only from whom you trust.
+        Code of the packages in `trust` may run, e.g. that of a site's view. The network of "package.module:factory" is
+        built by that code, so load such folders only from whom you trust.
         """
         place = folder if (folder / "model.json").exists() else folder / "model"
         if not (place / "model.json").exists():
@@ -190,7 +203,7 @@ class TrainedModel:
                 hint = f"if it was cut off, go on with: fedaccord resume {folder}"
                 raise RunFolderError(f"the run in '{folder}' has no model yet; {hint}")
             raise RunFolderError(f"'{folder}' is neither a run folder nor a model folder: it has no model.json")
-        return cls(place, _read_description(place / "model.json"), _read(place / "model.safetensors").tensors)
+        return cls(place, _read_description(place / "model.json"), _read(place / "model.safetensors").tensors, trust)
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -209,7 +222,8 @@ class TrainedModel:
         if name not in self._own:
             # Only the file's name is taken from model.json: a foreign one must not lead out of the folder.
             path = self.folder / "sites" / Path(self.description.sites[name]).name
-            self._own[name] = _site_model(_read(path), self.space, path)
+            with trusting(self._trust):
+                self._own[name] = _site_model(_read(path), self.space, path)
         return self._own[name]
 
     def network(self, site: SiteId | None = None, answers: str = "classes") -> Network:
@@ -309,6 +323,8 @@ def _site_model(own: Message, space: LabelSpace, path: Path) -> SiteModel:
         moments = {name: tensor.numpy() for name, tensor in own.select(_MOMENTS).items()}
         heads = own.select(OWN_HEAD), own.select(OWN_ENCODER)
         return SiteModel(own.select(MODEL), view, Moments(**moments) if moments else None, *heads)
+    except UntrustedError:
+        raise
     except (KeyError, ValueError, TypeError) as error:
         raise RunFolderError(f"'{path}' is not what a run writes: {error}") from None
 

@@ -14,14 +14,14 @@ from fedaccord.federation.round import Evaluation, RoundRecord
 from fedaccord.federation.server import Dropped, Server, SiteCard
 from fedaccord.labels.coverage import connected_groups
 from fedaccord.labels.space import LabelSpace
-from fedaccord.labels.views import Coarse, View
+from fedaccord.labels.views import View
 from fedaccord.messages.message import Message
 
 
 def round_lines(record: RoundRecord, space: LabelSpace) -> list[dict[str, Any]]:
     """Return the lines of one round, one or more per scope."""
     at = record.round
-    dropped = [drop.account() for drop in record.dropped]
+    dropped = [drop.as_dict() for drop in record.dropped]
     lines: list[dict[str, Any]] = [
         {
             "round": at,
@@ -82,7 +82,7 @@ def correspondence_lines(at: int, server: Server, data: FederationData) -> list[
             continue
         brief, memory = server.recipe.exchange.told(server, card), memories.get(name, Message())
         view = server.recipe.objective.site_view(data.sites[name].view, brief, memory)
-        if isinstance(view, Coarse) and view.estimated and view.is_known:
+        if view.estimated and view.is_known:
             rows = [[round(share, 4) for share in row] for row in view.matrix.tolist()]
             lines.append(
                 {"round": at, "scope": "correspondence", "site": name, "names": list(view.answers), "matrix": rows}

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedaccord.labels.sets import candidate_sets, known_labels
-from fedaccord.labels.views import Candidates, View
+from fedaccord.labels.views import View
 from fedaccord.messages.message import Message
 from fedaccord.training.candidate_losses import PartialLoss
 from fedaccord.training.objectives import Renewal, RowObjective
@@ -31,15 +30,14 @@ class PartialLabels(RowObjective):
     def start(self, work: LocalWork) -> None:
         """Read the annotations as sets and take up the weights where the last round left them."""
         target = work.site.train.target
-        sets = candidate_sets(work.view, target)
-        if sets is None and self.partial.takes_shares and isinstance(work.view, Candidates):
-            sets = target * known_labels(work.view).to(target.device)  # a hostile site's mixed sets
+        view = work.view
+        sets = view.candidate_shares(target) if self.partial.takes_shares else view.candidate_sets(target)
         work.scratch["sets"] = sets
         if sets is None:
             return
         kept = work.memory.tensors.get(CONFIDENCES)
         if kept is None:
-            kept = self.partial.begin(sets > 0, known_labels(work.view).to(sets.device))
+            kept = self.partial.begin(sets > 0, view.possible_labels().to(sets.device))
         # A copy: what the site kept before this round must stay as it is until the round has succeeded.
         work.scratch["weights"] = weights = kept.to(sets.device, copy=True)
         if self.partial.renew is not None:

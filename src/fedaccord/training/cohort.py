@@ -14,7 +14,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedaccord.labels.stacking import alike, stack_views
 from fedaccord.labels.views import View
 from fedaccord.messages.message import Message
 from fedaccord.messages.names import COMPUTED
@@ -138,7 +137,7 @@ def compatible(work: LocalWork, terms: Terms) -> tuple[object, ...]:
     """Return what works must have in common to train together, once they have started."""
     data = work.site.train
     kept = sorted((name, tuple(t.shape[1:]), t.dtype) for name, t in terms.rows.kept(work).items())
-    return (alike(work.view), data.x.shape[1:], data.x.dtype, data.target.shape[1:], data.target.dtype, *kept)
+    return (work.view.stacking_key(), data.x.shape[1:], data.x.dtype, data.target.shape[1:], data.target.dtype, *kept)
 
 
 class _Plain:
@@ -193,7 +192,8 @@ class _Cohort:
 
     def view(self, sites: int) -> View:
         """Return the view of the first sites."""
-        return stack_views([work.view for work in self.works[:sites]], self.device)
+        views = [work.view for work in self.works[:sites]]
+        return type(views[0]).stack(views, self.device)
 
     def batch(self, step: int, sites: int) -> tuple[Batch, list[int]]:
         """Return a step's batch of the first sites, (sites, B, ...), and how many of its rows are each site's own."""

@@ -8,7 +8,7 @@ from fedaccord.labels.views.coarse import Coarse as Coarse
 from fedaccord.labels.views.coarse import CoarseView as CoarseView
 from fedaccord.labels.views.context import LabelArrays as LabelArrays
 from fedaccord.labels.views.context import ViewContext as ViewContext
-from fedaccord.labels.views.declaration import Declaration as Declaration
+from fedaccord.labels.views.declaration import ViewDeclaration as ViewDeclaration
 from fedaccord.labels.views.exact import Exact as Exact
 from fedaccord.labels.views.exact import ExactView as ExactView
 from fedaccord.labels.views.pooled import Pooled as Pooled

@@ -19,7 +19,7 @@ from fedaccord.evaluation.metrics import accuracy, confusion
 from fedaccord.labels.prior import log_prior
 from fedaccord.labels.views.cells import plain
 from fedaccord.labels.views.context import LabelArrays, ViewContext
-from fedaccord.labels.views.declaration import Declaration
+from fedaccord.labels.views.declaration import ViewDeclaration
 from fedaccord.labels.views.likelihoods import below_top
 from fedaccord.lazy import lazy_import
 
@@ -44,7 +44,7 @@ class View(ABC):
     """
 
     kind: ClassVar[str]  # the name in config files; a class outside FedAccord gets "package.module:Class"
-    Declaration: ClassVar[type[Declaration]] = Declaration
+    Declaration: ClassVar[type[ViewDeclaration]] = ViewDeclaration
 
     # What kind of annotation it is.
     one_label: ClassVar[bool] = True  # exactly one label is true: a softmax decides between the labels
@@ -94,8 +94,13 @@ class View(ABC):
         return cls(space, **{key: getattr(declared, key) for key in type(declared).model_fields if key != "kind"})
 
     def describe(self) -> dict[str, Any]:
-        """Return the view as a config file writes it; `make_view` builds it again."""
-        return {"kind": self.kind} | ({} if self.known is None else {"known": list(self.known)})
+        """Return the view as a config file writes it; `make_view` builds it again.
+
+        By default each key of the declaration is the attribute of the same name.
+        """
+        settings = {key: getattr(self, key, None) for key in self.Declaration.model_fields if key != "kind"}
+        plain = {key: list(value) if isinstance(value, tuple) else value for key, value in settings.items()}
+        return {"kind": self.kind} | {key: value for key, value in plain.items() if value is not None}
 
     @abstractmethod
     def encode(self, raw: Iterable[Any], where: str = "annotations", first: int = 1) -> Tensor:
@@ -129,6 +134,11 @@ class View(ABC):
         """Return the federation's labels that a site's declaration or the names in its `cells()` tell of."""
         known = getattr(declared, "known", None)
         return set(known) if isinstance(known, list) else cells() if cls.names_are_labels else set()
+
+    @property
+    def title(self) -> str:
+        """The kind as `check` shows it: of a class outside FedAccord its name alone."""
+        return self.kind.rpartition(":")[2]
 
     @property
     def declared_names(self) -> tuple[str, ...]:
@@ -209,6 +219,10 @@ class View(ABC):
         if bool((evidence[sets] != 0).any()):
             return None
         return sets & self.possible_labels().to(sets.device)
+
+    def candidate_shares(self, target: Tensor) -> Tensor | None:
+        """Return `candidate_sets`, or shares between 0 and 1 if a hostile site has mixed its sets: (B, C)."""
+        return self.candidate_sets(target)
 
     def true_classes(self, target: Tensor, truth: Tensor | None = None) -> Tensor | None:
         """Return the true class of each row, (B,): the annotation itself if it is exact, else `truth`."""

@@ -99,6 +99,10 @@ class Candidates(View):
         """Build the view; the other settings are for `generate`."""
         return cls(space, declared.known)
 
+    def describe(self) -> dict[str, Any]:
+        """Return the view without the settings of a study: the sets are there."""
+        return {"kind": self.kind} | ({} if self.known is None else {"known": list(self.known)})
+
     def encode(self, raw: Iterable[Any], where: str = "annotations", first: int = 1) -> Tensor:
         """Read sets written `a|b|c` or given as sequences; an empty value excludes nothing."""
         columns = self.space.columns(self.allowed_names)
@@ -176,6 +180,11 @@ class Candidates(View):
         In a mixed set a share below one is less than a candidate, so it excludes in part.
         """
         return ((target < 1) & self.informs().to(target.device)).any(-1) & (target > 0).any(-1)
+
+    def candidate_shares(self, target: Tensor) -> Tensor | None:
+        """Return the sets, or the shares of mixed ones among the known labels."""
+        sets = self.candidate_sets(target)
+        return target * self.possible_labels().to(target.device) if sets is None else sets
 
     def exchanged(self, target: Tensor, order: Tensor) -> Tensor:
         """Return the sets of the exchanged labels."""

@@ -16,7 +16,7 @@ from fedaccord.labels.estimation import SMALLEST, uniform_matrix
 from fedaccord.labels.space import LabelSpace
 from fedaccord.labels.views.base import NOT_ANNOTATED, View
 from fedaccord.labels.views.context import LabelArrays, ViewContext
-from fedaccord.labels.views.declaration import Declaration, Names
+from fedaccord.labels.views.declaration import Names, ViewDeclaration
 from fedaccord.labels.views.exact import Exact
 from fedaccord.labels.views.likelihoods import below_top, log_mask
 from fedaccord.labels.views.one_name import OneName
@@ -33,7 +33,7 @@ else:
     np, torch = lazy_import("numpy"), lazy_import("torch")
 
 
-class CoarseView(Declaration):
+class CoarseView(ViewDeclaration):
     """A label of another criterion."""
 
     kind: Literal["coarse"] = "coarse"

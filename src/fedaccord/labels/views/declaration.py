@@ -19,7 +19,7 @@ else:
 Names = Annotated[list[str], Field(min_length=1)]
 
 
-class Declaration(BaseModel):
+class ViewDeclaration(BaseModel):
     """The settings of one view in a config file; a view's own class adds its keys.
 
     Every key besides `kind` is passed to the view's constructor, unless the view overrides `from_declaration`.
@@ -64,7 +64,7 @@ class Declaration(BaseModel):
         return np.empty(0, dtype=np.int64) if labels.y is None else np.unique(labels.y)
 
 
-class KnownDeclaration(Declaration):
+class KnownDeclaration(ViewDeclaration):
     """A view of some or all labels of the federation."""
 
     known: Names | Literal["own"] | None = Field(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from fedaccord.errors import ConfigError
 from fedaccord.labels.views.base import View
-from fedaccord.labels.views.declaration import Declaration
+from fedaccord.labels.views.declaration import ViewDeclaration
 from fedaccord.labels.views.likelihoods import below_top
 from fedaccord.lazy import lazy_import
 
@@ -18,7 +18,7 @@ else:
     torch = lazy_import("torch")
 
 
-class PooledView(Declaration):
+class PooledView(ViewDeclaration):
     """Samples of several views; made by a study, not declared in a config file."""
 
     kind: Literal["pooled"] = "pooled"

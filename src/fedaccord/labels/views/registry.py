@@ -21,7 +21,7 @@ from fedaccord.labels.views.base import View
 from fedaccord.labels.views.candidates import Candidates, CandidatesView
 from fedaccord.labels.views.coarse import Coarse, CoarseView
 from fedaccord.labels.views.context import ViewContext
-from fedaccord.labels.views.declaration import Declaration
+from fedaccord.labels.views.declaration import ViewDeclaration
 from fedaccord.labels.views.exact import Exact, ExactView
 from fedaccord.labels.views.pooled import Pooled
 from fedaccord.labels.views.tags import Tags, TagsView
@@ -62,7 +62,7 @@ def with_kind(value: Any) -> Any:
     return {"kind": Exact.kind, **value} if isinstance(value, Mapping) and "kind" not in value else value
 
 
-def declare(table: Mapping[str, Any]) -> Declaration:
+def declare(table: Mapping[str, Any]) -> ViewDeclaration:
     """Validate the settings of a view by its own class; ConfigError says what is wrong."""
     table = with_kind(table)
     declaration = view_class(str(table["kind"])).Declaration
@@ -72,7 +72,7 @@ def declare(table: Mapping[str, Any]) -> Declaration:
         raise ConfigError(f"a view of kind '{table['kind']}': {sentence(error, declaration)}") from None
 
 
-def build_view(declared: Declaration, space: LabelSpace, context: ViewContext | None = None) -> View:
+def build_view(declared: ViewDeclaration, space: LabelSpace, context: ViewContext | None = None) -> View:
     """Build the view that a declaration asks for; every config file, data set and message comes through here."""
     context = context or ViewContext()
     try:
@@ -91,7 +91,7 @@ def make_view(table: Mapping[str, Any], space: LabelSpace) -> View:
 def _declare_others(value: Any, validate: ValidatorFunctionWrapHandler) -> Any:
     """Validate a kind that is not built in by its own class, every other one by the union of built-in kinds."""
     kind = value.get("kind") if isinstance(value, Mapping) else None
-    if isinstance(value, Declaration):
+    if isinstance(value, ViewDeclaration):
         return value
     if isinstance(kind, str) and (is_reference(kind) or kind in installed("views")) and kind not in VIEWS:
         return declare(value)

@@ -12,7 +12,7 @@ from fedaccord.evaluation.tags import THRESHOLD, tag_metrics
 from fedaccord.labels.views.base import NOT_ANNOTATED, View
 from fedaccord.labels.views.cells import columns_of, plain, raise_problems, split_names
 from fedaccord.labels.views.context import LabelArrays
-from fedaccord.labels.views.declaration import Declaration, Names
+from fedaccord.labels.views.declaration import Names, ViewDeclaration
 from fedaccord.lazy import lazy_import
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ else:
 _FLAGS = {"0": 0, "1": 1, "false": 0, "true": 1, "no": 0, "yes": 1}
 
 
-class TagsView(Declaration):
+class TagsView(ViewDeclaration):
     """Any number of labels at once."""
 
     kind: Literal["tags"] = "tags"

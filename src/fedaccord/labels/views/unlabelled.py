@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from fedaccord.labels.views.base import NOT_ANNOTATED
 from fedaccord.labels.views.context import LabelArrays
-from fedaccord.labels.views.declaration import Declaration
+from fedaccord.labels.views.declaration import ViewDeclaration
 from fedaccord.labels.views.one_name import OneName
 from fedaccord.lazy import lazy_import
 
@@ -20,7 +20,7 @@ else:
     np, torch = lazy_import("numpy"), lazy_import("torch")
 
 
-class UnlabelledView(Declaration):
+class UnlabelledView(ViewDeclaration):
     """No annotations."""
 
     needs_label: ClassVar[bool] = False

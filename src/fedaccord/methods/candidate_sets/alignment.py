@@ -12,7 +12,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from fedaccord.labels.sets import candidate_sets
 from fedaccord.training.candidate_losses import confidences, weighted_cross_entropy
 from fedaccord.training.objectives import Objective
 from fedaccord.training.work import Batch, LocalWork
@@ -65,7 +64,7 @@ class AlignedAugmentation(Objective):
 
     def start(self, work: LocalWork) -> None:
         """Note what the received model thinks of every sample, and in which direction the federation last went."""
-        sets = work.scratch["sets"] = candidate_sets(work.view, work.site.train.target)
+        sets = work.scratch["sets"] = work.view.candidate_sets(work.site.train.target)
         last = work.memory.select(RECEIVED)
         # The step the federation made is minus a gradient. Before the first there is none to align with.
         work.scratch["direction"] = (

@@ -34,8 +34,8 @@ from fedaccord.methods.offers import with_local_rule
 from fedaccord.training.objectives import Objective
 from fedaccord.training.solvers import SGD
 
-_REFUSE_TAGS = RefuseViews(frozenset({"tags"}), "one label for each sample")
-_REFUSE_SETS = RefuseViews(frozenset({"candidates"}), "one name for each sample")
+_REFUSE_TAGS = RefuseViews("one_label", "one label for each sample")
+_REFUSE_SETS = RefuseViews("one_name", "one name for each sample")
 NOTHING_BESIDE = Exchange()
 
 

@@ -28,7 +28,7 @@ from fedaccord.labels.estimation import (
     matrix_of_logits,
     uniform_matrix,
 )
-from fedaccord.labels.views import Coarse, View
+from fedaccord.labels.views import View
 from fedaccord.messages.message import Message
 from fedaccord.methods.mixed_types.augment import Augmentation
 from fedaccord.models.predicting import predict_logits
@@ -140,7 +140,7 @@ class MixedTypes(RowObjective):
 
     def site_view(self, view: View, brief: Message, memory: Message) -> View:
         """Return the view with the correspondence that the site was sent or has found, instead of the declared one."""
-        if self.source == "declared" or not isinstance(view, Coarse):
+        if self.source == "declared" or not view.has_own_names:
             return view
         return view.with_matrix(brief.tensors.get(CORRESPONDENCE, memory.tensors.get(CORRESPONDENCE)))
 
@@ -181,26 +181,26 @@ class MixedTypes(RowObjective):
     def finish(self, work: LocalWork, reply: Message) -> None:
         """Tell how many samples were confident; keep the learnable matrix, and send it where it is averaged."""
         reply.numbers[CONFIDENT] = work.scratch["confident"]
-        if self.source == "learnable" and isinstance(work.view, Coarse):
+        if self.source == "learnable" and work.view.has_own_names:
             work.memory.tensors[FREE] = work.own[0].detach().clone()
             self._keep(work, matrix_of_logits(work.own[0]).detach())
-        if self.sends_matrix and isinstance(work.view, Coarse):
+        if self.sends_matrix and work.view.has_own_names:
             reply.tensors[CORRESPONDENCE] = work.memory.tensors[CORRESPONDENCE]
 
     def _projection(self, work: LocalWork) -> View:
         """Return the view through which coarse labels are likely, with the matrix as it is learned."""
         view = work.view
-        if self.source == "learnable" and isinstance(view, Coarse):
+        if self.source == "learnable" and view.has_own_names:
             return view.with_matrix(matrix_of_logits(work.own[0])).with_offset(view.offset)
         return view
 
     def _see_to_matrix(self, work: LocalWork, logits: Tensor) -> None:
         """Put the round's matrix into the view and into what the site keeps."""
         view, told = work.view, work.brief.tensors.get(CORRESPONDENCE)
-        if not isinstance(view, Coarse):
+        if not view.has_own_names:
             return
         if self.source == "declared":
-            if self.projected and view.groups is None:
+            if self.projected and not view.is_known:
                 raise ConfigError(f"site '{work.site.name}' does not know what its coarse names stand for; {HINT}")
             return
         device = logits.device
@@ -231,7 +231,7 @@ class MixedTypes(RowObjective):
         if before is not None:
             figures[f"{FIGURES}/matrix_change"] = frobenius(matrix, before)
         declared = work.site.view
-        if isinstance(declared, Coarse) and declared.groups is not None:
+        if declared.has_own_names and declared.is_known:
             figures[f"{FIGURES}/matrix_error"] = frobenius(matrix, declared.matrix)
         work.memory.tensors[CORRESPONDENCE] = matrix
 
@@ -294,7 +294,6 @@ class Counting:
     def __call__(self, work: LocalWork) -> Message:
         """Answer with the model as it was sent in this round."""
         view, target = work.view, work.site.train.target
-        assert isinstance(view, Coarse)
         chances = _scores(work)
         told = work.brief.tensors.get(CORRESPONDENCE)
         if told is not None:

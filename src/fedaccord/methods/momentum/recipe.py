@@ -25,7 +25,6 @@ from fedaccord.aggregation.robust import RobustAggregation
 from fedaccord.federation.beside import Beside
 from fedaccord.federation.recipe import Exchange, Recipe
 from fedaccord.federation.refusing import RefuseViews
-from fedaccord.labels.views import Tags
 from fedaccord.methods.common_model import held_near, plain, sgd_alone, share_model
 from fedaccord.methods.momentum.representation import PersonalisedReturns, Representation, RepresentationAlone
 from fedaccord.methods.momentum.server import (
@@ -59,7 +58,7 @@ if TYPE_CHECKING:
     from fedaccord.federation.server import Server
 
 
-_REFUSE_TAGS = RefuseViews(frozenset({Tags.kind}), "one class of each sample, as the server's own model has")
+_REFUSE_TAGS = RefuseViews("one_label", "one class of each sample, as the server's own model has")
 
 
 def fedmom(settings: FedMomSettings) -> Recipe:

@@ -65,7 +65,7 @@ def _weighed_by_labels(recipe: Recipe) -> Recipe:
         objective=Sum((recipe.objective, TellLabelCounts(own_rows))),
         admit=(*recipe.admit, weights),
         exchange=Exchange(expected=weights.extras),
-        ready=(*recipe.ready, RefuseViews(frozenset({"tags"}), "one label for each sample with label_weight")),
+        ready=(*recipe.ready, RefuseViews("one_label", "one label for each sample with label_weight")),
     )
 
 
