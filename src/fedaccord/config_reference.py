@@ -10,7 +10,7 @@ from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from annotated_types import Ge, Gt, Le, Lt, MaxLen, MinLen
-from pydantic import BaseModel
+from pydantic import AfterValidator, BaseModel
 from pydantic.fields import FieldInfo
 
 from fedaccord.adversary.settings import AttackSettings, DefenceSettings
@@ -18,6 +18,7 @@ from fedaccord.config import Experiment
 from fedaccord.data.declarations import Partition
 from fedaccord.data.registry import DATASETS
 from fedaccord.labels.views.registry import ViewConfig
+from fedaccord.methods.offers import Choices
 from fedaccord.methods.registry import METHODS
 from fedaccord.models.registry import MODELS
 from fedaccord.training.settings import TrainingSettings
@@ -102,6 +103,9 @@ def in_words(annotation: Any, metadata: tuple[Any, ...] = ()) -> str:
         inner, *more = get_args(annotation)
         limits = [limit for one in more for limit in (one.metadata if isinstance(one, FieldInfo) else [one])]
         return in_words(inner, (*limits, *metadata))
+    offered = [m.func.names() for m in metadata if isinstance(m, AfterValidator) and isinstance(m.func, Choices)]
+    if offered:
+        return " or ".join(f"`{_toml(name)}`" for name in offered[0])
     limits = [text.format(getattr(m, key)) for kind, key, text in _LIMITS for m in metadata if isinstance(m, kind)]
     filled = "non-empty " if any(isinstance(m, MinLen) for m in metadata) else ""
     return filled + _plain_words(annotation) + (f" ({', '.join(limits)})" if limits else "")

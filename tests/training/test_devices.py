@@ -29,7 +29,7 @@ OBJECTIVES = {
     "likelihood": ViewLikelihood(),
     "held near": Sum((ViewLikelihood(), Proximal(0.1))),
     "noisy": Noisy(ViewLikelihood(), 0.5, 0.3),
-    "candidate sets": PartialLabels(partial_loss("pfedpll")),
+    "candidate sets": PartialLabels(partial_loss("calibrated")),
     "correlations": Harmony(),
 }
 VIEWS = {"candidate sets": Candidates(SPACE), "correlations": Tags(SPACE)}

@@ -26,7 +26,7 @@ from fedaccord.training.candidate_losses import (
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
-NAMES = ["cc", "rc", "lw", "cavl", "abs-gce", "uniform", "pfedpll"]
+NAMES = ["cc", "rc", "lw", "cavl", "abs-gce", "uniform", "calibrated"]
 Z = torch.tensor([[2.0, 1.0, 0.0, -1.0]])
 SETS = torch.tensor([[True, False, True, False]])
 ALL = torch.ones(4, dtype=torch.bool)
@@ -84,7 +84,7 @@ class TestWorkedNumbers:
             ("abs-gce", 0.774270),
             ("lw", 0.809601),
             ("cavl", 1.440190),
-            ("pfedpll", 2.023795),
+            ("calibrated", 2.023795),
         ],
     )
     def test_the_first_pass_by_name(self, name, value):
@@ -118,7 +118,7 @@ class TestParameters:
 
     def test_confidences_are_renewed_only_where_they_are_used(self):
         renewing = {name for name in NAMES if partial_loss(name).renew is not None}
-        assert renewing == {"rc", "lw", "cavl", "pfedpll"}
+        assert renewing == {"rc", "lw", "cavl", "calibrated"}
         assert partial_loss("calibrated", terms=("s", "nc")).renew is None
 
 
@@ -137,7 +137,7 @@ class TestGradients:
     def test_they_are_those_of_the_loss(self, name, some_unknown):
         z, sets = double()
         kind, _, more = name.partition(" ")
-        options = {"terms": (more,)} if kind == "pfedpll" and more else {"form": more} if more else {}
+        options = {"terms": (more,)} if kind == "calibrated" and more else {"form": more} if more else {}
         chosen = partial_loss(kind, **options)
         offset = torch.zeros(6, dtype=torch.float64)
         if some_unknown:
@@ -157,7 +157,7 @@ class TestEdges:
         assert torch.allclose(weights, torch.softmax(Z, -1))
         assert close(leveraged_sigmoid(Z, every, weights, 5.0), leveraged_sigmoid(Z, every, weights, 0.0).item())
         assert leverage_start(every, ALL).tolist() == [[0.25] * 4]
-        assert finite_gradients("pfedpll", Z, every)
+        assert finite_gradients("calibrated", Z, every)
 
     def test_a_set_of_one_is_an_exact_label(self):
         one = rows([1])
@@ -179,7 +179,7 @@ class TestEdges:
     def test_the_penalty_outside_the_set_has_a_ceiling(self):
         sure = torch.tensor([[300.0, 0.0, 0.0, 0.0]])
         assert close(outside_penalty(sure, rows([1])), -math.log(SMALLEST))
-        assert finite_gradients("pfedpll", sure, rows([1]))
+        assert finite_gradients("calibrated", sure, rows([1]))
 
     @pytest.mark.parametrize("name", NAMES)
     def test_labels_that_are_not_known_have_no_part(self, name):
