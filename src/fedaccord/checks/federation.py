@@ -35,7 +35,7 @@ from fedaccord.federation.membership import planned
 from fedaccord.labels.coverage import connected_groups, coverage_matrix, labels_without_site
 from fedaccord.labels.space import LabelSpace
 from fedaccord.labels.views import View
-from fedaccord.methods.private_labels.recipe import told_everything
+from fedaccord.methods.private_labels.recipe import sites_knowing_all_labels
 from fedaccord.methods.private_labels.settings import PrivateLabelsSettings
 
 SMALLEST_CELL = 5  # rows of a group with a label; of fewer, a rate says nothing
@@ -139,7 +139,7 @@ def _not_private(experiment: Experiment, data: FederationData) -> list[Finding]:
     settings = experiment.settings
     if not isinstance(settings, PrivateLabelsSettings) or settings.labels != "private":
         return []
-    said = told_everything({name: site.view.informs() for name, site in data.sites.items()})
+    said = sites_knowing_all_labels({name: site.view.informs() for name, site in data.sites.items()})
     return [] if said is None else [warning(said)]
 
 

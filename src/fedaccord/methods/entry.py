@@ -1,4 +1,4 @@
-"""A method as the registry lists it; importable without torch."""
+"""The registry entry of a method; importable without torch."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from fedaccord.training.settings import TrainingSettings
 
 @dataclass(frozen=True)
 class MethodEntry:
-    """A method's name, one line on what it does, its settings and where its recipe is built."""
+    """Name, one-line summary, settings class and recipe function of a method."""
 
     name: str
     summary: str
     settings: type[TrainingSettings]
-    recipe: str  # "package.module:function", imported when training begins
+    recipe: str  # "package.module:function", imported when training starts

@@ -16,7 +16,7 @@ from typing import Any
 from fedaccord.aggregation.mean import mean
 from fedaccord.federation.recipe import Exchange, Recipe, ServerStep
 from fedaccord.federation.refusing import RefuseViews
-from fedaccord.methods.common_model import combining, share_model, with_controls
+from fedaccord.methods.common_model import share_model, with_aggregation, with_control_variates
 from fedaccord.methods.mixed_types import correspondences as names
 from fedaccord.methods.mixed_types.augment import Augmentation
 from fedaccord.methods.mixed_types.own_head import OwnHead
@@ -120,9 +120,9 @@ def _federated(
         ready=(_REFUSE_TAGS, *ready),
         **slots,
     )
-    recipe = combining(recipe, settings)
+    recipe = with_aggregation(recipe, settings)
     if settings.local == "scaffold":
-        recipe = with_controls(recipe)
+        recipe = with_control_variates(recipe)
     return replace(
         recipe,
         prepare=(*recipe.prepare, *prepare),
