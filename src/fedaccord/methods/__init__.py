@@ -1,1 +1,1 @@
-"""Recipes: which parts a method fills the beats with."""
+"""Methods, one folder per family; README.md is the map."""

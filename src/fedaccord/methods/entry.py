@@ -13,7 +13,7 @@ from fedaccord.training.settings import TrainingSettings
 class LocalRule:
     """A way to train at a site that other methods compose with, under the name of the method it comes from."""
 
-    apply: str = ""  # "package.module:function" of (recipe, rows_of_owners), which returns a recipe; empty: no change
+    apply: str = ""  # "package.module:function" of (recipe, rows_by_owner), which returns a recipe; empty: no change
     settings: tuple[str, ...] = ()  # settings that only this rule reads
     defaults: Mapping[str, Any] = field(default_factory=dict)  # defaults that it changes
     exchanges: bool = False  # it sends tensors beside the model, so head rows cannot be weighed by label

@@ -46,10 +46,10 @@ def offered_losses() -> dict[str, str]:
     return {name: entry.loss for name, entry in METHODS.items() if entry.loss}
 
 
-def with_local_rule(recipe: Recipe, rule: str, rows_of_owners: bool = False) -> Recipe:
+def with_local_rule(recipe: Recipe, rule: str, rows_by_owner: bool = False) -> Recipe:
     """Return the recipe with a local rule around its objective and solver."""
     module, _, function = local_rules()[rule].apply.partition(":")
-    changed: Recipe = getattr(import_module(module), function)(recipe, rows_of_owners) if module else recipe
+    changed: Recipe = getattr(import_module(module), function)(recipe, rows_by_owner) if module else recipe
     return changed
 
 

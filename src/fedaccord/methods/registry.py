@@ -1,6 +1,6 @@
-"""Find a method by name: ours, one of an installed package, or "package.module:recipe"; importable without torch.
+"""Find a method by name: built in, from an installed package, or "package.module:recipe"; importable without torch.
 
-Ours are found by their folders: every `methods/<family>/settings.py` lists its entries as `METHODS`.
+Every `methods/<family>/settings.py` lists the entries of its built-in methods as `METHODS`.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ if TYPE_CHECKING:
 DEFAULT = "accord"
 
 
-def _ours() -> dict[str, MethodEntry]:
+def _built_in() -> dict[str, MethodEntry]:
     families = [module.name for module in pkgutil.iter_modules(methods.__path__) if module.ispkg]
-    found = [e for family in families for e in import_module(f"{methods.__name__}.{family}.settings").METHODS]
-    return {entry.name: entry for entry in sorted(found, key=lambda entry: entry.name != DEFAULT)}
+    entries = [e for family in families for e in import_module(f"{methods.__name__}.{family}.settings").METHODS]
+    return {entry.name: entry for entry in sorted(entries, key=lambda entry: entry.name != DEFAULT)}
 
 
-METHODS: dict[str, MethodEntry] = _ours()
-"""Our own methods by name, the default first, then family by family."""
+METHODS: dict[str, MethodEntry] = _built_in()
+"""Built-in methods by name: the default first, then by family."""
 
 
 def method_entry(name: str) -> MethodEntry:
-    """Return a method by name; raise ConfigError with the closest name for an unknown one.
+    """Return the entry of a method; raise ConfigError with the closest name if it is unknown.
 
-    A method that is not ours is imported, so its package must be trusted (`fedaccord.extensions`).
+    A method that is not built in is imported, so its package must be trusted (`fedaccord.extensions`).
     """
     if name in METHODS:
         return METHODS[name]
@@ -47,22 +47,22 @@ def method_entry(name: str) -> MethodEntry:
 
 
 def outside_entry(name: str, build: Callable[[Any], Recipe], reference: str) -> MethodEntry:
-    """Return the entry of a recipe function that is not ours: its settings are the annotation of its argument."""
+    """Return the entry of an external recipe function; its argument's annotation is the settings class."""
     if not callable(build):
         raise ConfigError(f"method.name: '{reference}' is not a function that returns a recipe")
     hints = {key: hint for key, hint in get_type_hints(build).items() if key != "return"}
     settings = next(iter(hints.values()), None)
     if not (isinstance(settings, type) and issubclass(settings, TrainingSettings)):
         raise ConfigError(
-            f"method.name: the function '{reference}' must annotate its argument with a class of settings, "
-            "a subclass of fedaccord.TrainingSettings"
+            f"method.name: the function '{reference}' must annotate its argument with a subclass of "
+            "fedaccord.TrainingSettings"
         )
     summary = (build.__doc__ or "").strip().splitlines()
     return MethodEntry(name, summary[0] if summary else "", settings, reference)
 
 
 def make_recipe(name: str, settings: TrainingSettings | Mapping[str, Any]) -> Recipe:
-    """Build a method's recipe from its settings."""
+    """Return the recipe of a method with these settings."""
     entry = method_entry(name)
     module, _, function = entry.recipe.partition(":")
     checked = settings if isinstance(settings, TrainingSettings) else entry.settings(**settings)

@@ -319,8 +319,8 @@ class TestNearlyAllGoesWrong:
         (fleet.site("b") / "node.key").chmod(0o644)
         done = command("deploy", "--check", fleet.folder, cwd=fleet.folder)
         assert done.code == 1
-        assert "sites/a: a training sample holds a value that is not finite" in done.out
-        assert "sites/b: node.key can be read by others on this machine: chmod 600 node.key" in done.out
+        assert "sites/a: a training sample has a value that is not finite" in done.out
+        assert "sites/b: other users of this machine can read node.key: chmod 600 node.key" in done.out
 
 
 @pytest.mark.slow

@@ -76,5 +76,5 @@ def test_the_server_ends_with_its_superlink_and_does_not_take_an_old_one_for_its
         fleet.processes["server"].wait(30)
         assert fleet.pids("bin/flower-superlink")
         assert fleet.start_server().wait(30) == 1
-        assert f"error: port {fleet.port + 1} of the loopback is taken" in fleet.said("server")
+        assert f"error: port {fleet.port + 1} of the loopback interface is in use" in fleet.said("server")
     within(10, lambda: not fleet.pids(), "all processes are gone")

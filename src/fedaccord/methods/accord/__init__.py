@@ -1,1 +1,1 @@
-"""accord: one model from sites whose annotations differ in kind."""
+"""accord: one model from sites with different kinds of annotations."""

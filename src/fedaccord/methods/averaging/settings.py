@@ -30,6 +30,6 @@ METHODS = (
         "federated averaging with a proximal term that holds sites near the shared model (Li et al. 2020)",
         FedProxSettings,
         "fedaccord.methods.averaging.recipe:fedprox",
-        local_rule=LocalRule("fedaccord.methods.averaging.recipe:pulled", settings=("mu",)),
+        local_rule=LocalRule("fedaccord.methods.averaging.recipe:with_proximal_term", settings=("mu",)),
     ),
 )

@@ -14,7 +14,7 @@ from dataclasses import replace
 from fedaccord.federation.recipe import Recipe
 from fedaccord.methods.candidate_sets.alignment import AlignedAugmentation
 from fedaccord.methods.candidate_sets.settings import LaApproxSettings, PartialBaselineSettings
-from fedaccord.methods.common_model import combining, share_model
+from fedaccord.methods.common_model import share_model, with_aggregation
 from fedaccord.methods.named_losses import site_objective, with_noise
 from fedaccord.training.objectives import Objective
 
@@ -25,7 +25,7 @@ def averaged(settings: PartialBaselineSettings, objective: Objective) -> Recipe:
     if settings.head == "local":
         sharing = replace(sharing, parts=frozenset({"encoder"}))
     # Where every site knows every label, averaging head rows over their owners is the plain average.
-    return combining(Recipe(settings, None, objective, sharing=sharing), settings, rows_of_owners=True)
+    return with_aggregation(Recipe(settings, None, objective, sharing=sharing), settings, rows_by_owner=True)
 
 
 def _with_loss(loss: str) -> Callable[[PartialBaselineSettings], Recipe]:

@@ -39,7 +39,7 @@ class KLWeights:
         return x[torch.randperm(len(x), generator=generator)[: self.inputs].sort().values]
 
 
-def tell_missing_inputs(server: Server) -> None:
+def warn_without_inputs(server: Server) -> None:
     """Say in the first round that there is nothing to compute scores on."""
     if server.state.round == 0 and (server.unlabelled is None or not len(server.unlabelled)):
         reason = "the server has no unlabelled data, so sites are weighed by their samples; give [server] unlabelled"

@@ -15,9 +15,9 @@ from dataclasses import replace
 
 from fedaccord.federation.recipe import Recipe
 from fedaccord.methods.candidate_sets.baselines import averaged
-from fedaccord.methods.candidate_sets.kl_score import KLWeights, tell_missing_inputs
+from fedaccord.methods.candidate_sets.kl_score import KLWeights, warn_without_inputs
 from fedaccord.methods.candidate_sets.settings import PfedpllPlusSettings, PfedpllSettings
-from fedaccord.methods.common_model import combining, share_model
+from fedaccord.methods.common_model import share_model, with_aggregation
 from fedaccord.methods.named_losses import site_objective
 from fedaccord.models.network import Network, insert_personal_layer
 
@@ -33,11 +33,11 @@ def pfedpll(settings: PfedpllSettings) -> Recipe:
         None,
         site_objective("calibrated" if settings.calibration else "lw", settings),
         sharing=sharing,
-        prepare=(tell_missing_inputs,) if scored else (),
+        prepare=(warn_without_inputs,) if scored else (),
         admit=(KLWeights(settings.score_inputs),) if scored else (),
         network=with_personal_layer if settings.isolation else None,
     )
-    return combining(recipe, settings, rows_of_owners=True)
+    return with_aggregation(recipe, settings, rows_by_owner=True)
 
 
 def with_personal_layer(network: Network, labels: Sequence[str], seed: int) -> None:

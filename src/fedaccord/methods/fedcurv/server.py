@@ -1,4 +1,4 @@
-"""The server's side of FedCurv (Shoham et al. 2019): each site is told the others' curvature as two sums."""
+"""The server's side of FedCurv: it sends each site the sums of the other sites' curvature."""
 
 from __future__ import annotations
 
@@ -13,35 +13,35 @@ from fedaccord.methods.fedcurv.site import CONSTANT, CURVATURE, FISHER, PULLED
 if TYPE_CHECKING:
     from fedaccord.federation.server import Server, SiteCard
 
-MODEL = "fisher model"  # prefix in the method's state: the model at which a site's Fisher information was taken
+MODEL = "fisher model"  # prefix in the method's state: the model at which a site's Fisher information was computed
 
 
-def tell_curvature(server: Server, card: SiteCard) -> Message:
-    """Return the brief's part for a site: the sums over the other sites of the last round."""
-    kept = server.state.method
-    fisher, models = kept.select(FISHER), kept.select(MODEL)
+def curvature_brief(server: Server, card: SiteCard) -> Message:
+    """Return the sums A, B and c over the other sites that replied in the last round."""
+    state = server.state.method
+    fisher, models = state.select(FISHER), state.select(MODEL)
     others = [site for site in sorted(fisher) if site != card.name]
-    if not others or server.replies is not None:  # with replies at hand sites are asked to evaluate only
+    if not others or server.replies is not None:  # with replies present, sites are asked to evaluate only
         return Message()
-    sure = torch.stack([fisher[site] for site in others])
+    information = torch.stack([fisher[site] for site in others])
     at = torch.stack([models[site] for site in others])
-    constant = float((sure.double() * at.double().square()).sum())
-    return Message({CURVATURE: sure.sum(0), PULLED: (sure * at).sum(0)}, {CONSTANT: constant})
+    constant = float((information.double() * at.double().square()).sum())
+    return Message({CURVATURE: information.sum(0), PULLED: (information * at).sum(0)}, {CONSTANT: constant})
 
 
 def fisher_spec(server: Server, card: SiteCard) -> dict[str, TensorSpec]:
-    """Return what a reply holds beside the model."""
+    """Return the tensors of a reply in addition to the model: the diagonal Fisher information."""
     return {FISHER: TensorSpec((int(server.layout.trainable_mask().sum()),), torch.float32)}
 
 
-def keep_curvature(server: Server) -> None:
-    """Keep, as a server step, the round's Fisher informations and the models they belong to, and no older ones."""
+def store_curvature(server: Server) -> None:
+    """Replace the stored Fisher information and models by those of this round's replies."""
     if server.replies is None or not len(server.replies):
         return
-    kept, moving = server.state.method.tensors, server.layout.trainable_mask()
-    for name in [n for n in kept if n.startswith((f"{FISHER}/", f"{MODEL}/"))]:
-        del kept[name]
+    stored, trainable = server.state.method.tensors, server.layout.trainable_mask()
+    for name in [n for n in stored if n.startswith((f"{FISHER}/", f"{MODEL}/"))]:
+        del stored[name]
     replies = server.replies
     for site, message, model in zip(replies.sites, replies.messages, replies.matrix, strict=True):
-        kept[f"{FISHER}/{site}"] = message.tensors[FISHER].clamp(min=0)
-        kept[f"{MODEL}/{site}"] = model[moving]
+        stored[f"{FISHER}/{site}"] = message.tensors[FISHER].clamp(min=0)
+        stored[f"{MODEL}/{site}"] = model[trainable]

@@ -14,7 +14,7 @@ from dataclasses import replace
 from fedaccord.federation.recipe import Exchange, Recipe
 from fedaccord.federation.refusing import refuse_other_views
 from fedaccord.labels.correlation import Consensus
-from fedaccord.methods.common_model import combining, share_model
+from fedaccord.methods.common_model import share_model, with_aggregation
 from fedaccord.methods.harmony.server import CORRELATE, COUNT, TEACH, Harmoniser
 from fedaccord.methods.harmony.settings import FedHarmonySettings
 from fedaccord.methods.harmony.site import Correlating, CountingTags, Harmony, remember_teacher
@@ -51,7 +51,7 @@ def fedharmony(settings: FedHarmonySettings) -> Recipe:
             TEACH: remember_teacher,
         },
     )
-    return combining(recipe, s, rows_of_owners=True)
+    return with_aggregation(recipe, s, rows_by_owner=True)
 
 
 def harmoniser(s: FedHarmonySettings) -> Harmoniser:

@@ -16,7 +16,7 @@ from typing import Any
 from fedaccord.aggregation.mean import mean
 from fedaccord.federation.recipe import Exchange, Recipe, ServerStep
 from fedaccord.federation.refusing import RefuseViews
-from fedaccord.methods.common_model import combining, share_model
+from fedaccord.methods.common_model import share_model, with_aggregation
 from fedaccord.methods.mixed_types import correspondences as names
 from fedaccord.methods.mixed_types.augment import Augmentation
 from fedaccord.methods.mixed_types.own_head import OwnHead
@@ -119,7 +119,7 @@ def _federated(
         ready=(_REFUSE_TAGS, *ready),
         **slots,
     )
-    recipe = with_local_rule(combining(recipe, settings), settings.local)
+    recipe = with_local_rule(with_aggregation(recipe, settings), settings.local)
     return replace(
         recipe,
         prepare=(*recipe.prepare, *prepare),

@@ -25,7 +25,7 @@ from fedaccord.aggregation.robust import RobustAggregation
 from fedaccord.federation.beside import Beside
 from fedaccord.federation.recipe import Exchange, Recipe
 from fedaccord.federation.refusing import RefuseViews
-from fedaccord.methods.common_model import held_near, plain, sgd_alone, share_model
+from fedaccord.methods.common_model import proximal_objective, require_sgd, share_model, shared_model_recipe
 from fedaccord.methods.momentum.representation import PersonalisedReturns, Representation, RepresentationAlone
 from fedaccord.methods.momentum.server import (
     GRADIENT,
@@ -164,7 +164,7 @@ def representation(settings: RepresentationSettings) -> Recipe:
 
 
 def _plain(settings: MomentumSettings) -> Recipe:
-    return plain(settings, rows_of_owners=settings.softmax == "view")
+    return shared_model_recipe(settings, rows_by_owner=settings.softmax == "view")
 
 
 def _choosing_once(recipe: Recipe, together: Callable[[Server, Replies], Replies]) -> Recipe:
@@ -187,8 +187,8 @@ def _travelling(settings: NesterovSettings, aggregator: Aggregator | None) -> Tr
 
 def _representation(settings: PublicDataSettings, aggregator: Aggregator | None) -> Representation:
     momentum = _travelling(settings, aggregator)
-    return Representation(settings, held_near(0.0, settings.loss), momentum, settings.held_out)
+    return Representation(settings, proximal_objective(0.0, settings.loss), momentum, settings.held_out)
 
 
 def _sgd(settings: TrainingSettings) -> SGD:
-    return sgd_alone(settings, "the method's own momentum goes into steps of SGD")
+    return require_sgd(settings, "the method's own momentum goes into steps of SGD")

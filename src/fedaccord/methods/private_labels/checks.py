@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fedaccord.data.sites import FederationData
 from fedaccord.findings import Finding, warning
-from fedaccord.methods.private_labels.recipe import told_everything
+from fedaccord.methods.private_labels.recipe import sites_knowing_all_labels
 from fedaccord.methods.private_labels.settings import PrivateLabelsSettings
 
 
@@ -12,7 +12,7 @@ def check(settings: PrivateLabelsSettings, data: FederationData) -> list[Finding
     """Warn of sites from which no label is private, and of tuning without inputs."""
     found = []
     if settings.labels == "private":
-        said = told_everything({name: site.view.informs() for name, site in data.sites.items()})
+        said = sites_knowing_all_labels({name: site.view.informs() for name, site in data.sites.items()})
         found += [] if said is None else [warning(said)]
     if settings.tuning != "none" and data.unlabelled is None:
         text = f'method.tuning = "{settings.tuning}" has no effect: the server has no inputs; give [server] unlabelled'

@@ -17,11 +17,11 @@ from torch import Tensor
 from fedaccord.federation.recipe import Exchange, Recipe, ServerStep
 from fedaccord.federation.refusing import RefuseViews
 from fedaccord.messages.message import SiteId
-from fedaccord.methods.common_model import combining, share_model
+from fedaccord.methods.common_model import share_model, with_aggregation
 from fedaccord.methods.offers import with_local_rule
 from fedaccord.methods.private_labels.settings import PrivateLabelsSettings
 from fedaccord.methods.private_labels.tuning import Balancing, CentralTuning
-from fedaccord.methods.private_labels.weighing import LabelCountWeights, TellLabelCounts
+from fedaccord.methods.private_labels.weighing import LabelCountWeights, SendLabelCounts
 from fedaccord.models.network import Network, init_head_rows
 from fedaccord.seeds import derive
 from fedaccord.training.objectives import Sum
@@ -49,7 +49,7 @@ def private_labels(settings: PrivateLabelsSettings) -> Recipe:
     if settings.label_weight == "per_label":
         recipe = _weighed_by_labels(recipe)
     per_label = settings.labels != "public"
-    return with_local_rule(combining(recipe, settings, rows_of_owners=per_label), settings.local, per_label)
+    return with_local_rule(with_aggregation(recipe, settings, rows_by_owner=per_label), settings.local, per_label)
 
 
 def draw_rows_by_name(network: Network, labels: Sequence[str], seed: int) -> None:
@@ -62,14 +62,14 @@ def _weighed_by_labels(recipe: Recipe) -> Recipe:
     weights = LabelCountWeights(own_rows)
     return replace(
         recipe,
-        objective=Sum((recipe.objective, TellLabelCounts(own_rows))),
+        objective=Sum((recipe.objective, SendLabelCounts(own_rows))),
         admit=(*recipe.admit, weights),
         exchange=Exchange(expected=weights.extras),
         ready=(*recipe.ready, RefuseViews("one_label", "one label for each sample with label_weight")),
     )
 
 
-def told_everything(informs: Mapping[SiteId, Tensor]) -> str | None:
+def sites_knowing_all_labels(informs: Mapping[SiteId, Tensor]) -> str | None:
     """Say which sites are said to know every label, so that no label is kept from them; None: no site is."""
     sites = [f"'{site}'" for site, known in sorted(informs.items()) if bool(known.all())]
     if not sites:
@@ -85,7 +85,7 @@ def told_everything(informs: Mapping[SiteId, Tensor]) -> str | None:
 
 def warn_of_public_sites(server: Server) -> None:
     """Warn of sites that are sent the rows of all labels, since nothing says that they know only some."""
-    said = told_everything({name: card.informs for name, card in server.cards.items()})
+    said = sites_knowing_all_labels({name: card.informs for name, card in server.cards.items()})
     if said is not None:
         server.warn(said)
 

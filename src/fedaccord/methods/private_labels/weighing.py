@@ -21,7 +21,7 @@ LABEL_COUNTS = "label counts"  # of a site's training samples, float32
 
 
 @dataclass(frozen=True)
-class TellLabelCounts(Objective):
+class SendLabelCounts(Objective):
     """No loss: tells the server how many of the samples that train are of each label, of a set its equal shares."""
 
     own_rows: bool  # of the labels that the site knows alone

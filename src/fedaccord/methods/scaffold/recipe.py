@@ -1,4 +1,7 @@
-"""SCAFFOLD (Karimireddy et al. 2020), option II; its parts are `ControlVariates`, which other methods compose with."""
+"""SCAFFOLD, option II (Karimireddy et al. 2020; docs/methods.md 3.4).
+
+Other methods compose with its control variates, so these are in `federation/control_variates.py`.
+"""
 
 from __future__ import annotations
 
@@ -7,22 +10,22 @@ from dataclasses import replace
 from fedaccord.aggregation.mean import with_server_step
 from fedaccord.federation.control_variates import ControlVariates
 from fedaccord.federation.recipe import Exchange, Recipe
-from fedaccord.methods.common_model import plain, sgd_alone
+from fedaccord.methods.common_model import require_sgd, shared_model_recipe
 from fedaccord.methods.scaffold.settings import ScaffoldSettings
 
 
 def scaffold(settings: ScaffoldSettings) -> Recipe:
-    """FedAvg whose sites correct every step by how their gradients differ from everybody's (SCAFFOLD, option II)."""
-    recipe = with_controls(plain(settings, settings.mu))
+    """Return the recipe of SCAFFOLD: FedAvg with control variates in every local step."""
+    recipe = with_control_variates(shared_model_recipe(settings, settings.mu))
     assert recipe.aggregator is not None
     return replace(recipe, aggregator=with_server_step(recipe.aggregator, settings.server_lr))
 
 
-def with_controls(recipe: Recipe, rows_of_owners: bool = False) -> Recipe:
-    """Return the recipe with SCAFFOLD's control variates around what it does."""
+def with_control_variates(recipe: Recipe, rows_by_owner: bool = False) -> Recipe:
+    """Return the recipe with SCAFFOLD's control variates: the local rule of `scaffold`."""
     assert recipe.aggregator is not None
-    sgd = sgd_alone(recipe.settings, "control variates correct steps of SGD")
-    controls = ControlVariates(recipe.sharing, recipe.aggregator, sgd, rows_of_owners)
+    sgd = require_sgd(recipe.settings, "control variates correct steps of SGD")
+    controls = ControlVariates(recipe.sharing, recipe.aggregator, sgd, rows_by_owner)
     return replace(
         recipe,
         solver=controls,

@@ -23,7 +23,7 @@ METHODS = (
         ScaffoldSettings,
         "fedaccord.methods.scaffold.recipe:scaffold",
         local_rule=LocalRule(
-            "fedaccord.methods.scaffold.recipe:with_controls", defaults={"momentum": 0.0}, exchanges=True
+            "fedaccord.methods.scaffold.recipe:with_control_variates", defaults={"momentum": 0.0}, exchanges=True
         ),
     ),
 )

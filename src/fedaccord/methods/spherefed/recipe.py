@@ -1,25 +1,25 @@
-"""SphereFed (Dong et al. 2022): unit features below a frozen orthonormal head."""
+"""SphereFed (Dong et al. 2022; docs/methods.md 7.7): features of unit length and a frozen orthonormal head."""
 
 from __future__ import annotations
 
 from fedaccord.federation.recipe import Recipe
 from fedaccord.federation.refusing import refuse_other_views
-from fedaccord.methods.common_model import combining, share_model
-from fedaccord.methods.spherefed import server as sphere
+from fedaccord.methods.common_model import share_model, with_aggregation
+from fedaccord.methods.spherefed.server import TASK, ClosedFormHead, freeze_head, refuse_unfit_network
 from fedaccord.methods.spherefed.settings import SphereFedSettings
 from fedaccord.methods.spherefed.site import SphereFit, feature_moments
 
 
 def spherefed(settings: SphereFedSettings) -> Recipe:
-    """Unit features below a frozen orthonormal head, which is solved for at the end (Dong et al. 2022)."""
+    """Return the recipe of SphereFed."""
     recipe = Recipe(
         settings,
         None,
         SphereFit(),
         sharing=share_model(settings),
-        ready=(refuse_other_views, sphere.refuse_unfit_network),
-        prepare=(sphere.freeze_head,),
-        refine=(sphere.ClosedForm(settings.rounds, settings.ridge),),
-        tasks={sphere.TASK: feature_moments},
+        ready=(refuse_other_views, refuse_unfit_network),
+        prepare=(freeze_head,),
+        refine=(ClosedFormHead(settings.rounds, settings.ridge),),
+        tasks={TASK: feature_moments},
     )
-    return combining(recipe, settings)
+    return with_aggregation(recipe, settings)

@@ -1,4 +1,4 @@
-"""The server's side of SphereFed (Dong et al. 2022): a frozen orthonormal head, and one in closed form at the end."""
+"""The server's side of SphereFed: a frozen orthonormal head, and a least-squares head after the last round."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from fedaccord.errors import ConfigError
+from fedaccord.federation.briefs import model_briefs
 from fedaccord.messages.checks import TensorSpec
-from fedaccord.messages.message import Message
 from fedaccord.methods.spherefed.site import MOMENTS, PRODUCTS, SCALE
 from fedaccord.models.network import UnitLength
 from fedaccord.seeds import derive
@@ -22,7 +22,7 @@ TASK = "feature moments"
 
 
 def refuse_unfit_network(server: Server) -> None:
-    """Refuse, before the first round, a network whose features have no unit length or are too few."""
+    """Raise ConfigError if the features are not of unit length or fewer than the tags."""
     network, tags = server.network, len(server.space)
     if not any(isinstance(module, UnitLength) for module in network.encoder.modules()):
         raise ConfigError('the method needs features of length one: use model.name = "sphere-mlp"')
@@ -34,43 +34,38 @@ def refuse_unfit_network(server: Server) -> None:
 
 
 def freeze_head(server: Server) -> None:
-    """Begin, as a server step, with head rows of length one at right angles to each other."""
+    """Initialise the head with orthonormal rows before the first round."""
     if server.state.round:
         return
     head = server.network.head
     generator = torch.Generator().manual_seed(derive(server.seed, "orthonormal head"))
     rows = torch.linalg.qr(torch.randn(head.in_features, head.out_features, generator=generator)).Q.T
-    _put_head(server, rows)
+    _set_head(server, rows)
 
 
 @dataclass(frozen=True)
-class ClosedForm:
-    """A server step after the last round: `W = (sum Phi^T Phi + r I)^-1 sum Phi^T Y`."""
+class ClosedFormHead:
+    """Solve for the head after the last round: `W^T = (sum H^T H + r I)^-1 sum H^T Y`."""
 
     rounds: int
     ridge: float
 
     def __call__(self, server: Server) -> None:
-        """Ask all who may train for their moments, and solve."""
+        """Ask all sites that may train for their moments, and solve."""
         if server.state.round + 1 < self.rounds:
             return
         width, tags = server.network.head.in_features, len(server.space)
         spec = {MOMENTS: TensorSpec((width, width), torch.float32), PRODUCTS: TensorSpec((width, tags), torch.float32)}
-        model, cards = server.tensors, server.cards
-        briefs = {
-            site: Message(server.recipe.sharing.outgoing(server.layout, model, cards[site].informs))
-            for site in server.trainers()
-        }
-        answers = server.ask(TASK, briefs, spec)
+        answers = server.ask(TASK, model_briefs(server, server.trainers()), spec)
         if not answers:
             return
         moments = torch.stack([a.tensors[MOMENTS] for a in answers.values()]).double().sum(0)
         products = torch.stack([a.tensors[PRODUCTS] for a in answers.values()]).double().sum(0)
         solved = torch.linalg.solve(moments + self.ridge * torch.eye(width, dtype=torch.float64), products)
-        _put_head(server, solved.T.float())
+        _set_head(server, solved.T.float())
 
 
-def _put_head(server: Server, rows: Tensor) -> None:
+def _set_head(server: Server, rows: Tensor) -> None:
     model = server.state.model.clone()
     named = server.layout.named(model)
     named["head.weight"].copy_(SCALE * rows)

@@ -1,1 +1,1 @@
-"""What federation is compared with: training alone, and pooled data."""
+"""Baselines without federation: local training and pooled training."""

@@ -1,4 +1,4 @@
-"""What federation is compared with: every site alone, and all samples in one place."""
+"""Baselines without federation: local training and pooled training (docs/methods.md 3.7 and 3.8)."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from fedaccord.methods.without_federation.settings import LocalSettings, PooledS
 
 
 def local(settings: LocalSettings) -> Recipe:
-    """Every site trains alone: nothing is sent, the whole model stays in the site's memory."""
+    """Return the recipe of local training: every site keeps its model, and nothing is sent."""
     return Recipe(settings, None, site_objective(settings.loss, settings), sharing=SHARE_NOTHING)
 
 
 def pooled(settings: PooledSettings) -> Recipe:
-    """One place holds all samples; its model is judged at every site."""
+    """Return the recipe of pooled training: one model on the samples of all sites, evaluated at every site."""
     return Recipe(settings, mean, trains="pool of truth" if settings.labels == "truth" else "pool of views")
