@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from fedaccord.config import Experiment, check_experiment
-from fedaccord.data.held import kept_from_test
+from fedaccord.data.server_data import check_apart_from_test
 from fedaccord.data.site_data import Samples, SiteData
 from fedaccord.data.sites import FederationData
 from fedaccord.data.tables import natural
@@ -142,13 +142,13 @@ class Federation:
             raise DataError("the sites' samples differ in shape: " + ", ".join(f"{n}: {s}" for n, s in shapes.items()))
         data.input_shape = next(iter(shapes.values()))
         if as_input and data.groups:
-            data.block = data.input_shape[0] - len(data.groups)
+            data.group_features = data.input_shape[0] - len(data.groups)
         if self.test is not None:
             data.test = self._of_server(self.test, "test", data.input_shape)
             data.test_source = "the test data given to the federation"
         if self.labelled is not None:
             data.labelled = self._of_server(self.labelled, "labelled", data.input_shape)
-            data.notes += kept_from_test(data.labelled, data.test, "labelled")
+            data.notes += check_apart_from_test(data.labelled, data.test, "labelled")
         return data
 
     def _groups(self) -> list[str]:

@@ -12,11 +12,13 @@ from fedaccord.clean_classifier import clean_predictions
 from fedaccord.config import Experiment, load_experiment, to_toml, with_paths_from
 from fedaccord.data.dataset import load_dataset
 from fedaccord.data.declarations import PerClass
-from fedaccord.data.held import kept_from_test
 from fedaccord.data.own_files import read_own_files
 from fedaccord.data.registry import locate
+from fedaccord.data.requests import SiteFiles, Split
 from fedaccord.data.sensitive import with_groups
-from fedaccord.data.sites import FederationData, split_dataset
+from fedaccord.data.server_data import check_apart_from_test
+from fedaccord.data.sites import FederationData
+from fedaccord.data.study import split_dataset
 from fedaccord.engines.engine import Engine
 from fedaccord.engines.network import SimulatedNetwork
 from fedaccord.errors import FedAccordError, RunFolderError
@@ -51,7 +53,7 @@ __all__ = [
 
 def load_federation(experiment: Experiment, base: Path) -> FederationData:
     """Load the data an experiment names and make its sites; relative paths start from `base`."""
-    return read_federation(experiment, base).sound()
+    return read_federation(experiment, base).without_flaws()
 
 
 def read_federation(experiment: Experiment, base: Path) -> FederationData:
@@ -61,8 +63,8 @@ def read_federation(experiment: Experiment, base: Path) -> FederationData:
     labelled = locate(asked, base) if isinstance(asked, str) else asked
     found = _read(experiment, base, test_file, labelled)
     if isinstance(labelled, Path):  # samples out of [data] are kept from the test where they are taken
-        with found.noting():
-            found.notes += kept_from_test(found.labelled, found.test, f"server.labelled, {labelled.name}")
+        with found.collecting_flaws():
+            found.notes += check_apart_from_test(found.labelled, found.test, f"server.labelled, {labelled.name}")
     return found
 
 
@@ -72,7 +74,7 @@ def _read(
     as_input = experiment.fairness is not None and experiment.fairness.input
     normalise = experiment.fairness is not None and experiment.fairness.normalise
     if experiment.sites is not None:
-        return read_own_files(
+        files = SiteFiles(
             experiment.sites,
             experiment.features,
             base,
@@ -84,13 +86,13 @@ def _read(
             as_input,
             normalise,
         )
+        return read_own_files(files)
     data = experiment.data
     assert data is not None
     dataset = load_dataset(data.dataset, base)
     if data.sensitive is not None:
         dataset = with_groups(dataset, data.sensitive, experiment.seed, as_input, normalise)
-    return split_dataset(
-        dataset,
+    request = Split(
         data.partition.model_dump(exclude_none=True),
         data.view,
         data.views,
@@ -107,6 +109,7 @@ def _read(
         labelled=labelled,
         unseen=experiment.server.unseen,
     )
+    return split_dataset(dataset, request)
 
 
 def refusal(experiment: Experiment, base: Path, data: FederationData) -> str | None:

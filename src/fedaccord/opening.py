@@ -102,7 +102,7 @@ def _target(experiment: Experiment, data: FederationData) -> Target | None:
     asked = experiment.fairness
     if asked is None:
         return None
-    return find_target(data.groups, data.space.names, asked.group, asked.label, data.block, asked.normalise)
+    return find_target(data.groups, data.space.names, asked.group, asked.label, data.group_features, asked.normalise)
 
 
 def _hostile(experiment: Experiment, data: FederationData) -> tuple[str, ...]:

@@ -28,13 +28,13 @@ def test_candidates_hold_the_true_group_and_wrong_ones_by_chance(people):
     wrong = sets.sum(1) - 1
     assert wrong.mean() == pytest.approx(2 * 0.25, abs=0.05)
     assert np.array_equal(made.train.x[:, 4:], sets.astype(np.float32))
-    assert made.block == 4
+    assert made.group_features == 4
     again = with_groups(people, Sensitive(column="region", q=0.25), seed=3, as_input=True)
     assert np.array_equal(again.train.groups, sets)
     other = with_groups(people, Sensitive(column="region", q=0.25), seed=4, as_input=False)
     assert not np.array_equal(other.train.groups, sets)
     assert other.train.x.shape[1] == 4
-    assert other.block is None
+    assert other.group_features is None
 
 
 def test_cyclic_flips_confuse_a_group_with_the_next(people):
@@ -74,7 +74,7 @@ def test_certain_groups_are_sets_of_one(people):
 def test_the_block_is_not_scaled_and_reaches_sites_and_server(tmp_path):
     data = load_federation(check_experiment(table(tmp_path)), tmp_path)
     assert data.groups == list(GROUPS)
-    assert (data.input_shape, data.block) == ((7,), 4)
+    assert (data.input_shape, data.group_features) == ((7,), 4)
     for site in data.sites.values():
         for part in (site.train, site.test):
             assert torch.equal(part.x[:, 4:], part.group.float())
@@ -97,7 +97,7 @@ def test_a_servers_folder_knows_groups_and_block_but_no_row(tmp_path):
     data = load_federation(check_experiment(table(tmp_path)), tmp_path)
     write_known(tmp_path, data)
     known = read_known(tmp_path)
-    assert (known.groups, known.block) == (data.groups, data.block)
+    assert (known.groups, known.group_features) == (data.groups, data.group_features)
     assert known.test_groups is None
 
 
@@ -144,7 +144,7 @@ class TestTables:
     def test_the_sensitive_column_becomes_the_last_features(self, tmp_path):
         data = load_federation(self.experiment(tmp_path), tmp_path)
         assert data.features.names == ["age", "region = north", "region = south", "region = west"]
-        assert data.block == 1
+        assert data.group_features == 1
         for site in data.sites.values():
             every = torch.cat([site.train.x, site.test.x])
             groups = torch.cat([site.train.group, site.test.group])
@@ -162,7 +162,7 @@ class TestTables:
     def test_groups_stay_out_of_the_model_if_asked(self, tmp_path):
         data = load_federation(self.experiment(tmp_path, inside=False), tmp_path)
         assert data.features.names == ["age"]
-        assert data.block is None
+        assert data.group_features is None
 
     def test_every_site_needs_the_same_column(self, tmp_path):
         with pytest.raises(

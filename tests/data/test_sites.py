@@ -11,8 +11,12 @@ import torch
 from command_line import blobs
 from fedaccord.clean_classifier import clean_predictions
 from fedaccord.data.dataset import Dataset, Rows, load_dataset
+from fedaccord.data.declarations import SiteSection
+from fedaccord.data.requests import SiteFiles, Split
 from fedaccord.data.scaling import apply_moments, fit_moments
-from fedaccord.data.sites import pool_sites, read_sites, split_dataset
+from fedaccord.data.site_arrays import read_array_sites
+from fedaccord.data.sites import pool_sites
+from fedaccord.data.study import split_dataset
 from fedaccord.errors import ConfigError, DataError, PartitionError
 from fedaccord.labels.views import CandidatesView, CoarseView, ExactView, TagsView, UnlabelledView
 
@@ -37,7 +41,12 @@ def numbered(n=60, classes=3, test=None, **columns):
 
 
 def split(dataset, partition=IID, view=EXACT, views=(), names=None, classes=None, seed=0, **options):
-    return split_dataset(dataset, partition, view, dict(views), names, classes, seed, **options)
+    return split_dataset(dataset, Split(partition, view, dict(views), names, classes, seed, **options))
+
+
+def read_sites(files, classes, test_file, seed):
+    sections = [SiteSection(name=n, data=str(path), view=view, test=test) for n, (path, view, test) in files.items()]
+    return read_array_sites(SiteFiles(sections, classes=classes, test_file=test_file, seed=seed))
 
 
 def rows_of(part):
@@ -411,7 +420,7 @@ class TestOwnFiles:
 
     def refusal(self, files, classes=None, test=None):
         with pytest.raises((ConfigError, DataError)) as caught:
-            read_sites(files, classes, test, 0).sound()
+            read_sites(files, classes, test, 0).without_flaws()
         return str(caught.value)
 
     def test_shapes_that_differ(self, files, tmp_path):

@@ -29,7 +29,7 @@ EXACT, COARSE, SETS = [exact()] * 3, [pets_or_cattle()] * 3, [Candidates(SPACE)]
 SOME = [exact(["cat", "dog"]), exact(["dog", "cow"])]
 SERVER_STEPS = {
     "fedmt": ("fedmt", COARSE, {"warmup": 20, "threshold": 0.4}),
-    "fedmt+": ("fedmt+", COARSE, {"threshold": 0.4}),
+    "fedmt+": ("fedmt+", COARSE, {"warmup": 20, "threshold": 0.4}),
     "semifl": ("semifl", COARSE, {"threshold": 0.4}),
     "fedrep": ("fedrep", COARSE, {}),
     "fedtrans": ("fedtrans", COARSE, {}),
@@ -133,7 +133,15 @@ IMAGES = {
     },
     "server": {"labelled": {"per_class": 3}},
     "model": {"name": "lenet5"},
-    "method": {"name": "fedmt", "rounds": 2, "epochs": 1, "server_epochs": 2, "threshold": 0.1, "batch": 16},
+    "method": {
+        "name": "fedmt",
+        "rounds": 2,
+        "epochs": 1,
+        "warmup": 20,
+        "server_epochs": 2,
+        "threshold": 0.1,
+        "batch": 16,
+    },
 }
 
 

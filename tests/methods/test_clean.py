@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,8 @@ import pytest
 from fedaccord import clean_classifier as clean
 from fedaccord.clean_classifier import clean_predictions
 from fedaccord.data.dataset import Dataset, Rows, load_dataset
-from fedaccord.data.sites import split_dataset
+from fedaccord.data.requests import Split
+from fedaccord.data.study import split_dataset
 from fedaccord.errors import DataError
 from fedaccord.labels.views import CandidatesView
 
@@ -81,17 +83,9 @@ def test_sets_have_the_published_sizes():
     mnist = load_dataset("mnist", Path())
 
     def size(rho):
-        made = split_dataset(
-            mnist,
-            {"kind": "iid", "sites": 2},
-            CandidatesView(kind="candidates", generate="instance", rho=rho),
-            {},
-            None,
-            None,
-            0,
-            samples=4000,
-            clean=lambda dataset: clean_predictions(dataset, 0),
-        )
+        view = CandidatesView(kind="candidates", generate="instance", rho=rho)
+        clean = partial(clean_predictions, seed=0)
+        made = split_dataset(mnist, Split({"kind": "iid", "sites": 2}, view, samples=4000, clean=clean))
         return np.mean([site.train.target.sum(1).float().mean().item() for site in made.sites.values()])
 
     assert [size(rho) for rho in (0.2, 0.3, 0.4)] == pytest.approx([2.99, 3.97, 4.93], abs=0.06)

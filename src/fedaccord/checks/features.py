@@ -26,7 +26,7 @@ def feature_findings(data: FederationData) -> list[Finding]:
         return _array_findings(data)
     findings = []
     for name, site in data.sites.items():
-        gaps, rows = data.gaps.get(name, {}), len(site.train) + len(site.test)
+        gaps, rows = data.missing_cells.get(name, {}), len(site.train) + len(site.test)
         empty = [column for column, number in gaps.items() if number == rows]
         if empty:
             findings.append(warning(f"site '{name}' has no value at all in {listed(empty)}"))

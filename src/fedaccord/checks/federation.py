@@ -111,7 +111,7 @@ def check_own_data(experiment: Experiment, base: Path, name: str) -> SiteReport:
 
 
 def _own_report(data: FederationData, name: str, flaws: Sequence[Flaw]) -> SiteReport:
-    report = check_site(data.sites[name], data.groups, data.gaps.get(name, {}))
+    report = check_site(data.sites[name], data.groups, data.missing_cells.get(name, {}))
     said = [f.error.message_for_site() if isinstance(f.error, CorrespondenceError) else str(f.error) for f in flaws]
     return replace(report, findings=[*(Finding("error", text) for text in said), *report.findings])
 
@@ -147,7 +147,7 @@ def check_federation(data: FederationData) -> Report:
         *separation_findings(data),
         *feature_findings(data),
     ]
-    sites = [check_site(site, data.groups, data.gaps.get(name, {})) for name, site in data.sites.items()]
+    sites = [check_site(site, data.groups, data.missing_cells.get(name, {})) for name, site in data.sites.items()]
     return Report(sites, coverage, findings, data.notes, _features(data))
 
 

@@ -65,7 +65,7 @@ class Dataset:
     scaled: bool = False  # its features are fit for a model as they are
     sources: tuple[str, ...] = ()  # the column that each feature was made of, where that is known
     groups: tuple[str, ...] = ()  # values of the sensitive attribute
-    block: int | None = None  # the first of the features, at the end, that are its candidates; None: there are none
+    group_features: int | None = None  # index of the first feature that is a candidate group; None: none is
     grouped: Grouped | None = None  # how rows of the server's own files are given groups
 
     @property

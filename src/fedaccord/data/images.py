@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedaccord.data.declarations import Features, SiteSection
-from fedaccord.data.held import ServerTest
-from fedaccord.data.registry import locate
-from fedaccord.data.site_labels import SiteTable, assemble, read_true_classes, set_test_aside
+from fedaccord.data.declarations import SiteSection
+from fedaccord.data.requests import SiteFiles
+from fedaccord.data.server_data import ServerTest
+from fedaccord.data.site_labels import SiteTable, add_server_files, assemble, read_true_classes, set_test_aside
 from fedaccord.data.sites import FederationData
 from fedaccord.data.tables import Table, read_table
 from fedaccord.errors import ConfigError, DataError
@@ -24,42 +24,25 @@ FILE_COLUMN = "file"
 IMAGE_ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp")
 
 
-def read_image_sites(
-    sections: Sequence[SiteSection],
-    features: Features,
-    base: Path,
-    classes: Sequence[str] | None,
-    test_file: Path | None,
-    test_label: str | None,
-    seed: int,
-    labelled: Path | None = None,
-) -> FederationData:
+def read_image_sites(request: SiteFiles) -> FederationData:
     """Read sites from folders of images; each `labels.csv` has a column `file` and the site's label column."""
-    sites = {section.name: _open(section, base, seed) for section in sorted(sections, key=lambda s: s.name)}
+    features = request.features
+    sites = {s.name: _open(s, request) for s in sorted(request.sections, key=lambda section: section.name)}
     shape = (3 if features.image_colour else 1, features.image_size, features.image_size)
 
     def encode(site: SiteTable) -> tuple[NDArray[np.float32], dict[str, int], list[str]]:
         x, problems = read_images(site.table, shape)
         return x, {}, problems
 
-    result = assemble(sites, classes, features.missing, shape, encode)
-    result.sites = {section.name: result.sites[section.name] for section in sections}
+    result = assemble(sites, request, shape, encode)
 
-    def of_server(folder: Path, where: str) -> ServerTest:
+    def read(folder: Path, where: str) -> ServerTest:
         table = label_table(folder, where, labelled=True)
-        return read_true_classes(
-            table, test_label, sites, result.space, features.missing, lambda table: read_images(table, shape), where
-        )
+        encode = partial(read_images, shape=shape)
+        found = read_true_classes(table, sites, request, result.space, encode, where)
+        return replace(found, source=f"the server's own test images, {folder.name}")
 
-    if test_file is not None:
-        with result.noting():
-            result.judge_on(
-                replace(of_server(test_file, "server.test"), source=f"the server's own test images, {test_file.name}")
-            )
-    if labelled is not None:
-        with result.noting():
-            found = of_server(labelled, "server.labelled")
-            result.labelled = found.x, found.truth
+    add_server_files(result, request, read)
     return result
 
 
@@ -88,9 +71,9 @@ def read_images(table: Table, shape: tuple[int, ...]) -> tuple[NDArray[np.float3
     return x / np.float32(127.5) - np.float32(1), problems
 
 
-def _open(section: SiteSection, base: Path, seed: int) -> SiteTable:
-    where, folder = f"site '{section.name}'", locate(section.data, base)
-    return set_test_aside(section, label_table(folder, where, section.view.needs_label), seed)
+def _open(section: SiteSection, request: SiteFiles) -> SiteTable:
+    table = label_table(request.path(section), f"site '{section.name}'", section.view.needs_label)
+    return set_test_aside(section, table, request.seed)
 
 
 def label_table(folder: Path, where: str, labelled: bool) -> Table:

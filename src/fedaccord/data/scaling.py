@@ -21,18 +21,18 @@ class Moments:
     variance: Array
 
 
-def fit_moments(x: Array, block: int | None = None) -> Moments:
+def fit_moments(x: Array, group_features: int | None = None) -> Moments:
     """Return the moments of training rows; a feature that is missing everywhere has mean 0 and variance 0.
 
-    Features from `block` on are 0 and 1 and stay so: they are given the moments that change nothing.
+    Features from `group_features` on are candidate groups and stay as they are: their moments are 0 and 1.
     """
     seen = np.isfinite(x)
     n = seen.sum(0)
     filled = np.where(seen, x, 0).astype(np.float64)
     mean = filled.sum(0) / np.maximum(n, 1)
     variance = (np.where(seen, filled - mean, 0) ** 2).sum(0) / np.maximum(n, 1)
-    if block is not None:
-        mean[block:], variance[block:] = 0.0, 1.0
+    if group_features is not None:
+        mean[group_features:], variance[group_features:] = 0.0, 1.0
     return Moments(n, mean, variance)
 
 

@@ -95,8 +95,10 @@ def with_groups(dataset: Dataset, asked: Sensitive, seed: int, as_input: bool, n
 
     train = part(dataset.train, "train")
     test = None if dataset.test is None else part(dataset.test, "test")
-    block = train.x.shape[1] - len(names) if as_input else None
-    return replace(dataset, train=train, test=test, groups=tuple(names), block=block, sources=(), grouped=elsewhere)
+    first = train.x.shape[1] - len(names) if as_input else None
+    return replace(
+        dataset, train=train, test=test, groups=tuple(names), group_features=first, sources=(), grouped=elsewhere
+    )
 
 
 def _as_inputs(sets: Any, normalise: bool) -> Any:

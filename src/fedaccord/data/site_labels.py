@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -12,7 +13,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedaccord.data.declarations import SiteSection
-from fedaccord.data.held import ServerTest
+from fedaccord.data.requests import SiteFiles
+from fedaccord.data.server_data import ServerTest
 from fedaccord.data.site_data import Samples, SiteData
 from fedaccord.data.sites import SMALLEST_WITH_TEST, FederationData
 from fedaccord.data.tables import Table, are_missing, by_value, natural, report_cells
@@ -71,29 +73,38 @@ def set_test_aside(section: SiteSection, table: Table, seed: int) -> SiteTable:
 
 
 def assemble(
-    sites: Mapping[str, SiteTable],
-    classes: Sequence[str] | None,
-    missing: Sequence[str],
-    shape: tuple[int, ...],
-    encode: Encoder,
+    sites: Mapping[str, SiteTable], request: SiteFiles, shape: tuple[int, ...], encode: Encoder
 ) -> FederationData:
-    """Make a federation of sites' tables and of how their features are made; all wrong cells are one flaw of it."""
-    space = LabelSpace(classes if classes is not None else _classes(sites, missing))
+    """Return a federation of sites with tables, in the request's order; all wrong cells together are one flaw."""
+    missing = request.features.missing
+    space = LabelSpace(request.classes if request.classes is not None else _classes(sites, missing))
     result = FederationData(space, {}, shape, groups=group_names(sites, missing))
     problems: list[str] = []
     for name, site in sites.items():
         x, gaps, wrong = encode(site)
         problems += wrong
         no_label = [word for word in missing if word not in space]
-        context = ViewContext(f"site '{name}'", report=result.teller(name))
+        context = ViewContext(f"site '{name}'", report=result.flaw_collector(name))
         view = build_view(_declared(site, no_label), space, context)
         target = read_labels(site.table, site.section.label, view, missing, problems)
         groups = _read_groups(site, result.groups, missing, problems)
-        result.gaps[name] = gaps
+        result.missing_cells[name] = gaps
         result.add(_site(site, view, x, target, groups), site.section.test)
-    with result.noting():
+    with result.collecting_flaws():
         report_cells(problems)
+    result.sites = {section.name: result.sites[section.name] for section in request.sections}
     return result
+
+
+def add_server_files(result: FederationData, request: SiteFiles, read: Callable[[Path, str], ServerTest]) -> None:
+    """Add the server's test file and its file of labelled samples, if it has them."""
+    if request.test_file is not None:
+        with result.collecting_flaws():
+            result.set_test(read(request.test_file, "server.test"))
+    if request.labelled is not None:
+        with result.collecting_flaws():
+            found = read(request.labelled, "server.labelled")
+            result.labelled = found.x, found.truth
 
 
 def read_labels(
@@ -109,19 +120,19 @@ def read_labels(
 
 def read_true_classes(
     table: Table,
-    label: str | None,
     sites: Mapping[str, SiteTable],
+    request: SiteFiles,
     space: LabelSpace,
-    missing: Sequence[str],
     encode: Callable[[Table], tuple[NDArray[np.float32], list[str]]],
-    where: str = "server.test",
+    where: str,
 ) -> ServerTest:
-    """Return features and classes of a table of the server's own; rows without a class are left out.
+    """Return features and classes of a table of the server; rows without a class are left out.
 
-    Where it has the sites' sensitive column, these are its rows' candidate groups; one that no site has may be any.
+    If it has the sites' sensitive column, its cells are the rows' candidate groups; an unknown group means any group.
     """
+    missing = request.features.missing
     exact = (s.section.label for s in sites.values() if view_class(s.section.view.kind).exact)
-    column = label or next((name for name in exact if isinstance(name, str)), None)
+    column = request.test_label or next((name for name in exact if isinstance(name, str)), None)
     if column is None:
         raise ConfigError(f"server.label is needed: it names the column of true classes in {where}")
     x, problems = encode(table)

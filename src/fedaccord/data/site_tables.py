@@ -18,64 +18,50 @@ from fedaccord.data.features import (
     describe_columns,
     mixed_kinds,
 )
-from fedaccord.data.held import ServerTest
-from fedaccord.data.registry import locate
-from fedaccord.data.site_labels import SiteTable, assemble, group_names, read_true_classes, set_test_aside
+from fedaccord.data.requests import SiteFiles
+from fedaccord.data.server_data import ServerTest
+from fedaccord.data.site_labels import (
+    SiteTable,
+    add_server_files,
+    assemble,
+    group_names,
+    read_true_classes,
+    set_test_aside,
+)
 from fedaccord.data.sites import FederationData, Flaw
 from fedaccord.data.tables import Table, cells_error, read_table
 from fedaccord.errors import ConfigError, DataError
 
 
-def read_table_sites(
-    sections: Sequence[SiteSection],
-    features: Features,
-    base: Path,
-    classes: Sequence[str] | None,
-    test_file: Path | None,
-    test_label: str | None,
-    seed: int,
-    labelled: Path | None = None,
-    groups_as_input: bool = False,
-    normalise_groups: bool = False,
-) -> FederationData:
-    """Read sites from .csv and .parquet files; relative paths start from `base`.
-
-    With `groups_as_input` the candidate groups of the sensitive column are the last of the features, each as 1 or, with
-    `normalise_groups`, as its share of 1.
-    """
-    sites = {section.name: _open(section, features, base, seed) for section in sorted(sections, key=lambda s: s.name)}
+def read_table_sites(request: SiteFiles) -> FederationData:
+    """Read sites from .csv and .parquet files."""
+    features = request.features
+    sites = {s.name: _open(s, request) for s in sorted(request.sections, key=lambda section: section.name)}
     plan, mixed = _plan(sites, features)
-    block = len(plan.names) if groups_as_input else None
-    if groups_as_input:
-        groups = _group_column(sites, features.missing, normalise_groups)
+    group_features = len(plan.names) if request.groups_as_input else None
+    if request.groups_as_input:
+        groups = _group_column(sites, features.missing, request.normalise_groups)
         plan = plan.model_copy(update={"columns": (*plan.columns, groups)})
-    result = assemble(sites, classes, features.missing, (len(plan.names),), encode=lambda site: plan.read(site.table))
+    result = assemble(sites, request, (len(plan.names),), encode=lambda site: plan.read(site.table))
     result.flaws = [*map(Flaw, mixed), *result.flaws]
-    result.sites = {section.name: result.sites[section.name] for section in sections}
-    result.features, result.block = plan, block
+    result.features, result.group_features = plan, group_features
 
     def encode(table: Table) -> tuple[NDArray[np.float32], list[str]]:
         x, _, problems = plan.read(table, closed=False)
         return x, problems
 
-    def of_server(path: Path, where: str) -> ServerTest:
+    def read(path: Path, where: str) -> ServerTest:
         table = read_table(path, features.header, where)
-        return read_true_classes(table, test_label, sites, result.space, features.missing, encode, where)
+        return read_true_classes(table, sites, request, result.space, encode, where)
 
-    if test_file is not None:
-        with result.noting():
-            result.judge_on(of_server(test_file, "server.test"))
-    if labelled is not None:
-        with result.noting():
-            found = of_server(labelled, "server.labelled")
-            result.labelled = found.x, found.truth
+    add_server_files(result, request, read)
     return result
 
 
-def _open(section: SiteSection, features: Features, base: Path, seed: int) -> SiteTable:
-    header = section.header or features.header
-    table = read_table(locate(section.data, base), header, f"site '{section.name}'", section.data)
-    return set_test_aside(section, table, seed)
+def _open(section: SiteSection, request: SiteFiles) -> SiteTable:
+    header = section.header or request.features.header
+    table = read_table(request.path(section), header, f"site '{section.name}'", section.data)
+    return set_test_aside(section, table, request.seed)
 
 
 def _group_column(sites: Mapping[str, SiteTable], missing: Sequence[str], normalise: bool) -> ColumnPlan:

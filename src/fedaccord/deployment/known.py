@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from fedaccord.data.features import FeaturePlan
-from fedaccord.data.held import POOLED_TEST
 from fedaccord.data.scaling import Moments, pool_moments
+from fedaccord.data.server_data import POOLED_TEST
 from fedaccord.data.site_data import Samples, SiteData
 from fedaccord.data.sites import FederationData
 from fedaccord.errors import DataError, MessageError
@@ -48,7 +48,7 @@ def write_known(folder: Path, data: FederationData) -> None:
         "notes": data.notes,
         "features": None if data.features is None else data.features.model_dump(mode="json"),
         "groups": data.groups,
-        "block": data.block,
+        "block": data.group_features,
         "moments": None if moments is None else {name: part.tolist() for name, part in vars(moments).items()},
         "brightest": data.brightest,
     }
@@ -77,7 +77,7 @@ def read_known(folder: Path) -> FederationData:
             features=None if known["features"] is None else FeaturePlan.model_validate(known["features"]),
             test_groups=(tensors["test/groups"], tensors.get("test/group")) if "test/groups" in tensors else None,
             groups=known["groups"],
-            block=known.get("block"),
+            group_features=known.get("block"),
             moments=moments,
             brightest=known["brightest"],
         )

@@ -123,7 +123,7 @@ def describe_federation(
         "histogram": data.histogram,
         "partition": data.partition,
         "features": None if data.features is None else data.features.names,
-        "missing": data.gaps,
+        "missing": data.missing_cells,
         "test": data.test_source,
         "notes": data.notes,
     }

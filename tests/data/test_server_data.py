@@ -12,7 +12,7 @@ from fedaccord import Exact, Federation, Site
 from fedaccord.config import check_experiment, to_toml, with_paths_from
 from fedaccord.data.dataset import Rows
 from fedaccord.data.declarations import PerClass
-from fedaccord.data.held import per_class
+from fedaccord.data.server_data import per_class
 from fedaccord.errors import ConfigError, DataError
 from fedaccord.experiment import load_federation
 from fedaccord.labels.space import LabelSpace

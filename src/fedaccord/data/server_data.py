@@ -192,18 +192,20 @@ def read_server_file(
     return ServerTest(x[known], seen.target[known], f"the server's own test file, {path.name}", groups)
 
 
-def kept_from_test(labelled: tuple[Tensor, Tensor] | None, test: tuple[Tensor, Tensor] | None, where: str) -> list[str]:
-    """Refuse labelled samples of the server most of which it is judged on; returns a note where some may be.
+def check_apart_from_test(
+    labelled: tuple[Tensor, Tensor] | None, test: tuple[Tensor, Tensor] | None, where: str
+) -> list[str]:
+    """Raise DataError if most labelled samples of the server are in its test; return a note if some may be.
 
-    In a table of few distinct values two people can have the same features, so that some equal rows prove nothing.
+    In a table of few distinct values two people can have the same features, so some equal rows prove nothing.
     """
     if labelled is None or test is None:
         return []
-    judged = {row.tobytes() for row in test[0].numpy()}
-    common = [row for row, x in enumerate(labelled[0].numpy()) if x.tobytes() in judged]
-    told = f"{where}: {len(common)} of its {len(labelled[0])} samples are in the server's test data too"
+    tested = {row.tobytes() for row in test[0].numpy()}
+    common = [row for row, x in enumerate(labelled[0].numpy()) if x.tobytes() in tested]
+    overlap = f"{where}: {len(common)} of its {len(labelled[0])} samples are in the server's test data too"
     if 2 * len(common) > len(labelled[0]):
-        raise DataError(f"{told}, so the model would be judged on what it learned from; take them out of one")
+        raise DataError(f"{overlap}, so the model would be judged on what it learned from; take them out of one")
     if common:
-        return [f"{told} by all features (the first is number {common[0] + 1}); if that is no chance, take them out"]
+        return [f"{overlap} by all features (the first is number {common[0] + 1}); if that is no chance, take them out"]
     return []

@@ -1,0 +1,280 @@
+"""From one data set to a federation: deal its samples to sites, and let each site observe them through its view."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from fedaccord.data.annotate import Annotated, label_arrays, observe
+from fedaccord.data.dataset import Array, Dataset, Rows
+from fedaccord.data.declarations import PerClass
+from fedaccord.data.partition import Partition, split
+from fedaccord.data.requests import Split
+from fedaccord.data.scaling import Moments, apply_moments, fit_moments, pool_moments
+from fedaccord.data.server_data import (
+    pooled_test,
+    published_test,
+    read_server_file,
+    set_sites_aside,
+    take_out,
+)
+from fedaccord.data.site_data import SiteData
+from fedaccord.data.sites import FederationData, draw_test_rows, make_site, refuse_empty
+from fedaccord.data.tag_groups import tag_groups
+from fedaccord.errors import ConfigError, DataError, PartitionError, did_you_mean
+from fedaccord.labels.space import LabelSpace
+from fedaccord.labels.views import ViewContext, ViewDeclaration
+from fedaccord.seeds import derive
+
+
+def split_dataset(dataset: Dataset, request: Split) -> FederationData:
+    """Split one data set into sites, and let each observe it through its view."""
+    space = _space(dataset, request.classes)
+    dataset = _renamed(dataset, space)
+    dealt = _deal(dataset, space, request)
+    result = FederationData(
+        space,
+        {},
+        dataset.shape,
+        notes=list(dealt.parts.notes),
+        brightest=dataset.brightest,
+        groups=list(dataset.groups),
+        group_features=dataset.group_features,
+    )
+    if request.samples is not None and request.samples > len(dealt.rows):
+        result.notes.append(f"data.samples asks for {request.samples}, but there are {len(dealt.rows)}; all are used")
+    _add_sites(result, _observe(result, dataset, dealt, request), dataset, request)
+    classes = np.zeros(len(dealt.rows), dtype=np.int64) if dealt.rows.y is None else dealt.rows.y
+    used = dealt.parts.report(classes, space.names)
+    if dealt.rows.y is None:
+        used["histogram"] = None  # tags were dealt without looking at them
+    result.partition = {"asked": dict(request.partition), "used": used}
+    result.histogram = _histogram(result.sites, space)
+    _give_server_samples(result, dataset, dealt, request)
+    _give_server_test(result, dataset, dealt, request)
+    return result
+
+
+@dataclass(frozen=True)
+class _Dealt:
+    """The rows that sites share, how they are dealt, and which rows the server takes."""
+
+    rows: Rows
+    parts: Partition
+    names: list[str]  # of the sites that train
+    labelled: Rows | None = None  # at the server
+    unlabelled: Rows | None = None  # at the server
+    unseen: Array | None = None  # rows of sites that do not train
+    unseen_sites: int = 0
+
+
+def _deal(dataset: Dataset, space: LabelSpace, request: Split) -> _Dealt:
+    rows, seed = dataset.train, request.seed
+    per_class = request.labelled if isinstance(request.labelled, PerClass) else None
+    server = (per_class, request.unlabelled, space, seed)
+    labelled = unlabelled = unseen = None
+    left = np.arange(len(rows))
+    if request.unseen is None:
+        labelled, unlabelled, left = take_out(rows, left, *server)
+    left = _draw(left, request.samples, derive(seed, "samples"))
+    rows = rows if len(left) == len(rows) else rows.take(left)
+    parts = _partition(dataset, rows, request.partition, seed)
+    names = _site_names(parts, request.names)
+    number = len(names)
+    for name in request.views:
+        if name not in names:
+            raise ConfigError(f"data.views: there is no site '{name}'; {did_you_mean(name, names)}")
+    if request.unseen is not None:  # the server takes its samples from the sites that train, so sites are dealt first
+        parts, names, unseen = set_sites_aside(parts, names, request.unseen, derive(seed, "unseen sites"))
+        labelled, unlabelled, left = take_out(rows, np.unique(np.concatenate(parts.parts)), *server)
+        parts = replace(parts, parts=[part[np.isin(part, left)] for part in parts.parts])
+    return _Dealt(rows, parts, names, labelled, unlabelled, unseen, number - len(names))
+
+
+def _observe(result: FederationData, dataset: Dataset, dealt: _Dealt, request: Split) -> dict[str, Annotated]:
+    """Return each site's samples through its view."""
+    views = _declared_views(dealt, request, result.space)
+    predictions: Array | None = None
+    if request.clean is not None and any(declared.needs_clean_model for declared in views):
+        predictions = request.clean(replace(dataset, train=dealt.rows))
+    observed = {}
+    for name, declared, rows in zip(dealt.names, views, dealt.parts.parts, strict=True):
+        chances = None if predictions is None else predictions[rows]
+        rng = np.random.default_rng(derive(request.seed, "annotations", name))
+        context = ViewContext(f"site '{name}'", dataset.groupings, result.flaw_collector(name))
+        seen = observe(dealt.rows.take(rows), declared, result.space, context, chances, rng)
+        if not len(seen.x):
+            result.without_flaws()  # a wrong view is the reason why it leaves out all samples
+        observed[name] = seen
+    return observed
+
+
+def _declared_views(dealt: _Dealt, request: Split, space: LabelSpace) -> list[ViewDeclaration]:
+    """Return each site's view; a site that knows its own labels knows those it was dealt."""
+    views = [request.views.get(name, request.view) for name in dealt.names]
+    if request.partition["kind"] == "label-sets":
+        views = [declared.for_label_sets() for declared in views]
+    for number, declared in enumerate(views):
+        if not declared.knows_own:
+            continue
+        if dealt.parts.labels:
+            own: Sequence[int] = dealt.parts.labels[number]
+        else:
+            part = dealt.rows.take(dealt.parts.parts[number])
+            own = declared.occurring(label_arrays(part, space.names)).tolist()
+        views[number] = declared.with_known([space.names[c] for c in own] or None)
+    return views
+
+
+def _add_sites(result: FederationData, observed: Mapping[str, Annotated], dataset: Dataset, request: Split) -> None:
+    """Add all sites, each with its test share, scaled by its own moments or by those of all sites."""
+    for name, seen in observed.items():
+        refuse_empty(name, seen)
+    rows = {
+        name: draw_test_rows(len(seen.x), request.test, derive(request.seed, "test", name))
+        for name, seen in observed.items()
+    }
+    if request.scales(dataset):
+        first = dataset.group_features
+        result.moments = {name: fit_moments(seen.x[rows[name][1]], first) for name, seen in observed.items()}
+    if request.standardise == "federation":
+        result.moments = dict.fromkeys(observed, pool_moments(list(result.moments.values())))
+    for name, seen in observed.items():
+        if seen.left_out:
+            result.notes.append(f"site '{name}' leaves out {seen.left_out} samples of classes it does not know")
+        result.add(make_site(name, seen, *rows[name], result.moments.get(name)), request.test)
+
+
+def _pooled(moments: Mapping[str, Moments]) -> Moments | None:
+    return pool_moments(list(moments.values())) if moments else None
+
+
+def _give_server_samples(result: FederationData, dataset: Dataset, dealt: _Dealt, request: Split) -> None:
+    if dealt.unlabelled is not None:
+        result.unlabelled = torch.from_numpy(apply_moments(dealt.unlabelled.x, _pooled(result.moments)))
+        number = len(dealt.unlabelled)
+        result.notes.append(f"the server holds {number} inputs without their labels, which no site has")
+    if dealt.labelled is not None and dealt.labelled.y is not None:
+        x = apply_moments(dealt.labelled.x, _pooled(result.moments))
+        result.labelled = torch.from_numpy(x), torch.from_numpy(dealt.labelled.y)
+        result.notes.append(f"the server holds {len(dealt.labelled)} labelled samples, which no site has")
+    elif isinstance(request.labelled, Path):
+        with result.collecting_flaws():
+            moments, grouped = list(result.moments.values()), dataset.grouped
+            where = "server.labelled"
+            found = read_server_file(request.labelled, result.input_shape, result.space, moments, where, grouped)
+            result.labelled = found.x, found.truth
+
+
+def _give_server_test(result: FederationData, dataset: Dataset, dealt: _Dealt, request: Split) -> None:
+    """Set the server's test: its file, the published test rows, unseen sites, or the pool of the sites' test rows."""
+    moments, limited = list(result.moments.values()), False
+    if request.test_file is not None:
+        with result.collecting_flaws():
+            shape, grouped = result.input_shape, dataset.grouped
+            found = read_server_file(request.test_file, shape, result.space, moments, "server.test", grouped)
+            result.set_test(found)
+    else:
+        rows, source = dataset.test, f"the published test part of {dataset.name}"
+        if dealt.unseen is not None:
+            rows, source = dealt.rows.take(dealt.unseen), f"{dealt.unseen_sites} sites that do not train"
+        seed = derive(request.seed, "test samples")
+        outer = published_test(rows, result.sites, request.test_samples, seed, moments, source)
+        result.set_test(outer or pooled_test(result.sites))
+        limited = outer is not None
+    if request.test_samples is not None and not limited:
+        result.notes.append("data.test_samples is not used: the test is not the published part of the data set")
+
+
+def _partition(dataset: Dataset, rows: Rows, partition: Mapping[str, Any], seed: int) -> Partition:
+    ids = None
+    if partition["kind"] == "natural":
+        by = partition["by"]
+        if by not in rows.columns:
+            hint = did_you_mean(by, rows.columns)
+            raise ConfigError(f"data.partition.by: '{dataset.name}' has no column '{by}'; {hint}")
+        ids = rows.columns[by]
+    classes = np.zeros(len(rows), dtype=np.int64) if rows.y is None else rows.y
+    if rows.y is None and partition["kind"] == "dirichlet" and rows.tags is not None:
+        classes = tag_groups(rows.tags, derive(seed, "tag groups"))
+    elif rows.y is None and partition["kind"] not in ("iid", "quantity", "natural"):
+        dirichlet = ", dirichlet" if rows.tags is not None else ""
+        raise ConfigError(
+            f"data.partition: '{dataset.name}' has no true classes, so '{partition['kind']}' cannot deal them; "
+            f"use iid, quantity{dirichlet} or natural"
+        )
+    groups = None
+    if "coarse" in dataset.groupings and partition.get("level", "coarse") == "coarse":
+        names = list(dataset.labels)
+        groups = np.zeros(len(names), dtype=np.int64)
+        for number, members in enumerate(dataset.groupings["coarse"].values()):
+            groups[[names.index(m) for m in members]] = number
+    rng = np.random.default_rng(derive(seed, "partition"))
+    given = {key: value for key, value in partition.items() if key != "level"}
+    try:
+        return split(classes, given, rng, ids, groups)
+    except PartitionError as error:
+        raise PartitionError(f"data.partition: {error}") from None
+
+
+def _space(dataset: Dataset, classes: Sequence[str] | None) -> LabelSpace:
+    if dataset.train.y is not None and (dataset.train.y < 0).any():
+        raise DataError(f"'{dataset.name}': 'y' holds numbers below 0; a data set that is split needs every true class")
+    if classes is None:
+        if not dataset.labels:
+            raise DataError(f"'{dataset.name}' has no labels: none of the arrays 'y', 'Y', 'candidates'")
+        return LabelSpace(dataset.labels)
+    if len(classes) != len(dataset.labels):
+        few = ", ".join(dataset.labels[:12]) + (", …" if len(dataset.labels) > 12 else "")
+        has = f"'{dataset.name}' has {len(dataset.labels)} labels: {few}"
+        raise ConfigError(f"labels.classes has {len(classes)} names, but {has}")
+    unnamed = dataset.labels == tuple(str(n) for n in range(len(dataset.labels)))
+    for name in classes:
+        if not unnamed and name not in dataset.labels:
+            hint = did_you_mean(name, dataset.labels)
+            raise ConfigError(f"labels.classes: '{dataset.name}' has no label '{name}'; {hint}")
+    return LabelSpace(classes if unnamed else dataset.labels)
+
+
+def _renamed(dataset: Dataset, space: LabelSpace) -> Dataset:
+    """Return the data set with the federation's names for its labels, in its groupings too."""
+    new = dict(zip(dataset.labels, space.names, strict=True))
+    groupings = {
+        name: {coarse: [new[label] for label in members] for coarse, members in groups.items()}
+        for name, groups in dataset.groupings.items()
+    }
+    return replace(dataset, labels=space.names, groupings=groupings)
+
+
+def _draw(rows: Array, samples: int | None, seed: int) -> Array:
+    if samples is None or samples >= len(rows):
+        return rows
+    return rows[np.sort(np.random.default_rng(seed).permutation(len(rows))[:samples])]
+
+
+def _site_names(parts: Partition, names: Sequence[str] | None) -> list[str]:
+    number = len(parts.parts)
+    if names is not None:
+        if len(names) != number:
+            raise ConfigError(f"data.names has {len(names)} names, but the partition makes {number} sites")
+        return list(names)
+    if parts.names is not None:
+        return list(parts.names)
+    width = len(str(number - 1))
+    return [f"site-{i:0{width}d}" for i in range(number)]
+
+
+def _histogram(sites: Mapping[str, SiteData], space: LabelSpace) -> dict[str, dict[str, int]] | None:
+    counts = {}
+    for name, site in sites.items():
+        truth = site.train.truth
+        if truth is None:
+            return None
+        by_class = torch.bincount(truth[truth >= 0], minlength=len(space)).tolist()
+        counts[name] = dict(zip(space.names, by_class, strict=True))
+    return counts
