@@ -83,7 +83,7 @@ def test_confidences_stay_in_the_sites_memory(finished):
 
 def test_a_score_without_inputs_is_told_in_log_and_summary(tmp_path):
     folder = run(tmp_path)
-    told = "the server has no unlabelled data, so sites are weighed by their samples; give [server] unlabelled"
+    told = "the server has no unlabelled data, so sites are weighted by sample count; give [server] unlabelled"
     (drop,) = json.loads((folder / "summary.json").read_text())["dropped_replies"]
     assert (drop["round"], drop["task"], drop["reason"]) == (1, "KL score", told)
     assert (folder / "log.txt").read_text().count(told) == 1

@@ -14,7 +14,7 @@ from fedaccord.federation.host import PRIOR
 from fedaccord.federation.round import play_round
 from fedaccord.labels.views import Candidates
 from fedaccord.methods.candidate_sets.baselines import fed_cc, fed_lw
-from fedaccord.methods.candidate_sets.kl_score import kl_scores
+from fedaccord.methods.candidate_sets.kl_weights import kl_scores
 from fedaccord.methods.candidate_sets.pfedpll import pfedpll, pfedpll_plus
 from fedaccord.methods.candidate_sets.settings import (
     FedLWSettings,
@@ -139,8 +139,8 @@ class TestScore:
         server = played(published(), unsure("a", "b"), 3, inputs)
         (drop,) = server.dropped
         assert str(drop) == (
-            "round 1: KL score had no effect: the server has no unlabelled data, so sites are weighed by their "
-            "samples; give [server] unlabelled"
+            "round 1: KL score had no effect: the server has no unlabelled data, so sites are weighted by "
+            "sample count; give [server] unlabelled"
         )
         assert torch.equal(server.state.model, played(published(score="samples"), unsure("a", "b"), 3).state.model)
 

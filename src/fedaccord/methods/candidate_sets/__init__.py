@@ -1,1 +1,1 @@
-"""Methods for candidate sets: pFedPLL, its successor here, and the losses it is compared with."""
+"""Methods for candidate sets: pFedPLL, pFedPLL+ and the losses they are compared with."""

@@ -1,9 +1,8 @@
 """Baselines for candidate sets: federated averaging with the losses of centralised partial-label learning.
 
-The losses are those compared in pFedPLL (docs/methods.md 5.1): CC and RC (Feng et al. 2020), LW (Wen et al. 2021),
-CAVL (Zhang et al. 2022), ABS_GCE (Lv et al. 2023), and cross-entropy against all candidates alike; and CLPL (Cour et
-al. 2011), the loss of FairFedPAPL. With `head = "local"` only the encoder travels (FedPer): the control that tells what
-a method gains by being personal.
+The losses (docs/methods.md 5.1) are those compared in pFedPLL: CC and RC (Feng et al. 2020), LW (Wen et al. 2021), CAVL
+(Zhang et al. 2022), ABS_GCE (Lv et al. 2023) and uniform cross-entropy over the candidates. CLPL (Cour et al. 2011) is
+the loss of FairFedPAPL. `head = "local"` shares the encoder only (FedPer), as a control for personalisation.
 """
 
 from __future__ import annotations
@@ -20,11 +19,11 @@ from fedaccord.training.objectives import Objective
 
 
 def averaged(settings: PartialBaselineSettings, objective: Objective) -> Recipe:
-    """Return federated averaging of everything, or of the encoder alone, with an objective."""
+    """Return federated averaging of the whole model, or of the encoder only, with an objective."""
     sharing = share_model(settings)
     if settings.head == "local":
         sharing = replace(sharing, parts=frozenset({"encoder"}))
-    # Where every site knows every label, averaging head rows over their owners is the plain average.
+    # If every site knows every label, averaging head rows by owner is the plain mean.
     return with_aggregation(Recipe(settings, None, objective, sharing=sharing), settings, rows_by_owner=True)
 
 
@@ -42,5 +41,5 @@ fed_clpl = _with_loss("clpl")
 
 
 def fedpll_la_approx(settings: LaApproxSettings) -> Recipe:
-    """Return our approximation of FedPLL_LAAR (Yan and Guo 2024), whose text could not be obtained."""
+    """Return the recipe of our approximation of FedPLL_LAAR (Yan and Guo 2024)."""
     return averaged(settings, with_noise(AlignedAugmentation(settings.rho), settings))

@@ -1,11 +1,11 @@
-"""pFedPLL: personalised federated partial-label learning (docs/methods.md 5.11), and what became of it here.
+"""pFedPLL (docs/methods.md 5.11): personalised federated partial-label learning; and pFedPLL+ (docs/methods.md 5.12).
 
-`pfedpll` is the published method. Label correlation isolation: the encoder is shared, a p x p layer that begins as the
-identity and the head stay at the site. Label correlation personalisation: a loss of three terms with label confidences.
-Aggregation: the further a site's features are from those of the model it was sent, the more it counts.
+`pfedpll` is the published method. Isolation: the encoder is shared; a p x p layer initialised to the identity and the
+head stay at the site. Calibration: a loss of three terms with label confidences. Aggregation: a site counts more if its
+features moved further from those of the sent model.
 
-`pfedpll+` is ours: everything is shared (with `head = "local"` all but the head), and what a site has of its own is its
-label frequencies, estimated each round from what it believes of its samples and added to the logits.
+`pfedpll+` is ours. The whole model is shared (with `head = "local"`, the encoder only). A site personalises it by adding
+its label frequencies, estimated from its confidences in each round, to the logits.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import replace
 
 from fedaccord.federation.recipe import Recipe
 from fedaccord.methods.candidate_sets.baselines import averaged
-from fedaccord.methods.candidate_sets.kl_score import KLWeights, warn_without_inputs
+from fedaccord.methods.candidate_sets.kl_weights import KLWeights, warn_without_inputs
 from fedaccord.methods.candidate_sets.settings import PfedpllPlusSettings, PfedpllSettings
 from fedaccord.methods.common_model import share_model, with_aggregation
 from fedaccord.methods.named_losses import site_objective
@@ -23,11 +23,11 @@ from fedaccord.models.network import Network, insert_personal_layer
 
 
 def pfedpll(settings: PfedpllSettings) -> Recipe:
-    """Return the recipe, or one of its ablations."""
+    """Return the recipe of pFedPLL or of one of its ablations."""
     sharing = share_model(settings)
     if settings.isolation:
         sharing = replace(sharing, parts=frozenset({"encoder"}))
-    scored = settings.score == "kl" and settings.aggregation == "mean"  # the other rules look at no weights
+    scored = settings.score == "kl" and settings.aggregation == "mean"  # robust rules ignore weights
     recipe = Recipe(
         settings,
         None,
@@ -41,10 +41,10 @@ def pfedpll(settings: PfedpllSettings) -> Recipe:
 
 
 def with_personal_layer(network: Network, labels: Sequence[str], seed: int) -> None:
-    """Put a p x p layer that starts as the identity between encoder and head."""
+    """Insert a p x p layer, initialised to the identity, between encoder and head."""
     insert_personal_layer(network)
 
 
 def pfedpll_plus(settings: PfedpllPlusSettings) -> Recipe:
-    """Return the recipe."""
+    """Return the recipe of pFedPLL+."""
     return averaged(settings, site_objective(settings.loss, settings))

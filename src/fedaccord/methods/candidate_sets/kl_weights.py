@@ -1,4 +1,7 @@
-"""pFedPLL's weights: a site counts the more, the further its features are from those of the model it was sent."""
+"""pFedPLL's aggregation weights (docs/methods.md 5.11): a site counts more if its features moved further.
+
+The distance is the Kullback-Leibler divergence from the features of the model that was sent.
+"""
 
 from __future__ import annotations
 
@@ -9,22 +12,21 @@ import torch
 from torch import Tensor
 
 from fedaccord.aggregation.replies import Replies
+from fedaccord.models.predicting import predict_features
 from fedaccord.seeds import derive
 
 if TYPE_CHECKING:
     from fedaccord.federation.server import Server
 
-CHUNK = 1024
-
 
 @dataclass(frozen=True)
 class KLWeights:
-    """Weighs a site by how far its features on the server's inputs are from those of the model it was sent."""
+    """Weight each site by the distance of its features on the server's inputs from those of the sent model."""
 
     inputs: int = 640  # drawn anew in each round
 
     def __call__(self, server: Server, replies: Replies) -> Replies:
-        """Return the replies with their scores as weights; without inputs they keep their sample counts."""
+        """Return the replies with KL weights; without inputs the weights remain sample counts."""
         x = self._draw(server)
         if x is None:
             return replies
@@ -40,29 +42,29 @@ class KLWeights:
 
 
 def warn_without_inputs(server: Server) -> None:
-    """Say in the first round that there is nothing to compute scores on."""
+    """Record in the first round that there are no inputs to compute scores on."""
     if server.state.round == 0 and (server.unlabelled is None or not len(server.unlabelled)):
-        reason = "the server has no unlabelled data, so sites are weighed by their samples; give [server] unlabelled"
+        reason = "the server has no unlabelled data, so sites are weighted by sample count; give [server] unlabelled"
         server.drop("", "KL score", "", reason)
 
 
 def kl_distances(features: Tensor, reference: Tensor) -> Tensor:
-    """Return the mean over inputs of `KL(softmax features_k || softmax reference)`, in double.
+    """Return the mean over inputs of `KL(softmax features_k || softmax reference)`, float64 (sites,).
 
-    `features` is (sites, inputs, width), `reference` (inputs, width). Features are no distributions; the softmax over
-    the width is our reading (docs/methods.md 5.11).
+    `features` is (sites, inputs, width), `reference` (inputs, width). Features are not distributions: the softmax over
+    the width is our reading of the paper.
     """
-    ours, theirs = torch.log_softmax(features.double(), -1), torch.log_softmax(reference.double(), -1)
-    return (ours.exp() * (ours - theirs)).sum(-1).mean(-1)
+    log_p, log_q = torch.log_softmax(features.double(), -1), torch.log_softmax(reference.double(), -1)
+    return (log_p.exp() * (log_p - log_q)).sum(-1).mean(-1)
 
 
 def kl_scores(features: Tensor, reference: Tensor) -> Tensor:
-    """Return the sites' weights, which sum to one: their distances, or all alike where nobody moved.
+    """Return weights that sum to one, proportional to the distances; equal weights if all distances are zero.
 
-    A site whose features are not finite gets none.
+    A site with features that are not finite gets weight zero.
     """
     distances = kl_distances(features, reference)
-    # Rounding may bring a distance of zero below it.
+    # Rounding errors can make a distance of zero negative.
     distances = torch.where(torch.isfinite(distances), distances, 0.0).clamp(min=0.0)
     total = distances.sum()
     if not float(total) > 0:
@@ -70,8 +72,6 @@ def kl_scores(features: Tensor, reference: Tensor) -> Tensor:
     return distances / total
 
 
-@torch.no_grad()
 def _features(server: Server, model: Tensor, x: Tensor) -> Tensor:
     server.layout.load(server.network, model)
-    network = server.network.eval()
-    return torch.cat([network.features(part) for part in x.split(CHUNK)])
+    return predict_features(server.network, x)
