@@ -4,8 +4,8 @@
 head stay at the site. Calibration: a loss of three terms with label confidences. Aggregation: a site counts more if its
 features moved further from those of the sent model.
 
-`pfedpll+` is ours. The whole model is shared (with `head = "local"`, the encoder only). A site personalises it by adding
-its label frequencies, estimated from its confidences in each round, to the logits.
+`pfedpll+` is ours. The whole model is shared (with `head = "local"`, only the encoder). A site personalises it by
+adding its label frequencies, estimated from its confidences in each round, to the logits.
 """
 
 from __future__ import annotations
