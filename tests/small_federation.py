@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from fedaccord.data.site_data import Samples, SiteData
-from fedaccord.federation.attack import asked_attack
+from fedaccord.federation.attack import make_attack
 from fedaccord.federation.host import SiteHost
 from fedaccord.federation.round import play_round
 from fedaccord.federation.server import Server
@@ -88,7 +88,7 @@ def federation(recipe, sites, network=None, seed=0, test=None, run="this-run"):
     network = copy.deepcopy(network or small_network())
     if recipe.network is with_personal_layer and network.personal is None:
         insert_personal_layer(network)
-    attack = asked_attack(recipe.settings)
+    attack = make_attack(recipe.settings)
     host = SiteHost({site.name: site for site in sites}, copy.deepcopy(network), recipe, seed, attack=attack)
     counters = {name: b.clone() for name, b in network.named_buffers() if not b.is_floating_point()}
     server = Server(

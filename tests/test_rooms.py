@@ -35,7 +35,7 @@ ROOMS = [
     "config_reference",
     "stopping",
     "recording",
-    "opening",
+    "session",
     "experiment",
     "deployment",
     "api",

@@ -29,7 +29,7 @@ from fedaccord.data.registry import check_dataset, locate
 from fedaccord.errors import ConfigError, UntrustedError, UserError, did_you_mean
 from fedaccord.extensions import importable
 from fedaccord.federation.declarations import NetworkSection
-from fedaccord.federation.membership import Stay
+from fedaccord.federation.membership import Membership
 from fedaccord.labels.views.exact import ExactView
 from fedaccord.labels.views.registry import ViewConfig
 from fedaccord.messages.names import POOL
@@ -235,12 +235,18 @@ class Experiment(Section):
         return str(self.method.get("name", "accord"))
 
     @property
-    def stays(self) -> dict[str, Stay]:
+    def memberships(self) -> dict[str, Membership]:
         """The rounds of the sites that join late or leave, by name."""
         if self.data is not None:
             joins, leaves = self.data.joins, self.data.leaves
-            return {name: Stay(joins.get(name, 1), leaves.get(name)) for name in sorted(joins.keys() | leaves.keys())}
-        return {site.name: Stay(site.joins or 1, site.leaves) for site in self.sites or [] if site.joins or site.leaves}
+            return {
+                name: Membership(joins.get(name, 1), leaves.get(name)) for name in sorted(joins.keys() | leaves.keys())
+            }
+        return {
+            site.name: Membership(site.joins or 1, site.leaves)
+            for site in self.sites or []
+            if site.joins or site.leaves
+        }
 
     @property
     def settings(self) -> TrainingSettings:

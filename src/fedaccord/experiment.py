@@ -24,10 +24,9 @@ from fedaccord.engines.network import SimulatedNetwork
 from fedaccord.errors import FedAccordError, RunFolderError
 from fedaccord.extensions import importable
 from fedaccord.federation.defence import ALL_LEFT_OUT
-from fedaccord.federation.membership import planned
+from fedaccord.federation.membership import membership_notes
 from fedaccord.federation.server import Server
 from fedaccord.federation.state import model_digest
-from fedaccord.opening import describe_model, one_thread, open_server, worker_count
 from fedaccord.recording import Recorder, RunOutcome, Watcher, play
 from fedaccord.runs.folder import RunFolder
 from fedaccord.runs.model_folder import write_model_folder
@@ -35,6 +34,7 @@ from fedaccord.runs.records import describe_federation, past_drops, past_warning
 from fedaccord.runs.report import write_report
 from fedaccord.runs.resume import Past, check_same_data, config_digest, read_past, read_run
 from fedaccord.runs.tracking import tracking
+from fedaccord.session import describe_model, one_thread, open_server, worker_count
 from fedaccord.stopping import Signals, signals_stop
 
 __all__ = [
@@ -44,9 +44,9 @@ __all__ = [
     "open_server",
     "play",
     "read_federation",
-    "refusal",
     "resume_experiment",
     "run_experiment",
+    "startup_error",
     "worker_count",
 ]
 
@@ -112,7 +112,7 @@ def _read(
     return split_dataset(dataset, request)
 
 
-def refusal(experiment: Experiment, base: Path, data: FederationData) -> str | None:
+def startup_error(experiment: Experiment, base: Path, data: FederationData) -> str | None:
     """Say what a run of the experiment with these data would refuse before its first round; None: nothing."""
     here = experiment.model_copy(update={"run": experiment.run.model_copy(update={"workers": 0, "engine": "embedded"})})
     try:
@@ -129,7 +129,7 @@ def refusal(experiment: Experiment, base: Path, data: FederationData) -> str | N
 
 
 @dataclass(frozen=True)
-class Elsewhere:
+class RemoteSites:
     """Sites that run on other machines: the engine that reaches them, and all that is known of them here."""
 
     data: FederationData
@@ -147,7 +147,7 @@ def run_experiment(
     watcher: Watcher | None = None,
     alone: Path | None = None,
     data: FederationData | None = None,
-    elsewhere: Elsewhere | None = None,
+    remote: RemoteSites | None = None,
 ) -> dict[str, Any]:
     """Carry out an experiment and write its run folder; returns the summary.
 
@@ -162,7 +162,7 @@ def run_experiment(
         "alone": None if alone is None else str(alone.resolve()),
         "config": config_digest(config),
         "in_memory": data is not None,
-        "deployed": elsewhere is not None,
+        "deployed": remote is not None,
         "base": str(base.resolve()),
     }
     with signals_stop() as signals, importable(base):
@@ -170,18 +170,18 @@ def run_experiment(
             folder.write_json("run.json", run)  # first, since what has a config.toml can be resumed
             folder.write_config(config)
             folder.log(f"fedaccord {__version__}, method {experiment.method_name}, seed {experiment.seed}")
-        return _carry_on(experiment, base, folder, run, Past(), watcher or Watcher(), signals, data, elsewhere)
+        return _carry_on(experiment, base, folder, run, Past(), watcher or Watcher(), signals, data, remote)
 
 
 def resume_experiment(
-    folder: RunFolder, watcher: Watcher | None = None, workers: int | None = None, elsewhere: Elsewhere | None = None
+    folder: RunFolder, watcher: Watcher | None = None, workers: int | None = None, remote: RemoteSites | None = None
 ) -> dict[str, Any]:
     """Go on with a cut run from its last good checkpoint; it ends as if it had never been cut."""
     watcher = watcher or Watcher()
     change = [] if workers is None else [f"run.workers={workers}"]
     experiment, base = load_experiment(folder.path / "config.toml", change)
     run = read_run(folder.path)
-    if run.get("deployed") and elsewhere is None:
+    if run.get("deployed") and remote is None:
         raise RunFolderError(f"'{folder.path}' is a run of a deployment: go on with run.sh in the server's folder")
     with signals_stop() as signals, importable(Path(run["base"])):
         past = read_past(folder.path, run["run"])
@@ -196,7 +196,7 @@ def resume_experiment(
         )
         folder.log(begin)
         watcher.note(begin)
-        return _carry_on(experiment, base, folder, run, past, watcher, signals, elsewhere=elsewhere)
+        return _carry_on(experiment, base, folder, run, past, watcher, signals, remote=remote)
 
 
 def _carry_on(
@@ -208,24 +208,24 @@ def _carry_on(
     watcher: Watcher,
     signals: Signals,
     data: FederationData | None = None,
-    elsewhere: Elsewhere | None = None,
+    remote: RemoteSites | None = None,
 ) -> dict[str, Any]:
     def tell(text: str) -> None:
         folder.log(text)
         watcher.note(text)
 
     with tracking(experiment.run.track, folder.path, experiment.name, past.lines, tell) as tracked:
-        engine = None if elsewhere is None else elsewhere.engine
-        data = elsewhere.data if elsewhere is not None else data or load_data(experiment, base)
+        engine = None if remote is None else remote.engine
+        data = remote.data if remote is not None else data or load_data(experiment, base)
         for note in data.notes:
             folder.log(f"note: {note}")
-        if experiment.network is not None and elsewhere is not None:
+        if experiment.network is not None and remote is not None:
             tell("sites on other machines have a network of their own, so [network] is not used")
         if past.state is not None:
-            check_same_data(folder.path, describe_federation(data, {}, experiment.stays))
+            check_same_data(folder.path, describe_federation(data, {}, experiment.memberships))
         with open_server(experiment, data, run["run"], engine, past.state) as server:
-            account = describe_federation(data, server.cards, server.stays)
-            for said in planned(server.stays, server.recipe.settings.rounds):
+            account = describe_federation(data, server.cards, server.memberships)
+            for said in membership_notes(server.memberships, server.recipe.settings.rounds):
                 tell(said)
             if past.state is not None:
                 _restore(server, past)
@@ -236,9 +236,9 @@ def _carry_on(
                 tell(text)
             model, header = describe_model(experiment, data), experiment.features.header
             # What sites elsewhere have of their own stays with them.
-            here = set(data.sites) if elsewhere is None else set()
+            here = set(data.sites) if remote is None else set()
             write_model_folder(folder, server, data, model, experiment.method_name, header, here)
-            workers = worker_count(experiment, data) if elsewhere is None else len(data.sites)
+            workers = worker_count(experiment, data) if remote is None else len(data.sites)
             summary = _summary(experiment, server, outcome, workers, account)
         folder.write_json("summary.json", summary)
         finish_report(folder.path, run)
@@ -263,7 +263,10 @@ def _restore(server: Server, past: Past) -> None:
     server.warnings = past_warnings(past.lines)
     server.engine.restore(past.memories)
     before = past_drops(past.lines)
-    server.dropped, server.told = before + server.dropped, len(before)  # what was dropped just now is still to be told
+    server.dropped, server.recorded_drops = (
+        before + server.dropped,
+        len(before),
+    )  # what was dropped just now is still to be told
 
 
 def load_data(experiment: Experiment, base: Path) -> FederationData:

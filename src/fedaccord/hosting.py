@@ -13,7 +13,7 @@ from fedaccord.data.site_data import Samples, SiteData
 from fedaccord.engines.engine import HostSpec
 from fedaccord.errors import ConfigError
 from fedaccord.extensions import trusting
-from fedaccord.federation.attack import asked_attack
+from fedaccord.federation.attack import make_attack
 from fedaccord.federation.host import SiteHost, site_tensors
 from fedaccord.federation.recipe import Recipe
 from fedaccord.labels.space import LabelSpace
@@ -105,9 +105,16 @@ def _build_host(spec: dict[str, Any], tensors: dict[str, Tensor]) -> SiteHost:
     sites = {name: _site(name, view, space, tensors, device) for name, view in spec["views"].items()}
     recipe, target = make_recipe(spec["method"], spec["settings"]), Target.read(spec.get("target"))
     network = build_network(spec["model"], space.names, recipe, spec["seed"])
-    attack, hostile = asked_attack(recipe.settings), spec.get("hostile", ())
+    attack, hostile = make_attack(recipe.settings), spec.get("hostile", ())
     return SiteHost(
-        sites, network.to(device), recipe, spec["seed"], target, attack, hostile, folds=spec.get("folds", False)
+        sites,
+        network.to(device),
+        recipe,
+        spec["seed"],
+        target,
+        attack,
+        hostile,
+        averages_cohorts=spec.get("folds", False),
     )
 
 

@@ -12,7 +12,7 @@ from fedaccord.engines.network import SimulatedNetwork
 from fedaccord.federation.round import RoundRecord, play_round
 from fedaccord.federation.server import Server
 from fedaccord.federation.state import RunState
-from fedaccord.federation.traffic import Bytes, added
+from fedaccord.federation.traffic import Bytes, sum_by_site
 from fedaccord.messages.message import Message, SiteId
 from fedaccord.runs.background import Background
 from fedaccord.runs.folder import RunFolder
@@ -134,7 +134,7 @@ class Recorder:
                 if line["round"] in before:
                     self._look(line["round"], before[line["round"]])
         self.outcome.replies = sum(line["replied"] for line in past.lines if line["scope"] == "round")
-        self.outcome.bytes = added(line.get("bytes", {}) for line in past.lines)
+        self.outcome.bytes = sum_by_site(line.get("bytes", {}) for line in past.lines)
         self._finished = self._snapshot()
         self._checkpointed = past.round  # the round of the last checkpoint
         self._writer = Background()
@@ -167,7 +167,7 @@ class Recorder:
         every, rounds = self.experiment.run.checkpoint_every, self.experiment.settings.rounds
         outcome = self.outcome
         outcome.replies += record.replied
-        outcome.bytes = added([outcome.bytes, record.bytes])
+        outcome.bytes = sum_by_site([outcome.bytes, record.bytes])
         self._add_simulated(record.simulated)
         if record.evaluation is not None:
             self._look(record.round, scopes(record.evaluation))

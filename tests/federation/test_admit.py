@@ -376,7 +376,7 @@ def test_a_site_is_not_believed_that_claims_what_is_known_not_to_be_its_own(said
 
     made = private_labels(PrivateLabelsSettings(steps=2, batch=4))
     server = federation(made, [site(name, view=exact(labels)) for name, labels in known.items()])
-    server.known = dict(server.cards)
+    server.expected_cards = dict(server.cards)
     server.cards.clear()
     server.join()
     assert list(server.cards) == ["a", "b", "c"]

@@ -16,7 +16,15 @@ from fedaccord.data.site_data import Samples, SiteData
 from fedaccord.engines.engine import handle_jobs
 from fedaccord.experiment import load_federation
 from fedaccord.federation import host as host_module
-from fedaccord.federation.cohorts import FEWEST_SITES, MANY_SITES, MOST_SITES, PIECES, Cohorts, cohort_size, dealt
+from fedaccord.federation.cohorts import (
+    FEWEST_SITES,
+    MANY_SITES,
+    MOST_SITES,
+    PIECES,
+    Cohorts,
+    cohort_size,
+    split_evenly,
+)
 from fedaccord.federation.host import SiteHost
 from fedaccord.federation.round import play_round
 from fedaccord.labels.views import Candidates, Tags
@@ -26,7 +34,7 @@ from fedaccord.methods.harmony.site import ALIGNMENT_SHARE
 from fedaccord.methods.registry import METHODS, make_recipe
 from fedaccord.models.catalogue import build
 from fedaccord.models.network import Network, insert_personal_layer
-from fedaccord.opening import _cohorts
+from fedaccord.session import _cohorts
 from small_federation import INPUTS, SPACE, TogetherEngine, copied, exact, pets_or_cattle, site, small_network
 from small_federation import federation as server_of
 
@@ -339,7 +347,7 @@ class TestWhoTrainsTogether:
     @given(st.integers(1, 500), st.integers(FEWEST_SITES, MOST_SITES))
     def test_every_site_is_in_one_cohort_of_even_size(self, number, most):
         sites = [f"s{i}" for i in range(number)]
-        parts = dealt(sites, most)
+        parts = split_evenly(sites, most)
         assert [name for part in parts for name in part] == sites
         sizes = {len(part) for part in parts}
         assert max(sizes) - min(sizes) <= 1

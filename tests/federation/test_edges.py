@@ -10,7 +10,7 @@ from torch import nn
 
 from fedaccord.aggregation.mean import mean
 from fedaccord.errors import ConfigError
-from fedaccord.federation.host import judging_view
+from fedaccord.federation.host import evaluation_view
 from fedaccord.federation.recipe import Recipe
 from fedaccord.federation.round import play_round
 from fedaccord.hosting import build_network
@@ -179,7 +179,7 @@ class TestJudging:
     def test_a_prior_is_kept_but_not_for_labels_the_site_does_not_know(self):
         data = site("a", view=exact(["cat", "cow"]))
         trained = data.view.widened().with_offset(torch.tensor([-1.0, -2.0, -3.0]))
-        assert judging_view(data, trained).offset.tolist() == [-1.0, float("-inf"), -3.0]
+        assert evaluation_view(data, trained).offset.tolist() == [-1.0, float("-inf"), -3.0]
 
 
 class TestWholeModels:

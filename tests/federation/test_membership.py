@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from fedaccord.errors import ConfigError, EngineError
-from fedaccord.federation.membership import ALWAYS, Stay, absences, planned
+from fedaccord.federation.membership import ALWAYS, Membership, membership_notes, rounds_without_owner
 from fedaccord.federation.round import play_round
 from fedaccord.federation.state import RunState
 from fedaccord.messages.message import Failure, from_bytes, to_bytes
@@ -23,12 +23,12 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 class TestStay:
     def test_the_rounds_it_covers(self):
-        assert [r for r in range(1, 8) if Stay(3, 6).covers(r)] == [3, 4, 5]
+        assert [r for r in range(1, 8) if Membership(3, 6).covers(r)] == [3, 4, 5]
         assert all(ALWAYS.covers(r) for r in (1, 10**6))
 
     def test_in_words(self):
-        stays = {"a": Stay(10), "b": Stay(1, 30), "c": Stay(60)}
-        assert planned(stays, 50) == [
+        memberships = {"a": Membership(10), "b": Membership(1, 30), "c": Membership(60)}
+        assert membership_notes(memberships, 50) == [
             "site 'a' takes part from round 10 on",
             "site 'b' takes part from round 1 to round 29",
             "site 'c' never takes part: it joins in round 60 of 50",
@@ -36,22 +36,22 @@ class TestStay:
 
     def test_rounds_without_a_label(self):
         owners = {"cat": ["a", "b"], "dog": ["b"], "cow": ["b", "c"], "emu": []}
-        stays = {"b": Stay(1, 3), "c": Stay(5)}
-        assert absences(owners, stays, 6) == {"dog": [3, 4, 5, 6], "cow": [3, 4]}
+        memberships = {"b": Membership(1, 3), "c": Membership(5)}
+        assert rounds_without_owner(owners, memberships, 6) == {"dog": [3, 4, 5, 6], "cow": [3, 4]}
 
 
 def recipe(**settings):
     return private_labels(PrivateLabelsSettings(**{"rounds": 6, "lr": 0.1, "batch": 4} | settings))
 
 
-def coming_and_going(made=None, spoil=None, **stays):
+def coming_and_going(made=None, spoil=None, **memberships):
     """Sites a and b know cats and dogs, c and d know cows; they come and go as told."""
     known = {"a": ["cat", "dog"], "b": ["cat", "dog"], "c": ["dog", "cow"], "d": ["cat", "cow"]}
     places = [site(name, view=exact(labels)) for name, labels in known.items()]
     server = federation(made or recipe(), places)
     server.cards.clear()
     server.engine.asked.clear()
-    server.stays = {name: Stay(*rounds) for name, rounds in stays.items()}
+    server.memberships = {name: Membership(*rounds) for name, rounds in memberships.items()}
     server.engine.spoil |= spoil or {}
     server.join()
     return server
@@ -229,7 +229,7 @@ class TestResume:
     def test_a_site_whose_data_changed_while_the_run_was_cut_does_not_train(self):
         server = coming_and_going()
         play_round(server)
-        server.known = told = dict(server.cards)
+        server.expected_cards = told = dict(server.cards)
 
         def grown(reply):
             reply.numbers["samples"] += 1
@@ -252,11 +252,11 @@ class TestResume:
 
 
 def asked_to_join_at(number):
-    stays = {"a": ALWAYS, "b": ALWAYS, "c": Stay(2, 4), "d": Stay(1, 3)}
-    return [name for name, stay in stays.items() if stay.covers(number)]
+    memberships = {"a": ALWAYS, "b": ALWAYS, "c": Membership(2, 4), "d": Membership(1, 3)}
+    return [name for name, membership in memberships.items() if membership.covers(number)]
 
 
 def test_any_recipe_takes_it():
     server = federation(accord(AccordSettings(rounds=3, steps=2, batch=4)), [site("a"), site("b")])
-    server.stays = {"b": Stay(1, 2)}
+    server.memberships = {"b": Membership(1, 2)}
     assert [play_round(server).asked for _ in range(2)] == [["a", "b"], ["a"]]

@@ -7,7 +7,7 @@ import torch
 
 from fedaccord.config import check_experiment
 from fedaccord.errors import ConfigError
-from fedaccord.federation.membership import Stay
+from fedaccord.federation.membership import Membership
 from fedaccord.federation.round import play_round
 from fedaccord.federation.state import RunState
 from fedaccord.messages.message import from_bytes, to_bytes
@@ -105,17 +105,17 @@ class TestTooFewSites:
     def test_sites_that_join_later_count(self):
         server = federation(recipe(aggregation="krum"), sites(5))
         server.cards.clear()
-        server.stays = {"s3": Stay(3), "s4": Stay(2)}
+        server.memberships = {"s3": Membership(3), "s4": Membership(2)}
         server.join()
         assert len(server.cards) == 3
         server.ready()
-        server.stays = {"s3": Stay(4), "s4": Stay(2)}  # after the last round
+        server.memberships = {"s3": Membership(4), "s4": Membership(2)}  # after the last round
         with pytest.raises(ConfigError, match="and there are 4 in a round"):
             server.ready()
 
     def test_a_run_goes_on_where_the_sites_that_were_enough_have_left(self):
         server, again = (federation(recipe(aggregation="krum"), sites(5)) for _ in range(2))
-        server.stays = again.stays = {"s4": Stay(1, 2)}
+        server.memberships = again.memberships = {"s4": Membership(1, 2)}
         server.ready()
         play_round(server)
         again.state = RunState.from_message(server.state.to_message())
@@ -185,7 +185,7 @@ class TestThinRows:
 
     def test_a_label_that_gets_thin_later_is_named_then(self):
         server = federation(recipe("private-labels", aggregation="median"), [*cows_at_one_site(), site("d")])
-        server.stays = {"d": Stay(1, 2)}
+        server.memberships = {"d": Membership(1, 2)}
         first, second = (play_round(server).warnings for _ in range(2))
         thin = [text for text in (*first, *second) if text.startswith("too few")]
         assert ["'cow'" in text for text in thin] == [True, False]
@@ -200,7 +200,7 @@ class TestThinRows:
 
     def test_nothing_is_said_of_rows_in_a_round_that_combined_nothing(self):
         server = federation(recipe("accord", aggregation="krum"), sites(5))
-        server.stays = {"s0": Stay(1, 2)}
+        server.memberships = {"s0": Membership(1, 2)}
         warned = [play_round(server).warnings for _ in range(2)]
         assert "there are 4; the old model is kept" in str(server.dropped[-1])
         assert not [text for told in warned for text in told if text.startswith("too few")]

@@ -55,7 +55,7 @@ def test_a_fraction_or_a_number_of_sites_takes_part(participation, number):
 def test_a_fraction_is_not_rounded_up_because_of_floating_point():
     # 0.55 * 100 is 55.00000000000001 in floating point.
     server = federation(plain(participation=0.55), [site(f"{i:03}", samples=1, test=0) for i in range(100)])
-    assert len(server.draw()) == 55
+    assert len(server.sample_sites()) == 55
 
 
 def test_the_draw_is_seeded_and_changes_by_round():

@@ -8,7 +8,7 @@ import math
 import pytest
 import torch
 
-from fedaccord.federation.membership import Stay
+from fedaccord.federation.membership import Membership
 from fedaccord.federation.round import play_round
 from fedaccord.methods.averaging.recipe import fedavg, fedprox
 from fedaccord.methods.averaging.settings import FedProxSettings
@@ -214,11 +214,11 @@ class TestComingAndGoing:
     def test_the_control_is_the_mean_over_those_who_are_there(self, per_label):
         recipe = private(rounds=8) if per_label else classic(rounds=8)
         server = federation(recipe, real_sites())
-        server.stays = {"a": Stay(1, 4), "b": Stay(1, 100), "c": Stay(3)}
+        server.memberships = {"a": Membership(1, 4), "b": Membership(1, 100), "c": Membership(3)}
         del server.cards["c"]
         for number in range(1, 7):
             play_round(server)
-            there = [name for name in "abc" if server.stays[name].covers(number)]
+            there = [name for name in "abc" if server.memberships[name].covers(number)]
             kept = {name: server.engine.kept[name].tensors["control/head.weight"] for name in there}
             total = sum(server.cards[name].samples for name in there)
             mean = sum(server.cards[name].samples * kept[name] for name in there) / total
@@ -229,7 +229,7 @@ class TestComingAndGoing:
     def test_a_round_in_which_nobody_is_there(self, per_label):
         recipe = private(rounds=6) if per_label else classic(rounds=6)
         server = federation(recipe, real_sites()[:2])
-        server.stays = {"a": Stay(1, 3), "b": Stay(5)}
+        server.memberships = {"a": Membership(1, 3), "b": Membership(5)}
         del server.cards["b"]
         replied = [play_round(server).replied for _ in range(6)]
         assert replied[0] == replied[-1] == 1

@@ -17,7 +17,7 @@ from fedaccord.labels.views import Candidates, Tags
 from fedaccord.messages.message import to_bytes
 from fedaccord.methods.registry import make_recipe
 from fedaccord.models.layout import Layout
-from fedaccord.opening import describe_host
+from fedaccord.session import describe_host
 from people import table
 from pretended_device import THERE, pretended_device
 from small_federation import SPACE, ScriptedEngine, cloud, exact, federation, pets_or_cattle, site, small_network
@@ -80,8 +80,8 @@ def test_a_round_of_a_server_on_a_device(case):
     for ours, theirs in zip(told, found, strict=True):
         assert (ours.figures, ours.dropped) == (theirs.figures, theirs.dropped)
         assert ours.evaluation.global_ == theirs.evaluation.global_
-        assert bool(ours.evaluation.global_) == here.is_whole
-        if here.is_whole:
+        assert bool(ours.evaluation.global_) == here.has_full_model
+        if here.has_full_model:
             assert theirs.evaluation.confusion.device.type == "cpu"
             assert torch.equal(ours.evaluation.confusion, theirs.evaluation.confusion)
     asked = [(task, name, to_bytes(brief)) for task, name, brief in here.engine.asked]

@@ -10,7 +10,7 @@ import torch
 
 from fedaccord.aggregation.mean import mean, per_label, weighted_mean, weighted_rows_mean
 from fedaccord.aggregation.streaming import RunningMean
-from fedaccord.federation.folding import needs_only_means
+from fedaccord.federation.cohort_mean import needs_only_mean
 from fedaccord.federation.recipe import Recipe
 from fedaccord.federation.round import play_round
 from fedaccord.messages.message import Message, encoded_size
@@ -44,8 +44,8 @@ class TestSameModel:
     def test_it_is_that_of_all_replies_at_once(self, aggregator, part):
         ours = federation(recipe(aggregator), sites())
         theirs = federation(recipe(aggregator, admit=(keep_all,)), sites())
-        assert needs_only_means(ours.recipe)
-        assert not needs_only_means(theirs.recipe)
+        assert needs_only_mean(ours.recipe)
+        assert not needs_only_mean(theirs.recipe)
         ours.engine.part = part
         for _ in range(2):
             one, other = play_round(ours), play_round(theirs)

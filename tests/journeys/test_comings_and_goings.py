@@ -11,7 +11,7 @@ from command_line import command, write
 from fedaccord import Exact, Federation, LabelSpace, Site
 from fedaccord.config import check_experiment, parse_experiment, to_toml
 from fedaccord.errors import ConfigError
-from fedaccord.federation.membership import Stay
+from fedaccord.federation.membership import Membership
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -109,7 +109,7 @@ class TestARun:
 
     def test_the_written_file_can_be_run_again(self):
         written = to_toml(parse_experiment(FILE))
-        assert parse_experiment(written).stays == {"site-0": Stay(1, 3), "site-3": Stay(3, 5)}
+        assert parse_experiment(written).memberships == {"site-0": Membership(1, 3), "site-3": Membership(3, 5)}
 
 
 class TestCheck:

@@ -156,7 +156,7 @@ class TestExactSites:
         def started(*args):
             raise AssertionError("a worker was started")
 
-        monkeypatch.setattr("fedaccord.opening.EmbeddedEngine", started)
+        monkeypatch.setattr("fedaccord.session.EmbeddedEngine", started)
         with pytest.raises(ConfigError, match=r"site 'site-5' lacks at least one of them|are not model inputs"):
             played(told, rounds=1)
 

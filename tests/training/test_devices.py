@@ -77,7 +77,7 @@ def test_a_step_of_one_site(name, view):
     batch = Batch(rows, work.site.train.x.index_select(0, rows), work.site.train.target.index_select(0, rows))
     loss = objective.loss(work, batch)
     stepper.step(list(torch.autograd.grad(loss, work.parameters)))
-    objective.stepped(work, batch)
+    objective.after_step(work, batch)
     assert loss.device == META
     assert all(parameter.device == META for parameter in work.parameters)
 
@@ -94,7 +94,7 @@ def test_mimes_steps_in_a_cohort():
     works, sites = cohort_on_meta("likelihood")
     zeros = [[torch.zeros_like(p) for p in work.parameters] for work in works]
     steps = together._Each([MimeSteps(SGD(clip=1.0), w, 0.5, z, z) for w, z in zip(works, zeros, strict=True)])
-    assert steps.compares
+    assert steps.uses_received_gradient
     assert together._steps(sites, steps, stacked_forward(works[0].model)).device == META
     assert all(tensor.device == META for work in works for tensor in work.parameters)
 

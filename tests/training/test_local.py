@@ -115,7 +115,7 @@ def test_hooks_are_called_around_every_step_with_the_rows_of_the_batch():
         def start(self, work):
             self.lines.append("start")
 
-        def stepped(self, work, batch):
+        def after_step(self, work, batch):
             self.lines.append(sorted(batch.rows.tolist()))
             assert torch.equal(batch.x, work.site.train.x[batch.rows])
             assert torch.equal(batch.target, work.site.train.target[batch.rows])

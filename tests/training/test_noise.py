@@ -28,7 +28,7 @@ class Seen(Objective):
         self.calls.append(batch.x)
         return batch.x.sum()
 
-    def stepped(self, work, batch):
+    def after_step(self, work, batch):
         self.calls.append(batch.x)
 
     def finish(self, work, reply):
@@ -42,7 +42,7 @@ def test_the_loss_sees_noise_and_what_follows_does_not():
     noisy.start(work)
     noisy.loss(work, batch)
     noisy.loss(work, batch)
-    noisy.stepped(work, batch)
+    noisy.after_step(work, batch)
     noisy.finish(work, None)
     started, first, second, after, finished = inner.calls
     assert (started, finished) == ("start", "finish")
@@ -64,12 +64,12 @@ def test_features_are_left_out_in_the_loss_only():
             seen.append(work.model.features(batch.x))
             return seen[-1].sum()
 
-        def stepped(self, work, batch):
+        def after_step(self, work, batch):
             seen.append(work.model.features(batch.x))
 
     objective = Noisy(Head(), dropout=0.5)
     objective.loss(work, batch)
-    objective.stepped(work, batch)
+    objective.after_step(work, batch)
     dropped, whole = seen
     gone = dropped == 0
     assert 0.2 < gone.float().mean() < 0.8
@@ -105,6 +105,6 @@ def test_confidences_are_renewed_from_the_samples_as_they_are():
     batch = Batch(torch.arange(4), work.site.train.x[:4], work.site.train.target[:4])
     objective.start(work)
     objective.loss(work, batch)
-    objective.stepped(work, batch)
+    objective.after_step(work, batch)
     expected = confidences(work.model(batch.x), batch.target)
     assert torch.allclose(work.memory.tensors[CONFIDENCES][:4], expected)

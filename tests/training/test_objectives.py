@@ -67,7 +67,7 @@ class Noted(Objective):
     def loss(self, work, batch):
         return torch.tensor(self.value)
 
-    def stepped(self, work, batch):
+    def after_step(self, work, batch):
         self.diary.append(f"{self.name} stepped")
 
     def finish(self, work, reply):
@@ -80,7 +80,7 @@ def test_a_sum_adds_losses_and_passes_on_every_hook():
     work = work_for(site("a"), small_network())
     both.start(work)
     assert both.loss(work, batch_of(work, [0])).item() == 3.5
-    both.stepped(work, batch_of(work, [0]))
+    both.after_step(work, batch_of(work, [0]))
     both.finish(work, reply)
     assert diary == ["one start", "two start", "one stepped", "two stepped"]
     assert reply.numbers == {"one": 1.0, "two": 2.5}

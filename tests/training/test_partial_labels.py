@@ -111,7 +111,7 @@ class TestLoss:
         work = begun(objective, view)
         batch = batch_of(work)
         assert objective.loss(work, batch).item() == view.mean_nll(work.model(batch.x), batch.target).item()
-        objective.stepped(work, batch)
+        objective.after_step(work, batch)
         assert work.memory.is_empty()
 
     def test_confidences_are_constants_for_the_gradient(self):
@@ -119,7 +119,7 @@ class TestLoss:
         work = begun(objective)
         batch = batch_of(work)
         objective.loss(work, batch)
-        objective.stepped(work, batch)
+        objective.after_step(work, batch)
         assert not work.memory.tensors[CONFIDENCES].requires_grad
 
 
@@ -129,9 +129,9 @@ class TestConfidences:
         target = work.site.train.target
         assert torch.equal(work.memory.tensors[CONFIDENCES], target / target.sum(-1, keepdim=True))
 
-    @pytest.mark.parametrize(("renewed_from", "after"), [("step", True), ("forward", False)])
-    def test_a_step_renews_those_of_its_batch(self, renewed_from, after):
-        objective = PartialLabels(partial_loss("rc"), renewed_from)
+    @pytest.mark.parametrize(("update_from", "after"), [("step", True), ("forward", False)])
+    def test_a_step_renews_those_of_its_batch(self, update_from, after):
+        objective = PartialLabels(partial_loss("rc"), update_from)
         work = begun(objective)
         batch = batch_of(work)
         first = work.memory.tensors[CONFIDENCES].clone()
@@ -139,7 +139,7 @@ class TestConfidences:
         objective.loss(work, batch)
         with torch.no_grad():
             work.model.head.bias += torch.tensor([2.0, 0.0, -2.0])  # the step
-        objective.stepped(work, batch)
+        objective.after_step(work, batch)
         z = work.model(batch.x) if after else before
         table = work.memory.tensors[CONFIDENCES]
         assert torch.allclose(table[ROWS], confidences(z, work.site.train.target[ROWS]))
@@ -155,7 +155,7 @@ class TestConfidences:
         batch = batch_of(work)
         assert torch.equal(work.scratch["weights"], kept)
         objective.loss(work, batch)
-        objective.stepped(work, batch)
+        objective.after_step(work, batch)
         assert torch.equal(kept, copy)  # a round that fails must find what there was before it
         assert not torch.equal(work.memory.tensors[CONFIDENCES], copy)
 
@@ -164,18 +164,18 @@ class TestConfidences:
         objective = PartialLabels(partial_loss(name))
         work = begun(objective)
         objective.loss(work, batch_of(work))
-        objective.stepped(work, batch_of(work))
+        objective.after_step(work, batch_of(work))
         assert work.memory.is_empty()
 
     def test_renewing_moves_no_batch_norm_statistics(self):
         """Only the loss's own forward pass does."""
         changes = []
-        for renewed_from in ("step", "forward"):
-            objective = PartialLabels(partial_loss("rc"), renewed_from)
+        for update_from in ("step", "forward"):
+            objective = PartialLabels(partial_loss("rc"), update_from)
             work = begun(objective, network=small_network(batch_norm=True))
             work.model.train()
             objective.loss(work, batch_of(work))
-            objective.stepped(work, batch_of(work))
+            objective.after_step(work, batch_of(work))
             assert all(module.training for module in work.model.modules())
             changes.append(work.model.encoder[1].running_mean.clone())
         assert torch.equal(*changes)

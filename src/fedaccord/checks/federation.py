@@ -23,8 +23,8 @@ from fedaccord.data.separation import held_by_server, same_to_all_sites
 from fedaccord.data.site_data import SiteData
 from fedaccord.data.sites import FederationData, Flaw
 from fedaccord.errors import CorrespondenceError, UserError, listed
-from fedaccord.experiment import read_federation, refusal
-from fedaccord.federation.membership import planned
+from fedaccord.experiment import read_federation, startup_error
+from fedaccord.federation.membership import membership_notes
 from fedaccord.findings import Finding, warning
 from fedaccord.labels.coverage import connected_groups, coverage_matrix, labels_without_site
 from fedaccord.labels.space import LabelSpace
@@ -81,15 +81,15 @@ def check_experiment_data(experiment: Experiment, base: Path) -> Report:
     """
     data = read_federation(experiment, base)
     report = check_federation(data)
-    stays, rounds = experiment.stays, experiment.settings.rounds
-    found = [*_taken_for_words(experiment, data), *membership_findings(report.coverage, stays, rounds)]
+    memberships, rounds = experiment.memberships, experiment.settings.rounds
+    found = [*_taken_for_words(experiment, data), *membership_findings(report.coverage, memberships, rounds)]
     of_method, advice = method_findings(experiment.method_name, experiment.settings, data)
     found += [*of_method, *fairness_findings(experiment, data)]
-    notes = [*report.notes, *planned(stays, rounds), *advice]
+    notes = [*report.notes, *membership_notes(memberships, rounds), *advice]
     report = replace(report, findings=[*report.findings, *found], notes=notes)
     if any(finding.level == "error" for finding in report.findings):
         return report
-    refused = refusal(experiment, base, data)
+    refused = startup_error(experiment, base, data)
     return report if refused is None else replace(report, findings=[*report.findings, Finding("error", refused)])
 
 

@@ -13,7 +13,7 @@ from fedaccord.deployment.known import read_known
 from fedaccord.engines.flower.engine import FlowerEngine
 from fedaccord.engines.flower.nodes import Roster
 from fedaccord.errors import UserError
-from fedaccord.experiment import Elsewhere, resume_experiment, run_experiment
+from fedaccord.experiment import RemoteSites, resume_experiment, run_experiment
 from fedaccord.extensions import importable
 from fedaccord.federation.round import RoundRecord
 from fedaccord.recording import Watcher
@@ -49,12 +49,12 @@ def serve(grid: Grid, folder: Path) -> dict[str, Any]:
         keys = {site: wire_key((folder / file).read_bytes()) for site, file in link["keys"].items()}
         roll = Roster(tuple(sorted(keys)), keys, link["deployment"])
         engine = FlowerEngine(grid, roll, carries_memories=False, patience=link.get("patience", PATIENCE), note=note)
-        elsewhere = Elsewhere(read_known(folder), engine)
+        remote = RemoteSites(read_known(folder), engine)
         watcher = Watcher(round=print_round, note=lambda text: print(text, flush=True))
         if interrupted is not None:
             note(f"resumes runs/{interrupted.name} with its original settings; remove that folder to start a new run")
-            return resume_experiment(run, watcher, elsewhere=elsewhere)
-        return run_experiment(experiment, folder / "code", run, watcher, elsewhere=elsewhere)
+            return resume_experiment(run, watcher, remote=remote)
+        return run_experiment(experiment, folder / "code", run, watcher, remote=remote)
     except Exception as error:
         run.log(f"the run ended with an error\n{traceback.format_exc()}")  # Flower's log is elsewhere
         if isinstance(error, UserError):

@@ -37,7 +37,7 @@ from fedaccord.experiment import load_data
 from fedaccord.extensions import is_reference
 from fedaccord.hosting import site_spec, told_to_sites
 from fedaccord.methods.registry import make_recipe
-from fedaccord.opening import describe_host
+from fedaccord.session import describe_host
 
 
 @dataclass(frozen=True)

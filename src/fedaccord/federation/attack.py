@@ -16,7 +16,7 @@ from fedaccord.aggregation.replies import Replies
 from fedaccord.data.sensitive import Target
 from fedaccord.data.site_data import SiteData
 from fedaccord.errors import ConfigError
-from fedaccord.federation.robustness import fullest_round
+from fedaccord.federation.robustness import largest_round
 from fedaccord.messages.checks import NOT_FINITE
 from fedaccord.training.settings import TrainingSettings
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from fedaccord.federation.server import Server
 
 
-def asked_attack(settings: TrainingSettings) -> Attack | None:
+def make_attack(settings: TrainingSettings) -> Attack | None:
     """Return the attack that a method's settings ask for."""
     asked = getattr(settings, "attack", None)
     return None if asked is None else Attack(asked.kind, asked.ratio, asked.strength)
@@ -62,11 +62,11 @@ class Attack:
                 server.drop(site, "train", "", NOT_FINITE)
         return replace(sent.keep(finite), left_out=sent.left_out + int((~finite).sum()))
 
-    def refuse(self, server: Server) -> None:
+    def validate(self, server: Server) -> None:
         """Refuse, before the first round, an attack that has no group to push, or that can do no harm."""
         if self.kind in FAIRNESS and server.target is None:
             raise ConfigError(f"method.attack: '{self.kind}' pushes a group towards a label; name both in [fairness]")
-        number, share = fullest_round(server), server.recipe.settings.participation
+        number, share = largest_round(server), server.recipe.settings.participation
         if number is None or isinstance(share, int) or share < 1:  # who meets whom, rounds will show
             return
         idle = why_harmless(self.kind, number, min(number, len(server.hostile)), self.strength)

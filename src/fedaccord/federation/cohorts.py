@@ -16,7 +16,7 @@ from fedaccord.federation.recipe import Recipe
 from fedaccord.messages.message import SiteId
 from fedaccord.models.network import Network
 from fedaccord.models.stacked import dense_forward, stacked_forward
-from fedaccord.training.cohort import MOST_VALUES, steps_apart, terms_of
+from fedaccord.training.cohort import MOST_VALUES, is_batchable, terms_of
 
 MOST_SITES = 16
 FEWEST_SITES = 3  # below, a stack gains too little for what it costs
@@ -43,10 +43,10 @@ class Cohorts:
         kinds: dict[str, list[SiteId]] = {}
         for site in ranked:
             kinds.setdefault(self._rank[site][0], []).append(site)
-        return [cohort for kind in kinds.values() for cohort in dealt(kind, self.size, self.pieces)]
+        return [cohort for kind in kinds.values() for cohort in split_evenly(kind, self.size, self.pieces)]
 
 
-def dealt(sites: list[SiteId], most: int, pieces: int = PIECES) -> list[list[SiteId]]:
+def split_evenly(sites: list[SiteId], most: int, pieces: int = PIECES) -> list[list[SiteId]]:
     """Cut a list into parts of even length, none longer than `most`: `pieces` where that leaves enough in each."""
     parts = max(math.ceil(len(sites) / most), min(pieces, len(sites) // FEWEST_SITES), 1)
     bounds = [len(sites) * part // parts for part in range(parts + 1)]
@@ -55,7 +55,7 @@ def dealt(sites: list[SiteId], most: int, pieces: int = PIECES) -> list[list[Sit
 
 def cohort_size(recipe: Recipe, network: Network, device: torch.device) -> int:
     """Return how many sites may train as one program; 1 where that would gain nothing or cannot be done."""
-    together = terms_of(recipe.objective) is not None and steps_apart(recipe.site_solver)
+    together = terms_of(recipe.objective) is not None and is_batchable(recipe.site_solver)
     if not together or recipe.trains not in ("sites", "sites and server") or stacked_forward(network) is None:
         return 1
     if device.type == "cpu" and dense_forward(network) is None:

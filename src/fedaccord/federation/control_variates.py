@@ -16,10 +16,10 @@ from torch import Tensor
 
 from fedaccord.aggregation.replies import Aggregator
 from fedaccord.errors import TooFewSitesError
-from fedaccord.federation.beside import Beside
 from fedaccord.federation.membership import ALWAYS
+from fedaccord.federation.reply_weights import equal_weights
 from fedaccord.federation.sharing import Sharing
-from fedaccord.federation.weighing import equal_weights
+from fedaccord.federation.side_tensors import SideTensors
 from fedaccord.messages.checks import TensorSpec, all_finite
 from fedaccord.messages.message import Message, SiteId
 from fedaccord.training.corrected_sgd import CorrectedSGD
@@ -36,16 +36,16 @@ CONTROL = "control"  # prefix of controls in messages and memories, and the name
 class ControlVariates:
     """SCAFFOLD's parts of a recipe: `solver` at the sites; `prepare`, `brief`, `extras` and `refine` at the server."""
 
-    steps_apart: ClassVar[bool] = True
+    batchable: ClassVar[bool] = True
     model: Sharing  # how the model travels; controls travel like it, without buffers
     aggregator: Aggregator  # combines the changes of the controls, so that a robust rule protects these too
     sgd: SGD
     per_label: bool = False  # a head row's control is that of the label's owners
 
     @property
-    def beside(self) -> Beside:
+    def side_tensors(self) -> SideTensors:
         """How controls travel."""
-        return Beside(self.model, CONTROL)
+        return SideTensors(self.model, CONTROL)
 
     # At a site
 
@@ -60,7 +60,7 @@ class ControlVariates:
         kept, at = server.state.method.tensors, server.state.round + 1
         if CONTROL not in kept:
             kept[CONTROL] = torch.zeros(server.layout.size)
-        if at == 1 or not server.stays:
+        if at == 1 or not server.memberships:
             return
         before, now = server.trainers(at - 1), server.trainers(at)
         if before != now:
@@ -73,18 +73,20 @@ class ControlVariates:
 
     def brief(self, server: Server, card: SiteCard) -> Message:
         """Return the server's control, as far as the site shares the model."""
-        return Message(self.beside.outgoing(server, card, server.state.method.tensors[CONTROL]))
+        return Message(self.side_tensors.outgoing(server, card, server.state.method.tensors[CONTROL]))
 
     def extras(self, server: Server, card: SiteCard) -> dict[str, TensorSpec]:
         """Return what a reply holds beside the model: by how much the site's control changed."""
-        return self.beside.expected(server, card)
+        return self.side_tensors.expected(server, card)
 
     def refine(self, server: Server) -> None:
         """Let the server's control follow: `c <- c + (share of the sites that replied) * mean change`, row by row."""
         replies = server.replies
         if replies is None or not len(replies):
             return
-        changes = self.beside.replies(server, replies, torch.zeros(server.layout.size))  # zero where a site has none
+        changes = self.side_tensors.replies(
+            server, replies, torch.zeros(server.layout.size)
+        )  # zero where a site has none
         try:
             mean = self.aggregator(changes)
         except TooFewSitesError:  # told where the model was to be combined
@@ -95,7 +97,7 @@ class ControlVariates:
         if all_finite(control):
             kept[CONTROL] = control
         for site, change in zip(replies.sites, changes.matrix, strict=True):
-            if server.stays.get(site, ALWAYS).leaves is not None:  # its part is to be taken out again
+            if server.memberships.get(site, ALWAYS).leaves is not None:  # its part is to be taken out again
                 kept[_name(site)] = kept.get(_name(site), torch.zeros_like(change)) + change
 
     def _samples(self, server: Server, sites: Iterable[SiteId]) -> Tensor:
@@ -114,8 +116,8 @@ class _Site(CorrectedSGD):
     """A round of SCAFFOLD at one site."""
 
     def __init__(self, parts: ControlVariates, work: LocalWork) -> None:
-        self.beside = parts.beside
-        theirs, self.ours = (self.beside.read(work, message) for message in (work.brief, work.memory))
+        self.side_tensors = parts.side_tensors
+        theirs, self.ours = (self.side_tensors.read(work, message) for message in (work.brief, work.memory))
         correction = [c - own for c, own in zip(theirs, self.ours, strict=True)]
         super().__init__(parts.sgd, work.parameters, work.lr, correction)
 
@@ -123,8 +125,8 @@ class _Site(CorrectedSGD):
         """Keep the new control and send the change; a control that is not finite would spoil every later round."""
         new = self.control(work.received) or self.ours
         changes = [after - before for after, before in zip(new, self.ours, strict=True)]
-        reply.tensors |= self.beside.write(work, changes)
-        work.memory.tensors.update(self.beside.write(work, new))
+        reply.tensors |= self.side_tensors.write(work, changes)
+        work.memory.tensors.update(self.side_tensors.write(work, new))
 
 
 def _name(site: SiteId) -> str:

@@ -23,7 +23,7 @@ from fedaccord.adversary.verdicts import FEWEST, minority, next_confidence, peel
 from fedaccord.aggregation.replies import Replies
 from fedaccord.data.sensitive import Target
 from fedaccord.errors import ConfigError
-from fedaccord.federation.robustness import fullest_round
+from fedaccord.federation.robustness import largest_round
 from fedaccord.models.network import Network
 from fedaccord.seeds import derive
 
@@ -47,7 +47,7 @@ class Defence:
     reads_updates: ClassVar[bool] = True
     settings: DefenceSettings
 
-    def refuse(self, server: Server) -> None:
+    def validate(self, server: Server) -> None:
         """Refuse, before the first round, a defence that has nothing to look at."""
         kind = self.settings.kind
         if server.target is None:
@@ -64,7 +64,7 @@ class Defence:
 
     def _refuse_too_few(self, server: Server) -> None:
         """Refuse a defence that could leave out nobody, since not even the fullest round has sites enough."""
-        number = fullest_round(server)
+        number = largest_round(server)
         if number is not None and number < FEWEST:
             raise ConfigError(
                 f"method.defence: among fewer than {FEWEST} sites in a round nobody can be told apart, and there are "

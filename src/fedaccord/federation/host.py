@@ -15,7 +15,7 @@ from fedaccord.errors import FedAccordError
 from fedaccord.evaluation.groups import fairness_figures
 from fedaccord.evaluation.metrics import finite
 from fedaccord.federation.attack import Attack
-from fedaccord.federation.folding import BEHIND, SPEAKER, can_fold, folded
+from fedaccord.federation.cohort_mean import COHORT_SAMPLES, REPRESENTATIVE, can_average, stacked_mean
 from fedaccord.federation.recipe import Recipe, SiteTask
 from fedaccord.labels.judging import disambiguation, site_metrics
 from fedaccord.labels.prior import PRIOR as PRIOR
@@ -27,7 +27,7 @@ from fedaccord.models.network import Network, use_channels_last
 from fedaccord.models.predicting import predict_logits
 from fedaccord.models.stacked import stacked_forward
 from fedaccord.seeds import derive
-from fedaccord.training.cohort import MOST_VALUES, Trained, compatible, parts_of, steps_apart, terms_of, train_together
+from fedaccord.training.cohort import MOST_VALUES, Trained, compatible, is_batchable, parts_of, terms_of, train_together
 from fedaccord.training.local import seeded, start, train_locally
 from fedaccord.training.settings import TrainingSettings
 from fedaccord.training.work import FIGURES, LocalWork
@@ -47,10 +47,12 @@ class SiteHost:
         target: Target | None = None,
         attack: Attack | None = None,
         hostile: Collection[SiteId] = (),
-        folds: bool = False,
+        averages_cohorts: bool = False,
     ) -> None:
         self.network, self.recipe, self.seed, self.target, self.attack = network, recipe, seed, target, attack
-        self.folds = folds  # a site may speak for those it trains with: the server is on this machine
+        self.averages_cohorts = (
+            averages_cohorts  # a site may speak for those it trains with: the server is on this machine
+        )
         self._declared = dict(sites)  # as they are judged, whatever an attack makes them train on
         self.sites = {n: attack.poison(s, target) if attack and n in hostile else s for n, s in sites.items()}
         self.layout = Layout.of(network)
@@ -87,7 +89,7 @@ class SiteHost:
             or not stackable
             or terms is None
             or forward is None
-            or not steps_apart(self.recipe.site_solver)
+            or not is_batchable(self.recipe.site_solver)
         ):
             return [_apart(self.handle(task, *job)) for job in jobs]
         works: list[LocalWork] = []
@@ -190,23 +192,23 @@ class SiteHost:
     def _folded(self, works: Sequence[LocalWork], trained: Trained) -> list[Tensor] | None:
         """Return the mean of what a cohort shares, where its first site may speak for all of it."""
         if (
-            not self.folds
+            not self.averages_cohorts
             or len(works) < 2
             or self.attack is not None
-            or not can_fold(self.recipe, [self._owned(work.site) for work in works])
+            or not can_average(self.recipe, [self._owned(work.site) for work in works])
         ):
             return None
         stack = dict(zip(self._trained, trained.stack, strict=True))
-        return folded([stack[name] for name in self._shared], [_samples(works[at]) for at in trained.ranked])
+        return stacked_mean([stack[name] for name in self._shared], [_samples(works[at]) for at in trained.ranked])
 
     def _speak(self, replies: Sequence[Message], sites: Sequence[SiteData], means: Sequence[Tensor]) -> None:
         """Let the first site's reply hold the mean of all; the others name it."""
         first = min(range(len(sites)), key=lambda at: sites[at].name)
         for reply in replies:
-            reply.words[SPEAKER] = sites[first].name
+            reply.words[REPRESENTATIVE] = sites[first].name
         speaker = replies[first]
-        del speaker.words[SPEAKER]
-        speaker.numbers[BEHIND] = sum(reply.numbers["samples"] for reply in replies)
+        del speaker.words[REPRESENTATIVE]
+        speaker.numbers[COHORT_SAMPLES] = sum(reply.numbers["samples"] for reply in replies)
         model = dict(zip(self._shared, means, strict=True))
         speaker.tensors |= self.recipe.sharing.outgoing(self.layout, model, self._owned(sites[first]))
 
@@ -224,9 +226,9 @@ class SiteHost:
         if headless or not len(test):  # a site that was sent no row of the head has no model to be judged by
             return Message(numbers={"samples": 0})
         trained = work.view if type(work.view) is type(own.view) else own.view.with_offset(work.view.offset)
-        view, train = judging_view(own, trained), work.site.train
+        view, train = evaluation_view(own, trained), work.site.train
         truth = None if test.truth is None else test.truth.cpu()
-        judged = self.recipe.objective.judged(work, view)
+        judged = self.recipe.objective.evaluation_model(work, view)
         if judged is None:
             return Message(numbers={"samples": 0})
         model, task = judged
@@ -276,7 +278,7 @@ def _apart(answer: Answer) -> Answer:
     return Message({name: t.clone() for name, t in reply.tensors.items()}, reply.numbers, reply.words), kept
 
 
-def trained_view(site: SiteData, settings: TrainingSettings) -> View:
+def training_view(site: SiteData, settings: TrainingSettings) -> View:
     """Return the view a site trains through: its own, or with the softmax over all labels."""
     return site.view.widened() if settings.softmax == "full" else site.view
 
@@ -290,7 +292,7 @@ def owned_labels(site: SiteData, recipe: Recipe) -> Tensor:
     """Return the labels that a site informs by a recipe: bool (labels,)."""
     if recipe.sharing.owners == "all":
         return torch.ones(len(site.view.space), dtype=torch.bool)
-    view = site.view if recipe.sharing.owners == "declared" else trained_view(site, recipe.settings)
+    view = site.view if recipe.sharing.owners == "declared" else training_view(site, recipe.settings)
     return view.informs()
 
 
@@ -299,10 +301,10 @@ def site_view(site: SiteData, recipe: Recipe, memory: Message, brief: Message) -
 
     A declared correspondence is not looked at then: it may be there to tell how good the found one is.
     """
-    return recipe.objective.site_view(trained_view(site, recipe.settings), brief, memory)
+    return recipe.objective.site_view(training_view(site, recipe.settings), brief, memory)
 
 
-def judging_view(site: SiteData, trained: View) -> View:
+def evaluation_view(site: SiteData, trained: View) -> View:
     """Return the view a site is judged through: its own task, whatever the softmax in training, with its prior."""
     if trained.estimated:
         return trained
@@ -336,7 +338,7 @@ def estimate_prior(
     else:
         confidences = view.posterior(predict_logits(model, data.x), data.target)
     # Unknown labels stay unknown whatever is counted, so the view's own support is used, not the last prior's.
-    return trained_view(site, settings).prior_offset(confidences.cpu(), settings.prior_count)
+    return training_view(site, settings).prior_offset(confidences.cpu(), settings.prior_count)
 
 
 def uses_prior(setting: str, view: View) -> bool:

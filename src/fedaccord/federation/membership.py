@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Stay:
+class Membership:
     """The rounds in which a site belongs to the federation."""
 
     joins: int = 1
@@ -24,28 +24,30 @@ class Stay:
         return f"takes part from round {self.joins} to round {self.leaves - 1}"
 
 
-ALWAYS = Stay()
+ALWAYS = Membership()
 
 
-def planned(stays: Mapping[str, Stay], rounds: int) -> list[str]:
+def membership_notes(memberships: Mapping[str, Membership], rounds: int) -> list[str]:
     """Say of each site that joins late or leaves when it is there."""
     return [
-        f"site '{site}' never takes part: it joins in round {stay.joins} of {rounds}"
-        if stay.joins > rounds
-        else f"site '{site}' {stay.in_words()}"
-        for site, stay in stays.items()
+        f"site '{site}' never takes part: it joins in round {membership.joins} of {rounds}"
+        if membership.joins > rounds
+        else f"site '{site}' {membership.in_words()}"
+        for site, membership in memberships.items()
     ]
 
 
-def absences(owners: Mapping[str, Iterable[str]], stays: Mapping[str, Stay], rounds: int) -> dict[str, list[int]]:
+def rounds_without_owner(
+    owners: Mapping[str, Iterable[str]], memberships: Mapping[str, Membership], rounds: int
+) -> dict[str, list[int]]:
     """Return the rounds in which no site that knows a label is there, by label; labels that nobody knows are left out.
 
     `owners` names the sites that know each label.
     """
     found = {}
     for label, sites in owners.items():
-        there = [stays.get(site, ALWAYS) for site in sites]
-        without = [r for r in range(1, rounds + 1) if there and not any(stay.covers(r) for stay in there)]
+        there = [memberships.get(site, ALWAYS) for site in sites]
+        without = [r for r in range(1, rounds + 1) if there and not any(membership.covers(r) for membership in there)]
         if without:
             found[label] = without
     return found

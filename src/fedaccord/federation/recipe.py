@@ -37,23 +37,23 @@ class Exchange:
     brief: Callable[[Server, SiteCard], Message] | None = None
     expected: Callable[[Server, SiteCard], Mapping[str, TensorSpec]] | None = None
 
-    def told(self, server: Server, card: SiteCard) -> Message:
+    def brief_for(self, server: Server, card: SiteCard) -> Message:
         """Return what a site is sent beside the model."""
         return self.brief(server, card) if self.brief else Message()
 
-    def specs(self, server: Server, card: SiteCard) -> Mapping[str, TensorSpec]:
+    def reply_specs(self, server: Server, card: SiteCard) -> Mapping[str, TensorSpec]:
         """Return the names, shapes and dtypes that a site's reply must hold beside the model."""
         return self.expected(server, card) if self.expected else {}
 
-    def joined(self, other: Exchange) -> Exchange:
+    def merge(self, other: Exchange) -> Exchange:
         """Return an exchange of what both exchange."""
 
         def brief(server: Server, card: SiteCard) -> Message:
-            first, second = self.told(server, card), other.told(server, card)
+            first, second = self.brief_for(server, card), other.brief_for(server, card)
             return Message(first.tensors | second.tensors, first.numbers | second.numbers, first.words | second.words)
 
         def expected(server: Server, card: SiteCard) -> Mapping[str, TensorSpec]:
-            return {**self.specs(server, card), **other.specs(server, card)}
+            return {**self.reply_specs(server, card), **other.reply_specs(server, card)}
 
         return Exchange(
             brief if self.brief and other.brief else self.brief or other.brief,

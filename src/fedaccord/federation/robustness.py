@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 WARNED = "rows not robust"  # in the method's state: labels that a warning has named
 
 
-def fullest_round(server: Server) -> int | None:
+def largest_round(server: Server) -> int | None:
     """Return how many sites at most are asked to train in a round, as far as can be known when a run begins.
 
     None where it goes on: those who made the fullest round may have left since.
@@ -28,9 +28,9 @@ def fullest_round(server: Server) -> int | None:
     able = set(server.trainers())
     # Of a site that joins later nothing is known yet; it counts as one that will train.
     able |= {site for site in server.engine.sites() if site not in server.cards and site != POOL}
-    stays = [server.stays.get(site, ALWAYS) for site in able]
+    memberships = [server.memberships.get(site, ALWAYS) for site in able]
     rounds = range(1, server.recipe.settings.rounds + 1)
-    return max(server.drawn_of(sum(stay.covers(at) for stay in stays)) for at in rounds)
+    return max(server.sample_size(sum(membership.covers(at) for membership in memberships)) for at in rounds)
 
 
 @dataclass(frozen=True)
@@ -39,13 +39,13 @@ class RobustnessWatch:
 
     aggregation: RobustAggregation
 
-    def refuse_too_few(self, server: Server) -> None:
+    def validate(self, server: Server) -> None:
         """Refuse, before the first round, a rule that not even the fullest round has enough sites for."""
-        number = fullest_round(server)
+        number = largest_round(server)
         if number is not None and not self.aggregation.rule.fits(number):
             raise ConfigError(f"method.aggregation: {self.aggregation.rule.refusal(number)} in a round")
 
-    def warn_of_thin_rows(self, server: Server) -> None:
+    def warn_about_few_owners(self, server: Server) -> None:
         """Warn, once for each label, that its row has too few owners and was averaged instead."""
         if server.replies is None or not len(server.replies):
             return

@@ -19,7 +19,7 @@ from fedaccord.engines.network import SimulatedNetwork
 from fedaccord.evaluation.groups import fairness_figures, pooled_figures
 from fedaccord.evaluation.metrics import Metrics, class_metrics, finite, summarise_sites
 from fedaccord.federation import streaming
-from fedaccord.federation.folding import needs_only_means
+from fedaccord.federation.cohort_mean import needs_only_mean
 from fedaccord.federation.server import Dropped, Server
 from fedaccord.federation.traffic import Bytes
 from fedaccord.labels.judging import global_tag_metrics
@@ -75,14 +75,14 @@ def play_round(server: Server, evaluated: bool | Callable[[], bool] = True) -> R
     record = RoundRecord(server.state.round + 1)
     recipe, warned = server.recipe, len(server.warnings)
     with _beat(record, "prepare"):
-        record.joined, record.left = server.welcome()
+        record.joined, record.left = server.update_members()
         for step in recipe.prepare:
             step(server)
     with _beat(record, "brief"):
-        record.asked = server.draw()
+        record.asked = server.sample_sites()
         tensors = server.tensors
         briefs = {site: server.brief(site, tensors) for site in record.asked}
-    if needs_only_means(recipe) and server.attack is None:
+    if needs_only_mean(recipe) and server.attack is None:
         with _beat(record, "train"):
             fold = streaming.train(server, briefs)
         with _beat(record, "admit"):
@@ -114,8 +114,8 @@ def play_round(server: Server, evaluated: bool | Callable[[], bool] = True) -> R
     server.state.round += 1
     server.replies, server.silent = None, []
     # What was dropped when the sites joined belongs to the first round's account.
-    record.dropped = server.dropped[server.told :]
-    server.told = len(server.dropped)
+    record.dropped = server.dropped[server.recorded_drops :]
+    server.recorded_drops = len(server.dropped)
     record.bytes = server.traffic.take()
     record.simulated = server.engine.take_seconds() if isinstance(server.engine, SimulatedNetwork) else None
     record.warnings = server.warnings[warned:]
@@ -134,7 +134,7 @@ def _untaught(server: Server, replies: Replies | None) -> list[str]:
 def evaluate(server: Server) -> Evaluation:
     """Judge the current model: at the server where it has test data, and at every member on the site's own."""
     result = Evaluation()
-    if server.test is not None and server.is_whole:
+    if server.test is not None and server.has_full_model:
         logits, truth = predict_logits(server.load_network(), server.test[0]).cpu(), server.test[1].cpu()
         if truth.dim() == 2:
             metrics = global_tag_metrics(torch.sigmoid(logits), truth)

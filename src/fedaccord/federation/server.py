@@ -15,9 +15,9 @@ from fedaccord.data.sensitive import Target
 from fedaccord.engines.engine import Engine
 from fedaccord.errors import ConfigError, EngineError, TooFewSitesError, did_you_mean
 from fedaccord.federation.attack import Attack
-from fedaccord.federation.folding import as_alone
+from fedaccord.federation.cohort_mean import without_representative
 from fedaccord.federation.joining import read_card
-from fedaccord.federation.membership import ALWAYS, Stay
+from fedaccord.federation.membership import ALWAYS, Membership
 from fedaccord.federation.recipe import Recipe
 from fedaccord.federation.sharing import MODEL
 from fedaccord.federation.state import RunState
@@ -79,11 +79,13 @@ class Server:
     unlabelled: Tensor | None = None  # inputs the server holds and may tune its model on
     labelled: tuple[Tensor, Tensor] | None = None  # inputs and true classes the server holds and may train on
     deadline: float | None = None
-    folds: bool = False  # the engine's own processes may hand over the mean of sites that trained together
-    stays: Mapping[SiteId, Stay] = field(default_factory=dict)  # of sites that join late or leave
-    known: Mapping[SiteId, SiteCard] = field(default_factory=dict)  # of sites elsewhere: what they may say they are
+    averages_cohorts: bool = False  # the engine's own processes may hand over the mean of sites that trained together
+    memberships: Mapping[SiteId, Membership] = field(default_factory=dict)  # of sites that join late or leave
+    expected_cards: Mapping[SiteId, SiteCard] = field(
+        default_factory=dict
+    )  # of sites elsewhere: what they may say they are
     dropped: list[Dropped] = field(default_factory=list)
-    told: int = 0  # how many of the drops a round's record has told
+    recorded_drops: int = 0  # how many of the drops a round's record has told
     warnings: list[str] = field(default_factory=list)  # what whoever runs the federation should know; for no site
     target: Target | None = None  # which group's treatment is looked at
     test_groups: tuple[Tensor, Tensor | None] | None = None  # candidate and, where known, true groups of these
@@ -98,8 +100,8 @@ class Server:
         use_channels_last(self.network)
         self.layout = Layout.of(self.network)
         self._specs: dict[SiteId, dict[str, TensorSpec]] = {}
-        self._disbelieved: set[SiteId] = set()  # who said what cannot be when asked last
-        self._greeted = -1  # the finished rounds when all were asked who they are
+        self._rejected: set[SiteId] = set()  # who said what cannot be when asked last
+        self._joined_before_round = -1  # the finished rounds when all were asked who they are
         sharing = self.recipe.sharing
         # The names of a reply's tensors in the order of the flat vector, where a reply holds all of it.
         self._whole_reply = [f"{sharing.prefix}/{slot.name}" for slot in self.layout.slots]
@@ -116,7 +118,7 @@ class Server:
         )
 
     @property
-    def is_whole(self) -> bool:
+    def has_full_model(self) -> bool:
         """Whether the server's model is a trained whole: combined, and nothing of it kept at the sites."""
         shared = set(self.recipe.sharing.names(self.layout))
         return self.recipe.aggregator is not None and all(slot.name in shared for slot in self.layout.slots)
@@ -148,33 +150,33 @@ class Server:
 
     def members(self, round_: int | None = None) -> list[SiteId]:
         """Return the sites that belong to a round, by default the coming one, and have joined."""
-        joined = self.cards.keys() - self._disbelieved
-        if not self.stays:
+        joined = self.cards.keys() - self._rejected
+        if not self.memberships:
             return sorted(joined)
         at = self.state.round + 1 if round_ is None else round_
-        return sorted(site for site in joined if self.stays.get(site, ALWAYS).covers(at))
+        return sorted(site for site in joined if self.memberships.get(site, ALWAYS).covers(at))
 
     def join(self) -> None:
         """When a run begins or goes on: ask every site that belongs to the coming round who it is."""
-        asked = [*self._newcomers(), *self.members()]
-        self._greeted = self.state.round
-        if asked and not self._ask_who(asked):
+        asked = [*self._sites_to_join(), *self.members()]
+        self._joined_before_round = self.state.round
+        if asked and not self._request_cards(asked):
             reasons = "; ".join(sorted({d.reason for d in self.dropped}))
             raise EngineError(f"no site could join the federation: {reasons}")
 
-    def welcome(self) -> tuple[list[SiteId], list[SiteId]]:
+    def update_members(self) -> tuple[list[SiteId], list[SiteId]]:
         """Ask those who come now, or could not join before, who they are; returns who joins and who has left."""
         at = self.state.round + 1
-        late = [] if self._greeted == self.state.round else self._ask_who(self._newcomers())
-        planned = [site for site in self.members() if self.stays.get(site, ALWAYS).joins == at > 1]
-        return sorted({*planned, *late}), sorted(s for s in self.cards if self.stays.get(s, ALWAYS).leaves == at)
+        late = [] if self._joined_before_round == self.state.round else self._request_cards(self._sites_to_join())
+        planned = [site for site in self.members() if self.memberships.get(site, ALWAYS).joins == at > 1]
+        return sorted({*planned, *late}), sorted(s for s in self.cards if self.memberships.get(s, ALWAYS).leaves == at)
 
-    def _newcomers(self) -> list[SiteId]:
+    def _sites_to_join(self) -> list[SiteId]:
         """Return the sites that belong to the coming round and have not joined yet."""
-        at, joined = self.state.round + 1, self.cards.keys() - self._disbelieved
-        return [s for s in self.engine.sites() if s not in joined and self.stays.get(s, ALWAYS).covers(at)]
+        at, joined = self.state.round + 1, self.cards.keys() - self._rejected
+        return [s for s in self.engine.sites() if s not in joined and self.memberships.get(s, ALWAYS).covers(at)]
 
-    def _ask_who(self, sites: list[SiteId]) -> list[SiteId]:
+    def _request_cards(self, sites: list[SiteId]) -> list[SiteId]:
         """Ask sites who they are, and keep the cards of those that answer; returns these."""
         answered = []
         briefs = {site: self.address(Message(), 0) for site in sites}
@@ -182,13 +184,13 @@ class Server:
             if isinstance(reply, Failure):
                 self.drop(reply.site, "join", "", reply.reason, reply.trace)
                 continue
-            card = read_card(site, reply, len(self.space), self.known.get(site), self.cards.get(site))
+            card = read_card(site, reply, len(self.space), self.expected_cards.get(site), self.cards.get(site))
             if isinstance(card, Problem):
                 self.drop(site, "join", card.tensor, card.reason)
-                self._disbelieved.add(site)
+                self._rejected.add(site)
                 continue
             self.cards[site] = card
-            self._disbelieved.discard(site)
+            self._rejected.discard(site)
             answered.append(site)
         return answered
 
@@ -201,7 +203,7 @@ class Server:
         for step in self.recipe.ready:
             step(self)
         if self.attack is not None:
-            self.attack.refuse(self)
+            self.attack.validate(self)
 
     def trainers(self, round_: int | None = None) -> list[SiteId]:
         """Return the sites that may train in a round, by default the coming one: asked for, with something to learn."""
@@ -220,20 +222,20 @@ class Server:
         else:
             names = [n for n in names if n != POOL and (wanted == "all" or cards[n].view == wanted)]
         able = [n for n in names if cards[n].samples > 0 and cards[n].teaches]
-        if not able and not self.stays and not self._disbelieved:
+        if not able and not self.memberships and not self._rejected:
             raise ConfigError("no site that may train has labelled samples")
         return able
 
-    def draw(self) -> list[SiteId]:
+    def sample_sites(self) -> list[SiteId]:
         """Draw the sites of the coming round, seeded by run and round; none when nobody who could train is there."""
         able = self.trainers()
-        number = self.drawn_of(len(able))
+        number = self.sample_size(len(able))
         if number == len(able):
             return able
         rng = np.random.default_rng(derive(self.seed, "participation", self.state.round + 1))
         return sorted(able[i] for i in rng.choice(len(able), number, replace=False))
 
-    def drawn_of(self, sites: int) -> int:
+    def sample_size(self, sites: int) -> int:
         """Return how many of so many sites take part in a round."""
         share = self.recipe.settings.participation
         # The small step back is for products such as 0.55 * 100, which floating point puts just above 55.
@@ -274,7 +276,9 @@ class Server:
         else:
             replies = sorted(self.engine.ask(task, addressed, self.deadline).items())
         for site, reply in replies:
-            self.traffic.count(site, addressed[site], as_alone(reply, self._forms) if self.folds else reply)
+            self.traffic.count(
+                site, addressed[site], without_representative(reply, self._forms) if self.averages_cohorts else reply
+            )
             if isinstance(reply, Failure):
                 self.drop(site, task, "", reply.reason, reply.trace)
             elif expected is not None and (problem := find_answer_problem(reply, expected, self.run, round_)):
@@ -285,7 +289,7 @@ class Server:
     def brief(self, site: SiteId, tensors: dict[str, Tensor]) -> Message:
         """Return what one site is told: the shared model, and what the recipe adds."""
         recipe = self.recipe
-        told = recipe.exchange.told(self, self.cards[site])
+        told = recipe.exchange.brief_for(self, self.cards[site])
         # A new message: a recipe may tell every site the same one, or something it keeps.
         shared = recipe.sharing.outgoing(self.layout, tensors, self.cards[site].informs)
         return Message(shared | told.tensors, dict(told.numbers), dict(told.words))
@@ -307,7 +311,7 @@ class Server:
         key = card.name if sharing.own_rows else ""
         if key not in self._specs:
             self._specs[key] = sharing.expected(self.layout, self.tensors, card.informs)
-        return {**self._specs[key], **self.recipe.exchange.specs(self, card)}
+        return {**self._specs[key], **self.recipe.exchange.reply_specs(self, card)}
 
     def admit(self, answers: dict[SiteId, Message]) -> Replies | None:
         """Check every reply and gather the good ones; None when there is none."""
@@ -361,18 +365,18 @@ class Server:
         matrix = torch.empty(len(good), self.layout.size)
         for row, (site, reply) in zip(matrix, sorted(good.items()), strict=True):
             self.flat(site, reply, row)
-        return replace(self.account(good), matrix=matrix, started=self._starts(sorted(good)))
+        return replace(self.reply_table(good), matrix=matrix, started=self._starts(sorted(good)))
 
     def _starts(self, sites: list[SiteId]) -> Tensor | None:
         """Return the model that each site was sent, if any step reads updates and sites were sent different models."""
         if self.attack is None and not any(getattr(step, "reads_updates", False) for step in self.recipe.admit):
             return None
-        told = [self.recipe.exchange.told(self, self.cards[site]) for site in sites]
+        told = [self.recipe.exchange.brief_for(self, self.cards[site]) for site in sites]
         if not any(message.select(self.recipe.sharing.prefix) for message in told):
             return None
         return torch.stack([self.flat(site, message) for site, message in zip(sites, told, strict=True)])
 
-    def account(self, answers: Mapping[SiteId, Message]) -> Replies:
+    def reply_table(self, answers: Mapping[SiteId, Message]) -> Replies:
         """Return who answered, with which numbers: replies whose matrix has no columns.
 
         Their weights are the samples that are told in replies to `train`; answers to other questions may have none.

@@ -16,7 +16,7 @@ from torch import Tensor
 from fedaccord.aggregation.mean import per_label
 from fedaccord.aggregation.replies import Replies
 from fedaccord.aggregation.streaming import RunningMean
-from fedaccord.federation.folding import BEHIND, SPEAKER
+from fedaccord.federation.cohort_mean import COHORT_SAMPLES, REPRESENTATIVE
 from fedaccord.messages.message import Message, SiteId
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ _FEWEST = 16  # but never fewer sites are asked at a time: workers would wait fo
 
 
 @dataclass
-class Fold:
+class StreamedReplies:
     """What a round's replies came to: who replied with which numbers, and the mean."""
 
     mean: RunningMean
@@ -36,19 +36,19 @@ class Fold:
 
     def replies(self, server: Server) -> Replies | None:
         """Return the account of the replies; None when there is none."""
-        return server.account(self.numbers) if self.numbers else None
+        return server.reply_table(self.numbers) if self.numbers else None
 
 
-def train(server: Server, briefs: dict[SiteId, Message]) -> Fold:
+def train(server: Server, briefs: dict[SiteId, Message]) -> StreamedReplies:
     """Have the sites train, and fold their admitted replies in the order of their names."""
-    fold = Fold(RunningMean(server.layout, server.state.model, server.recipe.aggregator is per_label))
+    fold = StreamedReplies(RunningMean(server.layout, server.state.model, server.recipe.aggregator is per_label))
     for part in _parts(server, briefs):
         for site, reply in server.ask_each("train", part, as_views=True):
-            speaker = reply.words.get(SPEAKER) if server.folds else None
+            speaker = reply.words.get(REPRESENTATIVE) if server.averages_cohorts else None
             if speaker is None:
                 if not server.is_admitted(site, reply):
                     continue
-                weight = reply.numbers.get(BEHIND) if server.folds else None
+                weight = reply.numbers.get(COHORT_SAMPLES) if server.averages_cohorts else None
                 server.flat(site, reply, fold.mean.place())
                 fold.mean.add(weight or reply.numbers["samples"], server.cards[site].informs)
                 fold.counters = fold.counters or server.counters_of(reply)

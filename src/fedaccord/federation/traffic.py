@@ -28,7 +28,7 @@ class Traffic:
         return counted
 
 
-def added(parts: Iterable[Mapping[SiteId, Iterable[int]]]) -> Bytes:
+def sum_by_site(parts: Iterable[Mapping[SiteId, Iterable[int]]]) -> Bytes:
     """Return the sums by site."""
     total: Bytes = {}
     for part in parts:

@@ -9,16 +9,16 @@ from fedaccord.aggregation.robust import RobustAggregation, Rule
 from fedaccord.errors import ConfigError
 from fedaccord.federation.defence import Defence
 from fedaccord.federation.recipe import Recipe
-from fedaccord.federation.refusing import RefuseViews
+from fedaccord.federation.reply_weights import equal_weights
+from fedaccord.federation.requirements import RequireViews
 from fedaccord.federation.robustness import RobustnessWatch
 from fedaccord.federation.sharing import Sharing
-from fedaccord.federation.weighing import equal_weights
 from fedaccord.methods.shared_settings import ClassicSettings, SharedModelSettings
 from fedaccord.training.objectives import Objective, Proximal, SquaredError, Sum, ViewLikelihood
 from fedaccord.training.settings import TrainingSettings
 from fedaccord.training.solvers import SGD
 
-_REQUIRE_EXACT_LABELS = RefuseViews("exact", 'one label for each sample with loss = "squared"')
+_REQUIRE_EXACT_LABELS = RequireViews("exact", 'one label for each sample with loss = "squared"')
 
 
 def shared_model_recipe(settings: ClassicSettings, mu: float = 0.0, rows_by_owner: bool = False) -> Recipe:
@@ -50,15 +50,15 @@ def with_aggregation(recipe: Recipe, settings: SharedModelSettings, rows_by_owne
         recipe = replace(recipe, admit=(*recipe.admit, equal_weights))
     if settings.defence is not None:  # first, so that dropped replies get no weight
         defence = Defence(settings.defence)
-        recipe = replace(recipe, admit=(defence, *recipe.admit), ready=(*recipe.ready, defence.refuse))
+        recipe = replace(recipe, admit=(defence, *recipe.admit), ready=(*recipe.ready, defence.validate))
     if settings.aggregation == "mean":
         average = per_label if rows_by_owner else mean
         return replace(recipe, aggregator=with_pooled_batch_norm(average) if settings.bn == "pooled" else average)
     rule = Rule(settings.aggregation, settings.hostile)
     robust = RobustAggregation(rule, rows_by_owner, pooled=settings.bn == "pooled")
     watch = RobustnessWatch(robust)
-    refine = (watch.warn_of_thin_rows, *recipe.refine)
-    return replace(recipe, aggregator=robust, ready=(*recipe.ready, watch.refuse_too_few), refine=refine)
+    refine = (watch.warn_about_few_owners, *recipe.refine)
+    return replace(recipe, aggregator=robust, ready=(*recipe.ready, watch.validate), refine=refine)
 
 
 def require_sgd(settings: TrainingSettings, reason: str) -> SGD:

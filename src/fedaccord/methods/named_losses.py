@@ -42,5 +42,5 @@ def _partial(loss: str, settings: TrainingSettings) -> PartialLabels:
     if isinstance(settings, TripletSettings):
         lambdas = {term: getattr(settings, f"lambda_{term}") for term in TERMS}
         given |= {"terms": tuple(settings.terms), "lambdas": lambdas}
-    renewed_from = settings.alpha_from if isinstance(settings, RenewalSettings) else "step"
-    return PartialLabels(partial_loss(offered_losses().get(loss, loss), **given), renewed_from)  # type: ignore[arg-type]
+    update_from = settings.alpha_from if isinstance(settings, RenewalSettings) else "step"
+    return PartialLabels(partial_loss(offered_losses().get(loss, loss), **given), update_from)  # type: ignore[arg-type]

@@ -40,7 +40,7 @@ from fedaccord.errors import (
     did_you_mean,
 )
 from fedaccord.extensions import trusting
-from fedaccord.federation.host import PERSONAL, PRIOR, estimate_prior, judging_view, site_view
+from fedaccord.federation.host import PERSONAL, PRIOR, estimate_prior, evaluation_view, site_view
 from fedaccord.federation.server import Server
 from fedaccord.federation.sharing import MODEL
 from fedaccord.hosting import build_network
@@ -164,7 +164,7 @@ def _own(
     view = site_view(site, server.recipe, memory, brief)
     # A site that never trained keeps no prior, and estimates it with every model it is sent.
     prior = memory.tensors[PRIOR] if PRIOR in memory.tensors else estimate_prior(site, view, network, settings)
-    offset = judging_view(site, view if prior is None else view.with_offset(prior)).offset
+    offset = evaluation_view(site, view if prior is None else view.with_offset(prior)).offset
     own = Message(words={"site": name, "view": json.dumps(site.view.describe(), ensure_ascii=False)})
     own.put(MODEL, {key: value for key, value in values.items() if not torch.equal(value.cpu(), common[key].cpu())})
     if offset is not None:

@@ -9,7 +9,7 @@ from typing import Any
 from fedaccord.data.site_data import SiteData
 from fedaccord.data.sites import FederationData
 from fedaccord.evaluation.metrics import recall
-from fedaccord.federation.membership import ALWAYS, Stay
+from fedaccord.federation.membership import ALWAYS, Membership
 from fedaccord.federation.round import Evaluation, RoundRecord
 from fedaccord.federation.server import Dropped, Server, SiteCard
 from fedaccord.labels.coverage import connected_groups
@@ -80,7 +80,7 @@ def correspondence_lines(at: int, server: Server, data: FederationData) -> list[
     for name, card in server.cards.items():
         if name not in data.sites:
             continue
-        brief, memory = server.recipe.exchange.told(server, card), memories.get(name, Message())
+        brief, memory = server.recipe.exchange.brief_for(server, card), memories.get(name, Message())
         view = server.recipe.objective.site_view(data.sites[name].view, brief, memory)
         if view.estimated and view.is_known:
             rows = [[round(share, 4) for share in row] for row in view.matrix.tolist()]
@@ -96,10 +96,10 @@ def method_lines(at: int, server: Server) -> list[dict[str, Any]]:
 
 
 def describe_federation(
-    data: FederationData, cards: Mapping[str, SiteCard], stays: Mapping[str, Stay] | None = None
+    data: FederationData, cards: Mapping[str, SiteCard], memberships: Mapping[str, Membership] | None = None
 ) -> dict[str, Any]:
     """Return the content of federation.json: the sites, when they took part, and the labels that each one informs."""
-    stays = stays or {}
+    memberships = memberships or {}
     sites = {
         name: {
             "view": site.view.describe(),
@@ -107,7 +107,7 @@ def describe_federation(
             "test": len(site.test),
             "informs": [label for label, seen in zip(data.space, site.view.informs().tolist(), strict=True) if seen],
             **set_size(site),
-            **({"joins": stays[name].joins, "leaves": stays[name].leaves} if name in stays else {}),
+            **({"joins": memberships[name].joins, "leaves": memberships[name].leaves} if name in memberships else {}),
         }
         for name, site in data.sites.items()
     }
@@ -115,7 +115,7 @@ def describe_federation(
     return {
         "labels": list(data.space.names),
         "sites": sites,
-        "joined": sorted(name for name in cards if stays.get(name, ALWAYS).joins == 1),  # when the run started
+        "joined": sorted(name for name in cards if memberships.get(name, ALWAYS).joins == 1),  # when the run started
         "groups": [list(group) for group in connected_groups(views, data.space)],
         "correspondences": {
             name: _shares(view) for name, view in views.items() if view.has_own_names and view.is_known

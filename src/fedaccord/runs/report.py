@@ -6,8 +6,8 @@ import json
 from collections import Counter
 from pathlib import Path
 
-from fedaccord.federation.membership import ALWAYS, Stay
-from fedaccord.federation.traffic import added
+from fedaccord.federation.membership import ALWAYS, Membership
+from fedaccord.federation.traffic import sum_by_site
 from fedaccord.runs import page as parts
 from fedaccord.runs import report_fairness as fairness
 from fedaccord.runs import report_figures as draw
@@ -155,8 +155,8 @@ def _sites(run: Run) -> Html:
     for name, site in run.federation.sites.items():
         final, taught = each.get(name, {}), len(site.informs)
         sets = "" if site.set_size is None else f", {site.set_size:.2f} labels on average"
-        stay = Stay(site.joins, site.leaves)
-        sets += "" if stay == ALWAYS else f"; {stay.in_words()}"
+        membership = Membership(site.joins, site.leaves)
+        sets += "" if membership == ALWAYS else f"; {membership.in_words()}"
         rows.append(
             [
                 name,
@@ -288,7 +288,7 @@ def _bytes(run: Run) -> Html:
     if not rounds:
         return section("Bytes", "No bytes were recorded.")
     rows = []
-    for site, (sent, received) in sorted(added(line.bytes for line in rounds).items()):
+    for site, (sent, received) in sorted(sum_by_site(line.bytes for line in rounds).items()):
         asked = sum(site in line.bytes for line in rounds)
         rows.append((site, asked, parts.size(sent / asked), parts.size(received / asked), parts.size(sent + received)))
     said = "Size of the messages to and from each site, as they are encoded, in a mean round that it took part in."

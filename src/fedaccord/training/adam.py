@@ -18,7 +18,7 @@ MEAN, SQUARE, EPSILON = 0.9, 0.999, 1e-8
 class Adam:
     """Adam with decoupled weight decay (of `weight_decay` times the learning rate in a step) and clipping."""
 
-    steps_apart: ClassVar[bool] = True
+    batchable: ClassVar[bool] = True
 
     weight_decay: float = 0.0
     clip: float = 0.0

@@ -10,7 +10,7 @@ from torch import Tensor
 from fedaccord.labels.views import View
 from fedaccord.messages.message import Message
 from fedaccord.training.candidate_losses import PartialLoss
-from fedaccord.training.objectives import Renewal, RowObjective
+from fedaccord.training.objectives import RowObjective, UpdateFrom
 from fedaccord.training.work import Batch, LocalWork
 
 CONFIDENCES = "confidences"
@@ -25,7 +25,7 @@ class PartialLabels(RowObjective):
     """
 
     partial: PartialLoss
-    renewed_from: Renewal = "step"  # the model after the step, or "forward": the logits the loss was computed from
+    update_from: UpdateFrom = "step"  # the model after the step, or "forward": the logits the loss was computed from
 
     def start(self, work: LocalWork) -> None:
         """Read the annotations as sets and take up the weights where the last round left them."""
@@ -49,46 +49,46 @@ class PartialLabels(RowObjective):
 
     def loss(self, work: LocalWork, batch: Batch) -> Tensor:
         """Return the batch mean."""
-        batch = _with_kept(batch, self.kept(work))
+        batch = _with_kept(batch, self.row_state(work))
         logits = work.model(batch.x)
         work.scratch["forward"] = logits.detach()
         return self.row_losses(work.view, logits, batch).mean()
 
     def row_losses(self, view: View, logits: Tensor, batch: Batch) -> Tensor:
         """Return the loss of each row; without sets, the view's likelihood."""
-        if "sets" not in batch.kept:
+        if "sets" not in batch.row_state:
             return view.nll(logits, batch.target)
-        return self.partial.loss(view.adjusted(logits), batch.kept["sets"], batch.kept["weights"])
+        return self.partial.loss(view.adjusted(logits), batch.row_state["sets"], batch.row_state["weights"])
 
-    def kept(self, work: LocalWork) -> dict[str, Tensor]:
+    def row_state(self, work: LocalWork) -> dict[str, Tensor]:
         """Return the site's sets and weights; nothing where its annotations are no sets."""
         names = () if work.scratch["sets"] is None else ("sets", "weights")
         return {name: work.scratch[name] for name in names}
 
-    def renews_by(self) -> Renewal:
+    def updates_from(self) -> UpdateFrom:
         """Say by which logits the weights are renewed."""
-        return "nothing" if self.partial.renew is None else self.renewed_from
+        return "nothing" if self.partial.renew is None else self.update_from
 
-    def renewed(self, view: View, logits: Tensor, batch: Batch) -> dict[str, Tensor]:
+    def updated_rows(self, view: View, logits: Tensor, batch: Batch) -> dict[str, Tensor]:
         """Return the new weights of the batch's samples."""
-        if self.partial.renew is None or "sets" not in batch.kept:
+        if self.partial.renew is None or "sets" not in batch.row_state:
             return {}
-        return {"weights": self.partial.renew(view.adjusted(logits), batch.kept["sets"]).float()}
+        return {"weights": self.partial.renew(view.adjusted(logits), batch.row_state["sets"]).float()}
 
     @torch.no_grad()
-    def stepped(self, work: LocalWork, batch: Batch) -> None:
+    def after_step(self, work: LocalWork, batch: Batch) -> None:
         """Renew the weights of the batch's samples."""
         if work.scratch["sets"] is None or self.partial.renew is None:
             return
         logits = work.scratch["forward"]
-        if self.renewed_from == "step":
+        if self.update_from == "step":
             # In evaluation mode: a second look must not move batch-norm statistics or draw another dropout.
             work.model.eval()
             logits = work.model(batch.x)
             work.model.train()
-        new = self.renewed(work.view, logits, _with_kept(batch, self.kept(work)))
+        new = self.updated_rows(work.view, logits, _with_kept(batch, self.row_state(work)))
         work.scratch["weights"].index_copy_(0, batch.rows, new["weights"])
 
 
 def _with_kept(batch: Batch, kept: dict[str, Tensor]) -> Batch:
-    return batch._replace(kept={name: tensor.index_select(0, batch.rows) for name, tensor in kept.items()})
+    return batch._replace(row_state={name: tensor.index_select(0, batch.rows) for name, tensor in kept.items()})

@@ -43,14 +43,14 @@ def terms_of(objective: Objective) -> Terms | None:
     parts = objective.terms if isinstance(objective, Sum) else (objective,)
     rows = [part for part in parts if isinstance(part, RowObjective)]
     pulls = tuple(part for part in parts if isinstance(part, Proximal))
-    if len(rows) != 1 or len(rows) + len(pulls) < len(parts) or not rows[0].together():
+    if len(rows) != 1 or len(rows) + len(pulls) < len(parts) or not rows[0].is_batchable():
         return None
     return Terms(rows[0], pulls)
 
 
-def steps_apart(solver: Solver) -> bool:
+def is_batchable(solver: Solver) -> bool:
     """Say whether a solver's steps look at nothing but a site's own parameters and gradients."""
-    return bool(getattr(solver, "steps_apart", False))
+    return bool(getattr(solver, "batchable", False))
 
 
 def stacked_parameters(works: Sequence[LocalWork]) -> list[Tensor]:
@@ -105,7 +105,7 @@ def train_together(
     losses = [total / max(1, len(orders[at])) for total, at in zip(sums, ranked, strict=True)]
     replies: dict[int, Message] = {}
     for at, work, stepper, loss in zip(ranked, cohort.works, steppers, losses, strict=True):
-        computed = stepper.looks * sum(map(len, orders[at]))
+        computed = stepper.evaluations * sum(map(len, orders[at]))
         replies[at] = Message(numbers={"loss": loss, COMPUTED: computed})
         if objective.reads_model:
             load(work)
@@ -118,8 +118,8 @@ def parts_of(works: Sequence[LocalWork], terms: Terms, most: int) -> Iterator[li
     """Cut works that have started into stacks whose objectives' own values are no more than `most`."""
     part: list[LocalWork] = []
     for work in works:
-        values = terms.rows.stacked_values(work)
-        if part and (len(part) + 1) * max(values, *map(terms.rows.stacked_values, part)) > most:  # all are padded
+        values = terms.rows.stacked_size(work)
+        if part and (len(part) + 1) * max(values, *map(terms.rows.stacked_size, part)) > most:  # all are padded
             yield part
             part = []
         part.append(work)
@@ -136,14 +136,14 @@ def load(work: LocalWork) -> None:
 def compatible(work: LocalWork, terms: Terms) -> tuple[object, ...]:
     """Return what works must have in common to train together, once they have started."""
     data = work.site.train
-    kept = sorted((name, tuple(t.shape[1:]), t.dtype) for name, t in terms.rows.kept(work).items())
+    kept = sorted((name, tuple(t.shape[1:]), t.dtype) for name, t in terms.rows.row_state(work).items())
     return (work.view.stacking_key(), data.x.shape[1:], data.x.dtype, data.target.shape[1:], data.target.dtype, *kept)
 
 
 class _Plain:
     """SGD or Adam on the stack itself; only clipping tells sites apart."""
 
-    compares = False  # a step looks at nothing but its gradients
+    uses_received_gradient = False  # a step looks at nothing but its gradients
 
     def __init__(self, stack: Stack, solver: SGD | Adam, lr: float) -> None:
         self.clip, self.sites = solver.clip, len(stack.whole[0])
@@ -162,12 +162,12 @@ class _Each:
 
     def __init__(self, steppers: list[Stepper]) -> None:
         self.steppers = steppers
-        self.compares = any(stepper.compares for stepper in steppers)
+        self.uses_received_gradient = any(stepper.uses_received_gradient for stepper in steppers)
 
     def step(self, sites: int, gradients: Sequence[Tensor], there: Sequence[Tensor] = ()) -> None:
         """Take one step at the first so many sites; `there` are gradients at the received parameters, if asked for."""
         for stepper, own in zip(self.steppers, _by_site(there), strict=False):
-            stepper.there = own
+            stepper.received_gradient = own
         for stepper, own in zip(self.steppers, _by_site(gradients), strict=False):
             stepper.step(own)
 
@@ -183,7 +183,7 @@ class _Cohort:
         self.works, self.terms, self.orders = works, terms, orders
         self.stack = Stack(works)
         self.device = works[0].site.train.x.device
-        self.kept = [terms.rows.kept(work) for work in works]
+        self.kept = [terms.rows.row_state(work) for work in works]
         self._space: dict[str, Tensor] = {}
 
     def training(self, step: int) -> int:
@@ -211,21 +211,21 @@ class _Cohort:
         """Return what the objective makes of each site's part of a batch, and how many rows are each site's own."""
         parts = []
         for at, (work, size) in enumerate(zip(self.works, sizes, strict=False)):
-            kept = {name: values[at, :size] for name, values in batch.kept.items()}
+            kept = {name: values[at, :size] for name, values in batch.row_state.items()}
             own = Batch(batch.rows[at, :size], batch.x[at, :size], batch.target[at, :size], kept)
-            parts.append(self.terms.rows.drawn(work, own))
+            parts.append(self.terms.rows.augment(work, own))
         sizes = [len(part.x) for part in parts]
         most = max(sizes)
         rows = _stacked([part.rows for part in parts], most)
         x, target = _stacked([part.x for part in parts], most), _stacked([part.target for part in parts], most)
-        kept = {name: _stacked([part.kept[name] for part in parts], most) for name in parts[0].kept}
+        kept = {name: _stacked([part.row_state[name] for part in parts], most) for name in parts[0].row_state}
         return Batch(rows, x, target, kept), sizes
 
     def weights(self, sizes: list[int]) -> Tensor:
         """Return the weights of a batch's rows, (sites, B): those of a mean over each site's own, zero for others."""
         number = torch.tensor(sizes)[:, None]
         own = torch.arange(max(sizes)) < number
-        return (own.float() if self.terms.rows.sums else own / number).to(self.device)
+        return (own.float() if self.terms.rows.reduction == "sum" else own / number).to(self.device)
 
     def renew(self, batch: Batch, new: dict[str, Tensor]) -> None:
         """Put back what a step made of the rows' kept values; rows that fill up a batch are equal to a real one."""
@@ -246,8 +246,8 @@ class _Cohort:
 def _steps(cohort: _Cohort, whole: _Plain | _Each, forward: StackedForward) -> Tensor:
     """Take all steps; returns the sum of each site's losses, (sites,)."""
     terms = cohort.terms
-    renews_by, joined = terms.rows.renews_by(), terms.rows.joined(cohort.works)
-    began = stacked_parameters(cohort.works) if terms.pulls or whole.compares else []
+    updates_from, joined = terms.rows.updates_from(), terms.rows.stack_state(cohort.works)
+    began = stacked_parameters(cohort.works) if terms.pulls or whole.uses_received_gradient else []
     losses = torch.zeros(len(cohort.works), device=cohort.device)
     sites = 0
     for step in range(max(map(len, cohort.orders))):
@@ -257,17 +257,17 @@ def _steps(cohort: _Cohort, whole: _Plain | _Each, forward: StackedForward) -> T
             view = cohort.view(sites)
             here, received = (_leaves(stack, sites) for stack in (cohort.stack.whole, began))
         batch, sizes = cohort.batch(step, sites)
-        seen, sizes = cohort.changed(batch, sizes) if terms.rows.draws else (batch, sizes)
+        seen, sizes = cohort.changed(batch, sizes) if terms.rows.augments else (batch, sizes)
         filled = min(sizes) < max(sizes)
         question = _Question(cohort, forward, view, seen, cohort.weights(sizes), filled, received, joined)
-        there = _gradients(question.losses(received)[0], received) if whole.compares else ()
+        there = _gradients(question.losses(received)[0], received) if whole.uses_received_gradient else ()
         each, logits = question.losses(here)
         whole.step(sites, _gradients(each, here), there)
         losses[:sites] += each.detach()
-        if renews_by != "nothing":
+        if updates_from != "nothing":
             with torch.no_grad():
-                logits = question.logits(here, batch.x) if renews_by == "step" else logits.detach()
-                cohort.renew(batch, terms.rows.renewed(view, logits, batch))
+                logits = question.logits(here, batch.x) if updates_from == "step" else logits.detach()
+                cohort.renew(batch, terms.rows.updated_rows(view, logits, batch))
     return losses
 
 
@@ -287,11 +287,11 @@ class _Question:
     def losses(self, parameters: list[Tensor]) -> tuple[Tensor, Tensor]:
         """Return each site's loss, (sites,), and the logits."""
         terms = self.cohort.terms
-        logits = self.logits(parameters, self.batch.x, self.batch.kept.get(FEATURES))
+        logits = self.logits(parameters, self.batch.x, self.batch.row_state.get(FEATURES))
         each = (terms.rows.row_losses(self.view, logits, self.batch) * self.weights).sum(-1)
         if self.joined is not None:
             own = self.weights > 0 if self.filled else None
-            each = each + terms.rows.joint_loss(self.joined, self.view, logits, self.batch, own)
+            each = each + terms.rows.batch_loss(self.joined, self.view, logits, self.batch, own)
         for pull in terms.pulls:
             each = each + pull.of_each(parameters, [tensor.detach() for tensor in self.received])
         return each, logits

@@ -15,7 +15,7 @@ from fedaccord.seeds import derive
 from fedaccord.training.batches import batches
 from fedaccord.training.objectives import Objective
 from fedaccord.training.settings import TrainingSettings
-from fedaccord.training.solvers import SGD, Measured, SGDStepper, Solver
+from fedaccord.training.solvers import SGD, LossAndGradients, SGDStepper, Solver
 from fedaccord.training.work import Batch, LocalWork
 
 
@@ -24,24 +24,24 @@ def train_locally(work: LocalWork, objective: Objective, solver: Solver, setting
 
     Returns the beginning of a reply: the mean loss over the steps, and what objective and solver send. An objective may
     choose the rows that train (`work.rows`) when it starts; if it chooses none, the site stays silent. Parameters that
-    an objective adds (`work.own`) take plain steps, whatever the solver does to the model's.
+    an objective adds (`work.extra_parameters`) take plain steps, whatever the solver does to the model's.
     """
     silent = start(work, objective)
     if silent is not None:
         return silent
     data = work.site.train
     stepper = solver.start(work)
-    beside = SGDStepper(SGD(settings.momentum, settings.weight_decay, settings.clip), work.own, work.lr)
+    beside = SGDStepper(SGD(settings.momentum, settings.weight_decay, settings.clip), work.extra_parameters, work.lr)
     losses, computed = [], 0
     for rows in rows_of_steps(work, settings):
         batch = Batch(rows, data.x.index_select(0, rows), data.target.index_select(0, rows))
-        loss, gradients = stepper.look(partial(measure, work, objective, batch))
+        loss, gradients = stepper.evaluate(partial(measure, work, objective, batch))
         stepper.step(list(gradients[: len(work.parameters)]))
-        if work.own:
+        if work.extra_parameters:
             beside.step(list(gradients[len(work.parameters) :]))
-        objective.stepped(work, batch)
+        objective.after_step(work, batch)
         losses.append(loss.detach())
-        computed += len(rows) * stepper.looks
+        computed += len(rows) * stepper.evaluations
     reply = Message(numbers={"loss": float(torch.stack(losses).mean()) if losses else 0.0, COMPUTED: computed})
     objective.finish(work, reply)
     stepper.finish(work, reply)
@@ -69,11 +69,11 @@ def rows_of_steps(work: LocalWork, settings: TrainingSettings) -> Iterator[Tenso
         yield order.to(device) if chosen is None else chosen[order.to(device)]
 
 
-def measure(work: LocalWork, objective: Objective, batch: Batch) -> Measured:
+def measure(work: LocalWork, objective: Objective, batch: Batch) -> LossAndGradients:
     """Return the loss of a batch and its gradients: of the model's parameters, then of the objective's own."""
     loss = objective.loss(work, batch)
     # A parameter that the loss does not reach gets a zero gradient instead of an error.
-    return loss, torch.autograd.grad(loss, [*work.parameters, *work.own], materialize_grads=True)
+    return loss, torch.autograd.grad(loss, [*work.parameters, *work.extra_parameters], materialize_grads=True)
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from fedaccord.labels.views import View
 from fedaccord.messages.message import Message
 from fedaccord.models.network import Network
-from fedaccord.training.objectives import Objective, Renewal, RowObjective, WrappedObjective
+from fedaccord.training.objectives import Objective, RowObjective, UpdateFrom, WrappedObjective
 from fedaccord.training.work import FEATURES, Batch, LocalWork
 
 
@@ -19,7 +19,7 @@ from fedaccord.training.work import FEATURES, Batch, LocalWork
 class Noisy(RowObjective, WrappedObjective):
     """Another objective whose loss sees each sample with fresh noise; what follows a step sees it as it is."""
 
-    draws: ClassVar[bool] = True
+    augments: ClassVar[bool] = True
 
     inner: Objective
     noise: float = 0.0  # standard deviation on the inputs; features are standardised, so 1 is as large as they are
@@ -50,9 +50,9 @@ class Noisy(RowObjective, WrappedObjective):
             if hook is not None:
                 hook.remove()
 
-    def stepped(self, work: LocalWork, batch: Batch) -> None:
+    def after_step(self, work: LocalWork, batch: Batch) -> None:
         """Tell the other objective, of the batch as it is."""
-        self.inner.stepped(work, batch)
+        self.inner.after_step(work, batch)
 
     def finish(self, work: LocalWork, reply: Message) -> None:
         """Let the other objective add to the reply."""
@@ -60,33 +60,33 @@ class Noisy(RowObjective, WrappedObjective):
 
     # The form in which many sites train as one program
 
-    def together(self) -> bool:
+    def is_batchable(self) -> bool:
         """Say that they may where the other objective draws nothing of its own."""
-        return isinstance(self.inner, RowObjective) and self.inner.together() and not self.inner.draws
+        return isinstance(self.inner, RowObjective) and self.inner.is_batchable() and not self.inner.augments
 
-    def drawn(self, work: LocalWork, batch: Batch) -> Batch:
+    def augment(self, work: LocalWork, batch: Batch) -> Batch:
         """Return the batch with noise, and with what is left of the encoder's output."""
-        x, kept = self._noisy(work, batch.x), dict(batch.kept)
+        x, kept = self._noisy(work, batch.x), dict(batch.row_state)
         if self.dropout:
             features = x.new_empty(len(x), cast(Network, work.model).features_width)
             kept[FEATURES] = left_in(features, self.dropout, work.random)
-        return batch._replace(x=x, kept=kept)
+        return batch._replace(x=x, row_state=kept)
 
     def row_losses(self, view: View, logits: Tensor, batch: Batch) -> Tensor:
         """Return the other objective's."""
         return self._rows.row_losses(view, logits, batch)
 
-    def kept(self, work: LocalWork) -> dict[str, Tensor]:
+    def row_state(self, work: LocalWork) -> dict[str, Tensor]:
         """Return what the other objective keeps."""
-        return self._rows.kept(work)
+        return self._rows.row_state(work)
 
-    def renews_by(self) -> Renewal:
+    def updates_from(self) -> UpdateFrom:
         """Renew as the other objective does."""
-        return self._rows.renews_by()
+        return self._rows.updates_from()
 
-    def renewed(self, view: View, logits: Tensor, batch: Batch) -> dict[str, Tensor]:
+    def updated_rows(self, view: View, logits: Tensor, batch: Batch) -> dict[str, Tensor]:
         """Return the other objective's."""
-        return self._rows.renewed(view, logits, batch)
+        return self._rows.updated_rows(view, logits, batch)
 
     @property
     def _rows(self) -> RowObjective:

@@ -13,7 +13,8 @@ from fedaccord.labels.views import View
 from fedaccord.messages.message import Message
 from fedaccord.training.work import Batch, LocalWork
 
-Renewal = Literal["nothing", "step", "forward"]
+UpdateFrom = Literal["nothing", "step", "forward"]
+Reduction = Literal["mean", "sum"]
 
 
 class Objective:
@@ -31,7 +32,7 @@ class Objective:
         """Return the loss of one batch."""
         raise TypeError(f"{type(self).__name__} has no loss")
 
-    def stepped(self, work: LocalWork, batch: Batch) -> None:
+    def after_step(self, work: LocalWork, batch: Batch) -> None:
         """Follow up a step, e.g. refresh label confidences."""
 
     def finish(self, work: LocalWork, reply: Message) -> None:
@@ -52,7 +53,7 @@ class Objective:
         """Return the label confidences that a site keeps of its training samples, (n, C); None: it keeps none."""
         return None
 
-    def judged(self, work: LocalWork, view: View) -> tuple[nn.Module, View] | None:
+    def evaluation_model(self, work: LocalWork, view: View) -> tuple[nn.Module, View] | None:
         """Return the model and the view that a site is evaluated with; None if it has nothing to evaluate yet."""
         return work.model, view
 
@@ -78,9 +79,9 @@ class WrappedObjective(Objective):
         """Delegates to the inner objective."""
         return self.wrapped.confidences(memory)
 
-    def judged(self, work: LocalWork, view: View) -> tuple[nn.Module, View] | None:
+    def evaluation_model(self, work: LocalWork, view: View) -> tuple[nn.Module, View] | None:
         """Delegates to the inner objective."""
-        return self.wrapped.judged(work, view)
+        return self.wrapped.evaluation_model(work, view)
 
 
 class RowObjective(Objective):
@@ -89,14 +90,14 @@ class RowObjective(Objective):
     Then every tensor has a first axis of sites, the view's too: `row_losses` and `renewed` look at the last axes only.
     """
 
-    draws: ClassVar[bool] = False  # steps are not computed on a batch as it is, but on what `drawn` makes of it
-    sums: ClassVar[bool] = False  # the loss is the sum over these rows, not their mean
+    augments: ClassVar[bool] = False  # steps are not computed on a batch as it is, but on what `drawn` makes of it
+    reduction: ClassVar[Reduction] = "mean"
 
-    def together(self) -> bool:
+    def is_batchable(self) -> bool:
         """Say whether sites may train as one program, with these settings."""
         return True
 
-    def drawn(self, work: LocalWork, batch: Batch) -> Batch:
+    def augment(self, work: LocalWork, batch: Batch) -> Batch:
         """Return the rows that one site's step is computed on, changed by draws from `work.random`."""
         return batch
 
@@ -104,19 +105,19 @@ class RowObjective(Objective):
         """Return the loss of each row: logits (..., B, C) -> (..., B)."""
         raise TypeError(f"{type(self).__name__} has no loss")
 
-    def kept(self, work: LocalWork) -> dict[str, Tensor]:
-        """Return, after `start`, what goes with the site's rows, (n, ...); a batch brings its part in `batch.kept`."""
+    def row_state(self, work: LocalWork) -> dict[str, Tensor]:
+        """Return tensors of the training rows, (n, ...), after `start`; `batch.row_state` holds those of a batch."""
         return {}
 
-    def joined(self, works: Sequence[LocalWork]) -> Any:
-        """Return what `joint_loss` needs of sites that have started to train as one program; None: it is not called."""
+    def stack_state(self, works: Sequence[LocalWork]) -> Any:
+        """Return what `batch_loss` needs of sites that have started to train as one program; None: it is not called."""
         return None
 
-    def stacked_values(self, work: LocalWork) -> int:
+    def stacked_size(self, work: LocalWork) -> int:
         """Return how many values a site that has started adds to what `joined` stacks: few sites may have many."""
         return 0
 
-    def joint_loss(self, joined: Any, view: View, logits: Tensor, batch: Batch, own: Tensor | None) -> Tensor:
+    def batch_loss(self, joined: Any, view: View, logits: Tensor, batch: Batch, own: Tensor | None) -> Tensor:
         """Return what each site's loss has beside those of its rows: logits (sites, B, C) -> (sites,).
 
         `own`, bool (sites, B), tells a site's rows from those that fill up its batch; None: all are its own. The sites
@@ -124,11 +125,11 @@ class RowObjective(Objective):
         """
         raise TypeError(f"{type(self).__name__} has no loss of a whole batch")
 
-    def renews_by(self) -> Renewal:
+    def updates_from(self) -> UpdateFrom:
         """Say by which logits `renewed` is to be called: the loss's own, the model's after the step, or not at all."""
         return "nothing"
 
-    def renewed(self, view: View, logits: Tensor, batch: Batch) -> dict[str, Tensor]:
+    def updated_rows(self, view: View, logits: Tensor, batch: Batch) -> dict[str, Tensor]:
         """Return what is kept of a batch's rows after a step, where that changes."""
         return {}
 
@@ -202,10 +203,10 @@ class Sum(WrappedObjective):
             total = total + term.loss(work, batch)
         return total
 
-    def stepped(self, work: LocalWork, batch: Batch) -> None:
+    def after_step(self, work: LocalWork, batch: Batch) -> None:
         """Tell every term."""
         for term in self.terms:
-            term.stepped(work, batch)
+            term.after_step(work, batch)
 
     def finish(self, work: LocalWork, reply: Message) -> None:
         """Let every term add to the reply."""

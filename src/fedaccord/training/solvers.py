@@ -12,18 +12,20 @@ from torch import Tensor
 from fedaccord.messages.message import Message
 from fedaccord.training.work import LocalWork
 
-Measured = tuple[Tensor, Sequence[Tensor]]
+LossAndGradients = tuple[Tensor, Sequence[Tensor]]
 """The loss of a batch, and the gradients of all parameters."""
 
 
 class Stepper:
     """Changes parameters in place, one gradient at a time; lives for one round at one site."""
 
-    looks = 1  # how often a sample's gradient is taken in each step
-    compares = False  # a step also looks at the gradient of its batch at the received model, put into `there`
-    there: list[Tensor]
+    evaluations = 1  # how often a sample's gradient is taken in each step
+    uses_received_gradient = (
+        False  # a step also looks at the gradient of its batch at the received model, put into `there`
+    )
+    received_gradient: list[Tensor]
 
-    def look(self, measure: Callable[[], Measured]) -> Measured:
+    def evaluate(self, measure: Callable[[], LossAndGradients]) -> LossAndGradients:
         """Measure a batch; a stepper that compares two points measures it with other parameters in place as well."""
         return measure()
 
@@ -38,7 +40,7 @@ class Stepper:
 class Solver(Protocol):
     """The `solver` slot: makes a fresh stepper for a round, from what the site was told and what it keeps.
 
-    One that never runs the model says `steps_apart = True`: then it can serve sites that train as one program, where
+    One that never runs the model says `batchable = True`: then it can serve sites that train as one program, where
     the model's parameters are in `work.parameters` alone.
     """
 
@@ -50,7 +52,7 @@ class Solver(Protocol):
 class SGD:
     """Stochastic gradient descent with optional heavy-ball momentum, weight decay and clipping."""
 
-    steps_apart: ClassVar[bool] = True
+    batchable: ClassVar[bool] = True
 
     momentum: float = 0.0
     weight_decay: float = 0.0

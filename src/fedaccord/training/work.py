@@ -28,7 +28,7 @@ class Batch(NamedTuple):
     rows: Tensor
     x: Tensor
     target: Tensor
-    kept: Mapping[str, Tensor] = MappingProxyType({})  # what an objective keeps of these rows
+    row_state: Mapping[str, Tensor] = MappingProxyType({})  # what an objective keeps of these rows
 
 
 @dataclass
@@ -45,7 +45,9 @@ class LocalWork:
     parameters: list[Tensor]  # those that train, in the model's order
     received: list[Tensor]  # their values as they came in
     seed: int
-    own: list[Tensor] = field(default_factory=list)  # an objective's own parameters, trained beside the model's
+    extra_parameters: list[Tensor] = field(
+        default_factory=list
+    )  # an objective's own parameters, trained beside the model's
     rows: Tensor | None = None  # the rows of the training part that train; None: all
     random: torch.Generator = field(default_factory=lambda: torch.default_generator)  # what an objective draws from
     scratch: dict[str, Any] = field(default_factory=dict)  # an objective's own, for this round only

@@ -8,10 +8,10 @@ import shutil
 from command_line import command, write
 from fedaccord.config import parse_experiment
 from fedaccord.engines.embedded import EmbeddedEngine
-from fedaccord.experiment import Elsewhere, load_data, run_experiment
+from fedaccord.experiment import RemoteSites, load_data, run_experiment
 from fedaccord.messages.message import Failure
-from fedaccord.opening import describe_host
 from fedaccord.runs.folder import RunFolder
+from fedaccord.session import describe_host
 
 
 def embedded(folder, text, drops=frozenset(), forget=None):
@@ -21,7 +21,7 @@ def embedded(folder, text, drops=frozenset(), forget=None):
     data = load_data(experiment, folder)
     engine = Losing(describe_host(experiment, data), list(data.sites), 0)
     engine.drops, engine.forget = drops, forget
-    return run_experiment(experiment, folder, RunFolder(folder / "run"), elsewhere=Elsewhere(data, engine))
+    return run_experiment(experiment, folder, RunFolder(folder / "run"), remote=RemoteSites(data, engine))
 
 
 class Losing(EmbeddedEngine):

@@ -16,11 +16,11 @@ from fedaccord.engines.flower import nodes as flower_nodes
 from fedaccord.engines.flower.engine import FlowerEngine
 from fedaccord.engines.flower.nodes import Roster
 from fedaccord.engines.flower.site_folder import write_site_folder
-from fedaccord.experiment import Elsewhere, load_data, resume_experiment, run_experiment
+from fedaccord.experiment import RemoteSites, load_data, resume_experiment, run_experiment
 from fedaccord.hosting import site_spec
-from fedaccord.opening import describe_host
 from fedaccord.recording import Watcher
 from fedaccord.runs.folder import RunFolder
+from fedaccord.session import describe_host
 from fedaccord.stopping import Stopped
 
 # Candidate sites keep their priors, so a lost memory would change the model.
@@ -88,12 +88,12 @@ class Deployed:
 
     def elsewhere(self):
         engine = FlowerEngine(self.grid, Roster(("a", "b"), {}, "d"), carries_memories=False, patience=0.2)
-        return Elsewhere(self.data, engine)
+        return RemoteSites(self.data, engine)
 
     def begin(self, watcher=None):
         folder = RunFolder(self.folder / "run")
         try:
-            return run_experiment(self.experiment, self.folder, folder, watcher, elsewhere=self.elsewhere())
+            return run_experiment(self.experiment, self.folder, folder, watcher, remote=self.elsewhere())
         finally:
             folder.close()
 
@@ -121,7 +121,7 @@ class Deployed:
     def go_on(self, watcher=None):
         folder = RunFolder(self.folder / "run", reopen=True)
         try:
-            return resume_experiment(folder, watcher, elsewhere=self.elsewhere())
+            return resume_experiment(folder, watcher, remote=self.elsewhere())
         finally:
             folder.close()
 

@@ -57,7 +57,7 @@ class TestAll:
     @pytest.mark.parametrize("name", BASELINES)
     def test_the_whole_model_is_shared(self, name):
         server = run(name)
-        assert server.is_whole
+        assert server.has_full_model
         assert server.dropped == []
         assert "model/head.weight" in server.engine.replies["train", "a"].tensors
         assert (CONFIDENCES in server.engine.kept["a"].tensors) == (name in KEEPING)
@@ -69,7 +69,7 @@ class TestAll:
         assert travelled == {"model/encoder.0.weight", "model/encoder.0.bias"}
         heads = [server.engine.kept[s].tensors["personal/head.weight"] for s in "ab"]
         assert not torch.equal(*heads)
-        assert not server.is_whole
+        assert not server.has_full_model
 
     @pytest.mark.parametrize("name", BASELINES)
     def test_sites_of_every_view_take_part(self, name):

@@ -92,7 +92,7 @@ class TestIsolation:
         server = played(recipe, unsure("a", "b"))
         assert "model/head.weight" in sent(server, "a")
         assert set(server.engine.kept["a"].tensors) == {CONFIDENCES}
-        assert server.is_whole
+        assert server.has_full_model
 
 
 class TestScore:
@@ -267,7 +267,7 @@ class TestMixture:
 class TestPlus:
     def test_everything_is_shared_but_what_a_site_believes(self):
         server = played(pfedpll_plus(PfedpllPlusSettings(**QUICK)), unsure("a", "b"), inputs=None)
-        assert server.is_whole
+        assert server.has_full_model
         assert server.dropped == []
         assert set(server.engine.kept["a"].tensors) == {CONFIDENCES, PRIOR}
         assert {key for key in server.engine.replies["train", "a"].tensors if not key.startswith("model/")} == set()

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from fedaccord.errors import ConfigError
-from fedaccord.federation.membership import Stay
+from fedaccord.federation.membership import Membership
 from fedaccord.federation.round import play_round
 from fedaccord.federation.state import RunState
 from fedaccord.labels.correlation import Consensus, leave_one_out, phi_of_sums, tag_sums
@@ -264,11 +264,11 @@ class TestCounts:
 
 
 class TestComingAndGoing:
-    def stay(self, method, stays, rounds=2, **settings):
+    def stay(self, method, memberships, rounds=2, **settings):
         """Play rounds in which sites come and go; site c is as large as the others together."""
         sites = [tagged("a"), tagged("b", 40), tagged("c", 64)]
         server = federation(make_recipe(method, WORK | settings), sites)
-        server.stays = stays
+        server.memberships = memberships
         server.state.cards.clear()
         server.join()
         for _ in range(rounds):
@@ -276,11 +276,11 @@ class TestComingAndGoing:
         return server, {data.name: data.train.target for data in sites}
 
     def test_a_late_joiner_is_counted_and_everybody_taught_anew(self):
-        server, _ = self.stay("fedharmony+", {"c": Stay(2, None)})
+        server, _ = self.stay("fedharmony+", {"c": Membership(2, None)})
         assert [site for site, _ in briefs(server, COUNT)] == ["a", "b", "c"]
         assert [site for site, _ in briefs(server, TEACH)] == ["a", "b", "a", "b", "c"]
 
-    @pytest.mark.parametrize(("stay", "others"), [(Stay(2, None), ["b", "bc"]), (Stay(1, 2), ["bc", "b"])])
+    @pytest.mark.parametrize(("stay", "others"), [(Membership(2, None), ["b", "bc"]), (Membership(1, 2), ["bc", "b"])])
     def test_others_are_taught_by_those_who_are_there(self, stay, others):
         server, targets = self.stay("fedharmony+", {"c": stay})
         for at, names in enumerate(others, 1):
@@ -289,21 +289,21 @@ class TestComingAndGoing:
             torch.testing.assert_close(told, expected.float(), rtol=1e-4, atol=1e-6)
 
     def test_a_leavers_scores_teach_nobody(self):
-        server, _ = self.stay("fedharmony", {"c": Stay(1, 2)}, rounds=1, blocks="off")
+        server, _ = self.stay("fedharmony", {"c": Membership(1, 2)}, rounds=1, blocks="off")
         sent = server.engine.replies["train", "b"].tensors[CORRELATION]
         play_round(server)
         told = dict(briefs(server, "train", 2))["a"].tensors[TEACHER]
         torch.testing.assert_close(told, sent.clone().fill_diagonal_(0))
 
     def test_the_last_one_there_forgets_what_others_taught(self):
-        server, _ = self.stay("fedharmony+", {"b": Stay(1, 2), "c": Stay(1, 2)}, rounds=1)
+        server, _ = self.stay("fedharmony+", {"b": Membership(1, 2), "c": Membership(1, 2)}, rounds=1)
         assert TEACHER in server.engine.memories()["a"].tensors
         play_round(server)
         assert {TEACHER, TAUGHT, BLOCKS}.isdisjoint(server.engine.memories()["a"].tensors)
 
     def test_a_leaver_is_drawn_with_its_last_round_and_not_after(self):
         for rounds, drawn in ((1, {None, "a", "b", "c"}), (2, {None, "a", "b"})):
-            server, _ = self.stay("fedharmony+", {"c": Stay(1, 2)}, rounds=rounds)
+            server, _ = self.stay("fedharmony+", {"c": Membership(1, 2)}, rounds=rounds)
             assert {line["site"] for line in server.recipe.report(server)} == drawn
 
 

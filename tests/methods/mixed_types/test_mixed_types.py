@@ -240,7 +240,7 @@ class TestLoss:
         batch = Batch(rows, data.x[rows], data.target[rows])
         with seeded(2):
             assert objective.loss(work, batch).item() == pytest.approx(expected.item(), abs=1e-5)
-            drawn = objective.drawn(work, batch)
+            drawn = objective.augment(work, batch)
         together = objective.row_losses(work.view, work.model(drawn.x), drawn).sum()
         assert together.item() == pytest.approx(expected.item(), abs=1e-5)
 
@@ -333,7 +333,7 @@ class TestMatrix:
         told = torch.tensor([[0.9, 0.9, 0.2], [0.1, 0.1, 0.8]])
         objective = MixedTypes(source="learnable", threshold=0.5, sends_matrix=True)
         work = started(objective, brief=Message({CORRESPONDENCE: told}))
-        assert torch.allclose(torch.softmax(work.own[0], 0), told, atol=1e-6)
+        assert torch.allclose(torch.softmax(work.extra_parameters[0], 0), told, atol=1e-6)
         work = work_for(work.site, taught_network(), brief=Message({CORRESPONDENCE: told}))
         reply = trained(objective, work)
         assert reply.tensors[CORRESPONDENCE].shape == (2, 3)

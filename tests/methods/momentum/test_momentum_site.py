@@ -94,7 +94,7 @@ class TestMime:
         torch.manual_seed(3)
         before = work.received[0].clone()
         for _ in range(2):
-            _, gradients = mime.look(lambda: _measured(work))
+            _, gradients = mime.evaluate(lambda: _measured(work))
             mime.step(list(gradients))
         assert torch.allclose(work.parameters[0], before - 2 * 0.1 * 2.0)
 

@@ -9,13 +9,13 @@ import torch
 
 from fedaccord.config import check_experiment
 from fedaccord.experiment import load_federation
-from fedaccord.federation.membership import Stay
+from fedaccord.federation.membership import Membership
 from fedaccord.federation.round import play_round
 from fedaccord.labels.views import Candidates
 from fedaccord.messages.message import Failure, to_bytes
 from fedaccord.methods.private_labels.recipe import private_labels
 from fedaccord.methods.private_labels.settings import PrivateLabelsSettings
-from fedaccord.opening import open_server
+from fedaccord.session import open_server
 from small_federation import SPACE, exact, federation, site
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -27,16 +27,16 @@ OTHERS = [("dog", "cow"), ("cow",), ("cat", "cow")]
 OWN = {"encoder.0.weight": (5, 4), "encoder.0.bias": (5,), "head.weight": (2, 5), "head.bias": (2,)}
 
 
-def tapped(others, rounds, first=None, stays=None, spoil=None, **settings):
+def tapped(others, rounds, first=None, memberships=None, spoil=None, **settings):
     """Five sites, as few as Krum can do with; four have the same other labels. Returns the briefs to the first."""
     rest = [site(name, view=exact(others), seed=5 + number) for number, name in enumerate("bcde")]
     recipe = private_labels(PrivateLabelsSettings(**{**QUICK, "hostile": 1, **settings}))
     server = federation(recipe, [first or site("a", view=exact(["cat", "dog"])), *rest])
     server.unlabelled = site("server", samples=30).train.x
-    if stays:
+    if memberships:
         server.cards.clear()
         server.engine.asked.clear()
-        server.stays = stays
+        server.memberships = memberships
         server.join()
     server.engine.spoil = spoil or {}
     for _ in range(rounds):
@@ -96,9 +96,9 @@ CASES = {
     "tuning by pairs": {"tuning": "pairwise"},
     "balance at the end": {"tuning": "balance"},
     "some sites in each round": {"participation": 2},
-    "sites that come and go": {"stays": {"b": Stay(2), "c": Stay(1, 3), "d": Stay(3)}},
-    "one that leaves itself": {"stays": {"a": Stay(1, 3)}},
-    "one that joins late": {"stays": {"a": Stay(2)}},
+    "sites that come and go": {"memberships": {"b": Membership(2), "c": Membership(1, 3), "d": Membership(3)}},
+    "one that leaves itself": {"memberships": {"a": Membership(1, 3)}},
+    "one that joins late": {"memberships": {"a": Membership(2)}},
     "candidate sets": {"first": unsure()},
     "another site's reply is refused": {"spoil": {("train", "b"): greedy}},
     "another site fails with a word too many": {"spoil": {("train", "b"): failing}},

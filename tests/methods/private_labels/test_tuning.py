@@ -10,7 +10,7 @@ from torch import nn
 
 from fedaccord.config import check_experiment
 from fedaccord.errors import ConfigError
-from fedaccord.federation.membership import Stay
+from fedaccord.federation.membership import Membership
 from fedaccord.federation.round import play_round
 from fedaccord.methods.private_labels.recipe import private_labels
 from fedaccord.methods.private_labels.settings import PrivateLabelsSettings
@@ -253,7 +253,7 @@ class TestBalancing:
     def test_a_label_whose_owner_has_left_is_not_lost(self):
         """The row it taught is still there, and the frequencies count what it had."""
         stays, left = (server("balance", frequencies="sites") for _ in range(2))
-        left.stays = {"b": Stay(1, 3)}
+        left.memberships = {"b": Membership(1, 3)}
         for made in (stays, left):
             for _ in range(3):
                 play_round(made)

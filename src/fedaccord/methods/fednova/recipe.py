@@ -79,9 +79,9 @@ class CountedSteps:
     momentum: float = 0.0
 
     @property
-    def steps_apart(self) -> bool:
+    def batchable(self) -> bool:
         """Delegates to the inner solver."""
-        return bool(getattr(self.inner, "steps_apart", False))
+        return bool(getattr(self.inner, "batchable", False))
 
     def start(self, work: LocalWork) -> Stepper:
         """Return a stepper that counts from zero."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from fedaccord.federation.recipe import Exchange, Recipe
-from fedaccord.federation.refusing import refuse_other_views
+from fedaccord.federation.requirements import require_tags
 from fedaccord.labels.correlation import Consensus
 from fedaccord.methods.common_model import share_model, with_aggregation
 from fedaccord.methods.harmony.server import CORRELATE, COUNT, TEACH, Harmoniser
@@ -39,7 +39,7 @@ def fedharmony(settings: FedHarmonySettings) -> Recipe:
         None,
         Sum((harmony, Proximal(s.mu))) if s.mu else harmony,
         sharing=replace(share_model(s), own_rows=True),
-        ready=(refuse_other_views,),
+        ready=(require_tags,),
         prepare=(server.prepare,),
         exchange=Exchange(server.brief, server.extras),
         admit=(server.weigh,),

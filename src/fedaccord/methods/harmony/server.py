@@ -243,7 +243,7 @@ class Harmoniser:
         kept = server.state.method.tensors
         for name in [n for n in kept if n.startswith((f"{CORRELATION}/", f"{PAIRS}/"))]:
             del kept[name]
-        tensors, drawn = server.tensors, server.draw()
+        tensors, drawn = server.tensors, server.sample_sites()
         for known in {int(server.cards[site].informs.sum()) for site in drawn}:
             briefs = {
                 site: Message(server.recipe.sharing.outgoing(server.layout, tensors, server.cards[site].informs))

@@ -197,11 +197,11 @@ class Harmony(RowObjective):
         """Return the likelihood of each row."""
         return view.nll(logits, batch.target)
 
-    def kept(self, work: LocalWork) -> dict[str, Tensor]:
+    def row_state(self, work: LocalWork) -> dict[str, Tensor]:
         """Return which tags are annotated in the rows of a site that has a teacher."""
         return {} if work.scratch["harmony"] is None else {COUNTED: work.scratch["counted"]}
 
-    def joined(self, works: Sequence[LocalWork]) -> Lesson | None:
+    def stack_state(self, works: Sequence[LocalWork]) -> Lesson | None:
         """Return what sites that train as one program are taught."""
         if works[0].scratch["harmony"] is None:
             return None
@@ -212,17 +212,17 @@ class Harmony(RowObjective):
             work.scratch["harmony"], work.scratch["began"] = whole, began
         return whole
 
-    def stacked_values(self, work: LocalWork) -> int:
+    def stacked_size(self, work: LocalWork) -> int:
         """Return how large a site's matrices are."""
         return 0 if work.scratch["harmony"] is None else work.scratch["harmony"].pairs.numel()
 
-    def joint_loss(self, joined: Lesson, view: View, logits: Tensor, batch: Batch, own: Tensor | None) -> Tensor:
+    def batch_loss(self, joined: Lesson, view: View, logits: Tensor, batch: Batch, own: Tensor | None) -> Tensor:
         """Return the alignment of each of several sites."""
         joined.keep_first(len(logits))
         if own is None:
-            return self._aligned(joined, view, logits, batch.kept[COUNTED])
+            return self._aligned(joined, view, logits, batch.row_state[COUNTED])
         joined.running.whole = False
-        return self._aligned(joined, view, logits, batch.kept[COUNTED] & own[..., None], own.sum(-1))
+        return self._aligned(joined, view, logits, batch.row_state[COUNTED] & own[..., None], own.sum(-1))
 
     def _aligned(
         self, lesson: Lesson, view: View, logits: Tensor, counted: Tensor, rows: Tensor | None = None

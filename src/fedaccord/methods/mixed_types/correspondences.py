@@ -62,7 +62,7 @@ class PooledCounts:
 
     def __call__(self, server: Server) -> None:
         """Ask for counts so many times, each time under the matrix that the last counts gave."""
-        for sites in coarse_groups(server, server.draw()):
+        for sites in coarse_groups(server, server.sample_sites()):
             card = server.cards[sites[0]]
             last = group_matrix(server, card)
             start = uniform_matrix(card.answers, len(server.space))
@@ -85,7 +85,7 @@ class PooledCounts:
 
 def average_estimates(server: Server) -> None:
     """Make, as a server step, the mean of the estimates of the round's sites in each group (FedMT (E) + Average)."""
-    for sites in coarse_groups(server, server.draw()):
+    for sites in coarse_groups(server, server.sample_sites()):
         _average(server, server.cards[sites[0]], list(_ask(server, sites, {}).values()))
 
 
@@ -172,7 +172,7 @@ class ConfidenceWatch:
             return
         at = server.state.round + 1
         kept[SILENT_ROUNDS] = int(kept.get(SILENT_ROUNDS, 0)) + 1
-        whose = "any site" if len(answered) == len(server.draw()) else "any site that answered"
+        whose = "any site" if len(answered) == len(server.sample_sites()) else "any site that answered"
         none = f"no sample of {whose} was above the threshold {self.threshold:g}"
         hint = "lower method.threshold or give the server's model a method.warmup"
         if kept[SILENT_ROUNDS] == self.rounds:

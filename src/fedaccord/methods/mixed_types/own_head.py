@@ -32,15 +32,17 @@ class OwnHead(Objective):
             width = cast(Network, work.model).head.in_features
             there = first_head(len(work.view.answers), width, work.seed)
         device = work.received[0].device
-        work.own = [there[name].detach().clone().to(device).requires_grad_() for name in ("weight", "bias")]
+        work.extra_parameters = [
+            there[name].detach().clone().to(device).requires_grad_() for name in ("weight", "bias")
+        ]
 
     def loss(self, work: LocalWork, batch: Batch) -> Tensor:
         """Return the batch mean."""
-        weight, bias = work.own
+        weight, bias = work.extra_parameters
         features = cast(Network, work.model).features(self.augmentation.weak(batch.x, work.random))
         return F.cross_entropy(F.linear(features, weight, bias), batch.target, ignore_index=NOT_ANNOTATED)
 
-    def judged(self, work: LocalWork, view: View) -> tuple[nn.Module, View] | None:
+    def evaluation_model(self, work: LocalWork, view: View) -> tuple[nn.Module, View] | None:
         """Return the network with the site's own head, once it has one, and a view of its own names."""
         head = work.brief.select(OWN_HEAD) or work.memory.select(OWN_HEAD)
         if not head:
@@ -49,7 +51,7 @@ class OwnHead(Objective):
 
     def finish(self, work: LocalWork, reply: Message) -> None:
         """Keep the head, and send it where it is shared."""
-        head = {name: own.detach().clone() for name, own in zip(("weight", "bias"), work.own, strict=True)}
+        head = {name: own.detach().clone() for name, own in zip(("weight", "bias"), work.extra_parameters, strict=True)}
         work.memory.put(OWN_HEAD, head)
         if self.shared:
             reply.put(OWN_HEAD, head)

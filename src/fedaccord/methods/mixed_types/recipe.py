@@ -15,7 +15,7 @@ from typing import Any
 
 from fedaccord.aggregation.mean import mean
 from fedaccord.federation.recipe import Exchange, Recipe, ServerStep
-from fedaccord.federation.refusing import RefuseViews
+from fedaccord.federation.requirements import RequireViews
 from fedaccord.methods.common_model import share_model, with_aggregation
 from fedaccord.methods.mixed_types import correspondences as names
 from fedaccord.methods.mixed_types.augment import Augmentation
@@ -34,8 +34,8 @@ from fedaccord.methods.offers import with_local_rule
 from fedaccord.training.objectives import Objective
 from fedaccord.training.solvers import SGD
 
-_REFUSE_TAGS = RefuseViews("one_label", "one label for each sample")
-_REFUSE_SETS = RefuseViews("one_name", "one name for each sample")
+_REFUSE_TAGS = RequireViews("one_label", "one label for each sample")
+_REFUSE_SETS = RequireViews("one_name", "one name for each sample")
 NOTHING_BESIDE = Exchange()
 
 
@@ -124,7 +124,7 @@ def _federated(
         recipe,
         prepare=(*recipe.prepare, *prepare),
         refine=(*recipe.refine, *refine),
-        exchange=recipe.exchange.joined(exchange),
+        exchange=recipe.exchange.merge(exchange),
     )
 
 

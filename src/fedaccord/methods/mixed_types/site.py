@@ -34,7 +34,7 @@ from fedaccord.methods.mixed_types.augment import Augmentation
 from fedaccord.models.predicting import predict_logits
 from fedaccord.seeds import derive
 from fedaccord.training.local import has_batch_norm
-from fedaccord.training.objectives import RowObjective
+from fedaccord.training.objectives import Reduction, RowObjective
 from fedaccord.training.work import FIGURES, Batch, LocalWork
 
 FREE = "correspondence logits"  # in a site's memory: the learnable matrix's free parameters
@@ -60,8 +60,8 @@ def client_loss(projected: Tensor, fixed: Tensor, mixed: Tensor, lambda1: float,
 class MixedTypes(RowObjective):
     """FedMT's loss at a site; without `projected` it is SemiFL's, which does not look at the coarse labels."""
 
-    draws: ClassVar[bool] = True
-    sums: ClassVar[bool] = True
+    augments: ClassVar[bool] = True
+    reduction: ClassVar[Reduction] = "sum"
 
     source: str = "declared"  # of M: the view, "counts": estimated here, "brief": told by the server, "learnable"
     projected: bool = True
@@ -144,11 +144,11 @@ class MixedTypes(RowObjective):
             return view
         return view.with_matrix(brief.tensors.get(CORRESPONDENCE, memory.tensors.get(CORRESPONDENCE)))
 
-    def together(self) -> bool:
+    def is_batchable(self) -> bool:
         """Say that they may, unless a matrix is learned beside the model."""
         return self.source != "learnable"
 
-    def drawn(self, work: LocalWork, batch: Batch) -> Batch:
+    def augment(self, work: LocalWork, batch: Batch) -> Batch:
         """Return all that a step looks at as rows of one batch, with the share that each term has in each row."""
         own = work.scratch["pseudo"].index_select(0, batch.rows)
         parts: list[Batch] = []
@@ -165,16 +165,16 @@ class MixedTypes(RowObjective):
                 each = lambda2 * self.lambda1 / len(changed.blend)
                 mixed = (0.0, each * changed.share, each * (1 - changed.share))
                 parts.append(_rows(sure, changed.blend, changed.pseudo, changed.partners, mixed))
-        names = parts[0].kept
-        kept = {name: torch.cat([part.kept[name] for part in parts]) for name in names}
+        names = parts[0].row_state
+        kept = {name: torch.cat([part.row_state[name] for part in parts]) for name in names}
         x, target = torch.cat([part.x for part in parts]), torch.cat([part.target for part in parts])
         return Batch(batch.rows.new_zeros(len(x)), x, target, kept)
 
     def row_losses(self, view: View, logits: Tensor, batch: Batch) -> Tensor:
         """Return `share_0 R_p + share_1 CE(first) + share_2 CE(second)` of each row."""
-        z, shares = view.adjusted(logits), batch.kept["shares"]
+        z, shares = view.adjusted(logits), batch.row_state["shares"]
         log_p = torch.log_softmax(z, -1)
-        first, second = (-log_p.gather(-1, batch.kept[name][..., None])[..., 0] for name in ("first", "second"))
+        first, second = (-log_p.gather(-1, batch.row_state[name][..., None])[..., 0] for name in ("first", "second"))
         projected = view.nll(logits, batch.target) * shares[..., 0] if self.projected else 0.0
         return projected + shares[..., 1] * first + shares[..., 2] * second
 
@@ -182,8 +182,8 @@ class MixedTypes(RowObjective):
         """Tell how many samples were confident; keep the learnable matrix, and send it where it is averaged."""
         reply.numbers[CONFIDENT] = work.scratch["confident"]
         if self.source == "learnable" and work.view.has_own_names:
-            work.memory.tensors[FREE] = work.own[0].detach().clone()
-            self._keep(work, matrix_of_logits(work.own[0]).detach())
+            work.memory.tensors[FREE] = work.extra_parameters[0].detach().clone()
+            self._keep(work, matrix_of_logits(work.extra_parameters[0]).detach())
         if self.sends_matrix and work.view.has_own_names:
             reply.tensors[CORRESPONDENCE] = work.memory.tensors[CORRESPONDENCE]
 
@@ -191,7 +191,7 @@ class MixedTypes(RowObjective):
         """Return the view through which coarse labels are likely, with the matrix as it is learned."""
         view = work.view
         if self.source == "learnable" and view.has_own_names:
-            return view.with_matrix(matrix_of_logits(work.own[0])).with_offset(view.offset)
+            return view.with_matrix(matrix_of_logits(work.extra_parameters[0])).with_offset(view.offset)
         return view
 
     def _see_to_matrix(self, work: LocalWork, logits: Tensor) -> None:
@@ -212,7 +212,7 @@ class MixedTypes(RowObjective):
                 free = work.memory.tensors[FREE]
             else:
                 free = 0.01 * torch.randn(last.shape, generator=work.random)
-            work.own = [free.detach().clone().to(device).requires_grad_()]
+            work.extra_parameters = [free.detach().clone().to(device).requires_grad_()]
             matrix, found = matrix_of_logits(free), False  # kept when it has been trained
         elif self.source == "brief":
             matrix, found = (last, False) if told is None else (told, True)

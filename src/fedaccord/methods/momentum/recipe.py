@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING
 from fedaccord.aggregation.mean import mean
 from fedaccord.aggregation.replies import Aggregator, Replies
 from fedaccord.aggregation.robust import RobustAggregation
-from fedaccord.federation.beside import Beside
 from fedaccord.federation.recipe import Exchange, Recipe
-from fedaccord.federation.refusing import RefuseViews
+from fedaccord.federation.requirements import RequireViews
+from fedaccord.federation.side_tensors import SideTensors
 from fedaccord.methods.common_model import proximal_objective, require_sgd, share_model, shared_model_recipe
 from fedaccord.methods.momentum.representation import PersonalisedReturns, Representation, RepresentationAlone
 from fedaccord.methods.momentum.server import (
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from fedaccord.federation.server import Server
 
 
-_REFUSE_TAGS = RefuseViews("one_label", "one class of each sample, as the server's own model has")
+_REFUSE_TAGS = RequireViews("one_label", "one class of each sample, as the server's own model has")
 
 
 def fedmom(settings: FedMomSettings) -> Recipe:
@@ -93,8 +93,8 @@ def mime(settings: MimeSettings) -> Recipe:
     recipe = _plain(settings)
     assert recipe.aggregator is not None
     statistics = GradientStatistics(
-        Beside(recipe.sharing, GRADIENT),
-        Beside(recipe.sharing, STATISTICS),
+        SideTensors(recipe.sharing, GRADIENT),
+        SideTensors(recipe.sharing, STATISTICS),
         recipe.aggregator,
         recipe.objective,
         _sgd(settings),
@@ -176,13 +176,13 @@ def _choosing_once(recipe: Recipe, together: Callable[[Server, Replies], Replies
 
 
 def _told(recipe: Recipe, settings: MomentumSettings, drift: Drift) -> Recipe:
-    shared = SharedMomentum(Beside(recipe.sharing, MOMENTUM), settings, _sgd(settings), drift)
+    shared = SharedMomentum(SideTensors(recipe.sharing, MOMENTUM), settings, _sgd(settings), drift)
     return replace(recipe, solver=shared, exchange=Exchange(shared.brief))
 
 
 def _travelling(settings: NesterovSettings, aggregator: Aggregator | None) -> TravellingMomentum:
     assert aggregator is not None
-    return TravellingMomentum(Beside(share_model(settings), MOMENTUM), aggregator, _sgd(settings), settings.gamma)
+    return TravellingMomentum(SideTensors(share_model(settings), MOMENTUM), aggregator, _sgd(settings), settings.gamma)
 
 
 def _representation(settings: PublicDataSettings, aggregator: Aggregator | None) -> Representation:

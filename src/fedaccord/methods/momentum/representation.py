@@ -72,13 +72,13 @@ class Representation:
         learned, held = self._rows(server)
         public = Samples(x[learned], classes[learned], classes[learned])
         card = SiteCard(PUBLIC, len(public), Exact.kind, torch.ones(len(server.space), dtype=torch.bool))
-        told = Message(self.momentum.beside.outgoing(server, card, kept[REPRESENTATION_MOMENTUM]))
+        told = Message(self.momentum.side_tensors.outgoing(server, card, kept[REPRESENTATION_MOMENTUM]))
         server.layout.load(server.network, kept[REPRESENTATION])
         work = self._work(server, SiteData(PUBLIC, Exact(server.space), public, public), told)
         with seeded(derive(server.seed, REPRESENTATION, work.round)):
             reply = train_locally(work, self.objective, self.momentum, self.settings)
         model = server.layout.read(server.network.eval())
-        momentum = self.momentum.beside.flat(server, card, reply)
+        momentum = self.momentum.side_tensors.flat(server, card, reply)
         if not (all_finite(model) and all_finite(momentum)):
             server.warn("the server's own steps gave a model that is not finite, so they were left out; lower its lr")
             return
@@ -155,7 +155,7 @@ class PersonalisedReturns:
         model, momentum = self._own(server, card.name)
         tensors = server.layout.named(model) | server.state.counters
         own = server.recipe.sharing.outgoing(server.layout, tensors, card.informs)
-        return Message(own | self.momentum.beside.outgoing(server, card, momentum))
+        return Message(own | self.momentum.side_tensors.outgoing(server, card, momentum))
 
     def chosen_together(self, server: Server, replies: Replies) -> Replies:
         """Let a rule that chooses sites look at models and momenta at once."""

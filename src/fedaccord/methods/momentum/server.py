@@ -15,8 +15,8 @@ from torch import Tensor
 
 from fedaccord.aggregation.replies import Aggregator, Replies
 from fedaccord.errors import TooFewSitesError
-from fedaccord.federation.beside import Beside
-from fedaccord.federation.weighing import equal_weights
+from fedaccord.federation.reply_weights import equal_weights
+from fedaccord.federation.side_tensors import SideTensors
 from fedaccord.messages.checks import TensorSpec, all_finite
 from fedaccord.messages.message import Message, SiteId
 from fedaccord.messages.names import COMPUTED
@@ -48,9 +48,9 @@ def combined(server: Server) -> Replies | None:
 class TravellingMomentum:
     """The sites' Nesterov momentum: sent with the model, stepped with at the site, returned and combined like it."""
 
-    steps_apart: ClassVar[bool] = True
+    batchable: ClassVar[bool] = True
 
-    beside: Beside
+    side_tensors: SideTensors
     aggregator: Aggregator  # that of the model, so that a robust rule protects the momentum too
     sgd: SGD
     gamma: float
@@ -69,15 +69,15 @@ class TravellingMomentum:
 
     def brief(self, server: Server, card: SiteCard) -> Message:
         """Return the sites' mean momentum."""
-        return Message(self.beside.outgoing(server, card, server.state.method.tensors[MOMENTUM]))
+        return Message(self.side_tensors.outgoing(server, card, server.state.method.tensors[MOMENTUM]))
 
     def extras(self, server: Server, card: SiteCard) -> dict[str, TensorSpec]:
         """Return what a reply holds beside the model."""
-        return self.beside.expected(server, card)
+        return self.side_tensors.expected(server, card)
 
     def chosen_together(self, server: Server, replies: Replies, started: Tensor | None = None) -> Replies:
         """Let a rule that chooses sites look at models and momenta at once, so that both are of the same sites."""
-        momenta = self.beside.replies(server, replies, server.state.method.tensors[MOMENTUM], started)
+        momenta = self.side_tensors.replies(server, replies, server.state.method.tensors[MOMENTUM], started)
         return replace(replies, scored=(replies.matrix, momenta.matrix))
 
     def refine(self, server: Server, started: Tensor | None = None) -> None:
@@ -86,7 +86,7 @@ class TravellingMomentum:
         if replies is None:
             return
         try:
-            momentum = self.aggregator(self.beside.replies(server, replies, kept[MOMENTUM], started))
+            momentum = self.aggregator(self.side_tensors.replies(server, replies, kept[MOMENTUM], started))
         except TooFewSitesError:  # told where the model was to be combined
             return
         if all_finite(momentum):
@@ -97,12 +97,12 @@ class _TravellingNesterov(Nesterov):
     """A round of Nesterov's rule at one site, from the momentum it was sent."""
 
     def __init__(self, parts: TravellingMomentum, work: LocalWork) -> None:
-        self.beside = parts.beside
-        super().__init__(parts.sgd, work.parameters, work.lr, parts.gamma, self.beside.read(work, work.brief))
+        self.side_tensors = parts.side_tensors
+        super().__init__(parts.sgd, work.parameters, work.lr, parts.gamma, self.side_tensors.read(work, work.brief))
 
     def finish(self, work: LocalWork, reply: Message) -> None:
         """Send the momentum with the model."""
-        reply.tensors |= self.beside.write(work, self.momentum)
+        reply.tensors |= self.side_tensors.write(work, self.momentum)
 
 
 @dataclass(frozen=True)
@@ -157,22 +157,22 @@ def _move(server: Server, model: Tensor, momentum: Tensor) -> None:
 class SharedMomentum:
     """Sites are told the server's momentum and go along with it: the `solver` and the `brief` of DOMO and FedADC."""
 
-    steps_apart: ClassVar[bool] = True
+    batchable: ClassVar[bool] = True
 
-    beside: Beside
+    side_tensors: SideTensors
     settings: TrainingSettings
     sgd: SGD
     drift: Drift
 
     def brief(self, server: Server, card: SiteCard) -> Message:
         """Return the server's momentum."""
-        return Message(self.beside.outgoing(server, card, server_momentum(server)))
+        return Message(self.side_tensors.outgoing(server, card, server_momentum(server)))
 
     def start(self, work: LocalWork) -> Stepper:
         """Begin a round at one site."""
         s, samples = self.settings, len(work.site.train) if work.rows is None else len(work.rows)
         steps = step_count(samples, s.batch, s.epochs, s.steps, has_batch_norm(work.model))
-        momentum = self.beside.read(work, work.brief)
+        momentum = self.side_tensors.read(work, work.brief)
         return _SharedDrift(self.sgd, work.parameters, work.lr, self.drift, momentum, steps)
 
 
@@ -186,10 +186,10 @@ class _SharedDrift(DriftingSGD):
 class GradientStatistics:
     """Mime: statistics `s` of the full gradient, taken at the model that is sent out and fixed during local steps."""
 
-    steps_apart: ClassVar[bool] = True
+    batchable: ClassVar[bool] = True
 
-    gradient: Beside
-    statistics: Beside
+    gradient: SideTensors
+    statistics: SideTensors
     aggregator: Aggregator  # that of the model, so that a robust rule protects the gradients too
     objective: Objective
     sgd: SGD
@@ -214,7 +214,7 @@ class GradientStatistics:
     def prepare(self, server: Server) -> None:
         """Ask the round's sites for their full gradients, and combine them as models are combined."""
         sharing, tensors, cards = server.recipe.sharing, server.tensors, server.cards
-        asked = server.draw()
+        asked = server.sample_sites()
         briefs = {s: Message(sharing.outgoing(server.layout, tensors, cards[s].informs)) for s in asked}
         answers = server.ask(GRADIENT, briefs, self.gradient.expected(server, cards[asked[0]]) if asked else None)
         if not answers:
@@ -226,7 +226,7 @@ class GradientStatistics:
 
     def _gathered(self, server: Server, answers: dict[SiteId, Message]) -> Replies:
         """Return the gradients as replies, weighed as models are, but by the samples that the sites joined with."""
-        replies, zeros = server.account(answers), torch.zeros(server.layout.size)
+        replies, zeros = server.reply_table(answers), torch.zeros(server.layout.size)
         samples = torch.tensor([server.cards[site].samples for site in replies.sites], dtype=torch.float64)
         replies = replace(self.gradient.replies(server, replies, zeros), weights=samples)
         return equal_weights(server, replies) if equal_weights in server.recipe.admit else replies

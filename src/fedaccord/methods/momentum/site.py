@@ -13,7 +13,7 @@ from fedaccord.seeds import derive
 from fedaccord.training.batches import batches
 from fedaccord.training.local import has_batch_norm, measure
 from fedaccord.training.objectives import Objective
-from fedaccord.training.solvers import SGD, Measured, SGDStepper, Stepper, regularised
+from fedaccord.training.solvers import SGD, LossAndGradients, SGDStepper, Stepper, regularised
 from fedaccord.training.work import Batch, LocalWork
 
 CHUNK = 1024  # samples of a full gradient at a time
@@ -95,10 +95,10 @@ class MimeSteps(Stepper):
         self.settings, self.model, self.received = settings, work.model, work.received
         self.parameters, self.lr, self.beta = work.parameters, work.lr, beta
         self.statistics, self.full = statistics, full
-        self.compares = full is not None
-        self.looks = 2 if self.compares else 1
+        self.uses_received_gradient = full is not None
+        self.evaluations = 2 if self.uses_received_gradient else 1
 
-    def look(self, measure: Callable[[], Measured]) -> Measured:
+    def evaluate(self, measure: Callable[[], LossAndGradients]) -> LossAndGradients:
         """Measure the batch at the received model first, with the same random numbers and no trace in the buffers."""
         if self.full is None:
             return measure()
@@ -106,7 +106,7 @@ class MimeSteps(Stepper):
         here = [p.detach().clone() for p in self.parameters]
         self._put(self.received)
         _, there = measure()
-        self.there = list(there[: len(self.parameters)])
+        self.received_gradient = list(there[: len(self.parameters)])
         self._put(here)
         put_buffers(self.model, buffers)
         torch.set_rng_state(state)
@@ -118,7 +118,7 @@ class MimeSteps(Stepper):
         direction = regularised(gradients, self.parameters, self.settings)
         if self.full is not None:
             # Weight decay is part of both gradients; that of the received model is part of `full`, too.
-            there = regularised(self.there, self.received, self.settings)
+            there = regularised(self.received_gradient, self.received, self.settings)
             direction = list(torch._foreach_add(torch._foreach_sub(direction, there), self.full))
         torch._foreach_add_(self.parameters, direction, alpha=-self.lr * (1 - self.beta))
         torch._foreach_add_(self.parameters, self.statistics, alpha=-self.lr * self.beta)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from torch import Tensor
 
 from fedaccord.federation.recipe import Exchange, Recipe, ServerStep
-from fedaccord.federation.refusing import RefuseViews
+from fedaccord.federation.requirements import RequireViews
 from fedaccord.messages.message import SiteId
 from fedaccord.methods.common_model import share_model, with_aggregation
 from fedaccord.methods.offers import with_local_rule
@@ -65,7 +65,7 @@ def _weighed_by_labels(recipe: Recipe) -> Recipe:
         objective=Sum((recipe.objective, SendLabelCounts(own_rows))),
         admit=(*recipe.admit, weights),
         exchange=Exchange(expected=weights.extras),
-        ready=(*recipe.ready, RefuseViews("one_label", "one label for each sample with label_weight")),
+        ready=(*recipe.ready, RequireViews("one_label", "one label for each sample with label_weight")),
     )
 
 

@@ -30,6 +30,6 @@ def with_control_variates(recipe: Recipe, rows_by_owner: bool = False) -> Recipe
         recipe,
         solver=controls,
         prepare=(controls.prepare, *recipe.prepare),
-        exchange=recipe.exchange.joined(Exchange(controls.brief, controls.extras)),
+        exchange=recipe.exchange.merge(Exchange(controls.brief, controls.extras)),
         refine=(controls.refine, *recipe.refine),
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fedaccord.federation.recipe import Recipe
-from fedaccord.federation.refusing import refuse_other_views
+from fedaccord.federation.requirements import require_tags
 from fedaccord.methods.common_model import share_model, with_aggregation
 from fedaccord.methods.spherefed.server import TASK, ClosedFormHead, freeze_head, refuse_unfit_network
 from fedaccord.methods.spherefed.settings import SphereFedSettings
@@ -17,7 +17,7 @@ def spherefed(settings: SphereFedSettings) -> Recipe:
         None,
         SphereFit(),
         sharing=share_model(settings),
-        ready=(refuse_other_views, refuse_unfit_network),
+        ready=(require_tags, refuse_unfit_network),
         prepare=(freeze_head,),
         refine=(ClosedFormHead(settings.rounds, settings.ridge),),
         tasks={TASK: feature_moments},

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from fedaccord.aggregation.mean import mean, per_label
-from fedaccord.federation.folding import BEHIND, SPEAKER, can_fold, folded
+from fedaccord.federation.cohort_mean import COHORT_SAMPLES, REPRESENTATIVE, can_average, stacked_mean
 from fedaccord.federation.recipe import Exchange, Recipe
 from fedaccord.federation.round import play_round
 from fedaccord.federation.sharing import Sharing
@@ -26,11 +26,11 @@ def sites(known=None):
     return [site(name, samples, exact((known or {}).get(name))) for name, samples in SIZES.items()]
 
 
-def cohort(recipe, sites, folds=True):
-    """A server whose sites train together; `folds` is what it believes of its engine."""
+def cohort(recipe, sites, averages_cohorts=True):
+    """A server whose sites train together; `averages_cohorts` is what it believes of its engine."""
     server = federation(recipe, sites)
     server.engine = TogetherEngine(server.engine.host)
-    server.engine.host.folds, server.folds = True, folds
+    server.engine.host.averages_cohorts, server.averages_cohorts = True, averages_cohorts
     return server
 
 
@@ -47,15 +47,15 @@ def test_the_round_is_that_of_the_sites_one_by_one(aggregator):
             assert one.bytes[name][0] == other.bytes[name][0]
             assert abs(one.bytes[name][1] - other.bytes[name][1]) <= 8
     replies = ours.engine.replies
-    assert replies["train", "a"].numbers[BEHIND] == sum(SIZES.values())
+    assert replies["train", "a"].numbers[COHORT_SAMPLES] == sum(SIZES.values())
     for name in "bcd":
-        assert replies["train", name].words[SPEAKER] == "a"
+        assert replies["train", name].words[REPRESENTATIVE] == "a"
         assert not replies["train", name].tensors
 
 
 def test_the_mean_is_by_samples():
     stack = [torch.tensor([[1.0, 0.0], [4.0, 3.0]]), torch.tensor([[[2.0]], [[8.0]]])]
-    first, second = folded(stack, [1, 2])
+    first, second = stacked_mean(stack, [1, 2])
     assert first.tolist() == [3.0, 2.0]
     assert second.tolist() == [[6.0]]
 
@@ -87,8 +87,8 @@ def test_whoever_was_spoken_for_by_a_refused_reply_is_dropped_too():
 def test_on_a_network_nobody_speaks_for_others():
     """A site that says so weighs as much as its own samples, and one that lets another speak has sent nothing."""
     server, honest = federation(recipe(), sites()), federation(recipe(), sites())
-    server.engine.spoil["train", "a"] = lambda r: Message(r.tensors, r.numbers | {BEHIND: 10**6}, r.words)
-    server.engine.spoil["train", "b"] = lambda r: Message({}, r.numbers, r.words | {SPEAKER: "a"})
+    server.engine.spoil["train", "a"] = lambda r: Message(r.tensors, r.numbers | {COHORT_SAMPLES: 10**6}, r.words)
+    server.engine.spoil["train", "b"] = lambda r: Message({}, r.numbers, r.words | {REPRESENTATIVE: "a"})
     record = play_round(server)
     assert [(d.site, d.reason) for d in record.dropped] == [("b", "the tensor is missing")]
     honest.engine.spoil["train", "b"] = lambda r: Message({}, r.numbers, r.words)
@@ -98,12 +98,12 @@ def test_on_a_network_nobody_speaks_for_others():
 
 class TestWhoMayBeSpokenFor:
     def test_not_where_the_server_looks_at_single_replies(self):
-        assert can_fold(recipe())
-        assert not can_fold(recipe(lambda replies: replies.matrix[0]))
-        assert not can_fold(recipe(admit=(lambda server, replies: replies,)))
-        assert not can_fold(recipe(refine=(print,)))
-        assert not can_fold(recipe(exchange=Exchange(expected=lambda server, card: {})))
-        assert not can_fold(recipe(per_label, sharing=Sharing(own_rows=True)))
+        assert can_average(recipe())
+        assert not can_average(recipe(lambda replies: replies.matrix[0]))
+        assert not can_average(recipe(admit=(lambda server, replies: replies,)))
+        assert not can_average(recipe(refine=(print,)))
+        assert not can_average(recipe(exchange=Exchange(expected=lambda server, card: {})))
+        assert not can_average(recipe(per_label, sharing=Sharing(own_rows=True)))
 
     def test_in_a_mean_by_label_only_by_those_who_know_the_same(self):
         few = {"b": ["cat", "dog"]}
@@ -111,4 +111,4 @@ class TestWhoMayBeSpokenFor:
         play_round(ours)
         play_round(theirs)
         torch.testing.assert_close(ours.state.model, theirs.state.model, rtol=1e-5, atol=1e-6)
-        assert not any(SPEAKER in ours.engine.replies["train", name].words for name in SIZES)
+        assert not any(REPRESENTATIVE in ours.engine.replies["train", name].words for name in SIZES)

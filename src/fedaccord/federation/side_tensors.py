@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Beside:
+class SideTensors:
     """Takes such values into messages and out of them, as far as a site shares the model; buffers have none."""
 
     model: Sharing  # how the model travels

@@ -19,26 +19,26 @@ from fedaccord.federation.recipe import Recipe
 from fedaccord.messages.checks import all_finite
 from fedaccord.messages.message import Failure, Message
 
-SPEAKER = "speaker"
+REPRESENTATIVE = "speaker"
 """The word in a reply that names the site whose reply holds the mean this one is part of."""
-BEHIND = "behind"
+COHORT_SAMPLES = "behind"
 """The number in a speaker's reply: the samples of all sites it speaks for."""
 
 
-def needs_only_means(recipe: Recipe) -> bool:
+def needs_only_mean(recipe: Recipe) -> bool:
     """Say whether a recipe's server needs no more of a reply than its place in a mean."""
     others = recipe.refine or recipe.admit or recipe.exchange.expected
     return recipe.aggregator in (mean, per_label) and not others
 
 
-def can_fold(recipe: Recipe, informs: Sequence[Tensor] = ()) -> bool:
+def can_average(recipe: Recipe, informs: Sequence[Tensor] = ()) -> bool:
     """Say whether sites with these labels may have one speaker: in a mean by label they must inform the same."""
     alike = recipe.aggregator is mean or all(torch.equal(own, informs[0]) for own in informs)
-    return needs_only_means(recipe) and not recipe.sharing.own_rows and alike
+    return needs_only_mean(recipe) and not recipe.sharing.own_rows and alike
 
 
 @torch.no_grad()
-def folded(stack: Sequence[Tensor], weights: Sequence[float]) -> list[Tensor] | None:
+def stacked_mean(stack: Sequence[Tensor], weights: Sequence[float]) -> list[Tensor] | None:
     """Return the means of stacked parameters over their first axis; None where a site's values are not finite."""
     shares = normalised(torch.tensor(weights, dtype=torch.float64))
     means = [(shares.to(whole) @ whole.flatten(1)).view(whole.shape[1:]) for whole in stack]
@@ -46,10 +46,10 @@ def folded(stack: Sequence[Tensor], weights: Sequence[float]) -> list[Tensor] | 
     return means if all(map(all_finite, means)) else None
 
 
-def as_alone(reply: Message | Failure, tensors: dict[str, Tensor]) -> Message | Failure:
+def without_representative(reply: Message | Failure, tensors: dict[str, Tensor]) -> Message | Failure:
     """Return a reply with the tensors it would have if no site had spoken for another."""
-    if isinstance(reply, Failure) or not (SPEAKER in reply.words or BEHIND in reply.numbers):
+    if isinstance(reply, Failure) or not (REPRESENTATIVE in reply.words or COHORT_SAMPLES in reply.numbers):
         return reply
-    numbers = {name: value for name, value in reply.numbers.items() if name != BEHIND}
-    words = {name: value for name, value in reply.words.items() if name != SPEAKER}
+    numbers = {name: value for name, value in reply.numbers.items() if name != COHORT_SAMPLES}
+    words = {name: value for name, value in reply.words.items() if name != REPRESENTATIVE}
     return Message(tensors, numbers, words)

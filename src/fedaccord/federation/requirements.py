@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class RefuseViews:
+class RequireViews:
     """Refuses sites that train with a view without some property, an attribute of `View` such as "one_label"."""
 
     needs: str
@@ -33,7 +33,7 @@ class RefuseViews:
             )
 
 
-def refuse_other_views(server: Server) -> None:
+def require_tags(server: Server) -> None:
     """Refuse, before the first round, a federation whose sites do not all have tags: the `ready` slot."""
     for site in server.trainers():
         if view_class(server.cards[site].view).one_label:

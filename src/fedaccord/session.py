@@ -24,10 +24,10 @@ from fedaccord.engines.engine import Engine, HostSpec
 from fedaccord.engines.network import SimulatedNetwork
 from fedaccord.errors import ConfigError, did_you_mean
 from fedaccord.extensions import trusted
-from fedaccord.federation.attack import asked_attack
+from fedaccord.federation.attack import make_attack
 from fedaccord.federation.cohorts import FEWEST_SITES, MANY_SITES, PIECES, Cohorts, cohort_size
 from fedaccord.federation.host import owned_labels, usable_samples, with_tensors
-from fedaccord.federation.membership import Stay
+from fedaccord.federation.membership import Membership
 from fedaccord.federation.network import draw_links
 from fedaccord.federation.recipe import Recipe
 from fedaccord.federation.server import Server
@@ -56,12 +56,12 @@ def open_server(
         server = _server(experiment, data, engine, run or uuid.uuid4().hex)
         device = experiment.run.device
         if elsewhere:
-            server.known = _known(data, server.recipe)
+            server.expected_cards = _known(data, server.recipe)
             if _lacks(device):  # the sites may have GPUs all the same
                 server.warn(f"run.device is '{device}', but torch finds no GPU at the server: its steps take the CPU")
                 device = "cpu"
         server.move_to(torch.device(device))
-        server.folds = not elsewhere and _folds(experiment)
+        server.averages_cohorts = not elsewhere and _folds(experiment)
         if state is not None:
             server.state = RunState.from_message(state)
         server.join()
@@ -85,10 +85,10 @@ def _server(experiment: Experiment, data: FederationData, engine: Engine, run: s
         unlabelled=data.unlabelled,
         labelled=data.labelled,
         deadline=experiment.run.deadline,
-        stays=_stays(experiment, data),
+        memberships=_memberships(experiment, data),
         target=_target(experiment, data),
         test_groups=data.test_groups,
-        attack=asked_attack(experiment.settings),
+        attack=make_attack(experiment.settings),
         hostile=_hostile(experiment, data),
     )
 
@@ -152,12 +152,12 @@ def _may_train(experiment: Experiment, data: FederationData) -> list[str]:
     ]
 
 
-def _stays(experiment: Experiment, data: FederationData) -> dict[str, Stay]:
-    for name in experiment.stays:
+def _memberships(experiment: Experiment, data: FederationData) -> dict[str, Membership]:
+    for name in experiment.memberships:
         if name not in data.sites:
             key = "joins" if experiment.data is not None and name in experiment.data.joins else "leaves"
             raise ConfigError(f"data.{key}: there is no site '{name}'; {did_you_mean(name, data.sites)}")
-    return experiment.stays
+    return experiment.memberships
 
 
 def _engine(experiment: Experiment, data: FederationData) -> Engine:
