@@ -10,7 +10,8 @@ import torch
 
 from fedaccord.data.site_data import Samples, SiteData
 from fedaccord.labels.views import Candidates, Tags
-from fedaccord.methods.harmony.site import Harmony, Lesson, RunningPhi
+from fedaccord.methods.harmony.alignment import Alignment, RunningPhi
+from fedaccord.methods.harmony.site import Harmony
 from fedaccord.methods.momentum.site import MimeSteps
 from fedaccord.models.stacked import stacked_forward
 from fedaccord.seeds import derive
@@ -54,13 +55,13 @@ def started(objective, work):
     elif isinstance(objective, Harmony):
         rows, tags = len(work.site.train), len(SPACE)
         running = RunningPhi.__new__(RunningPhi)
-        running.index, running.beta, running.whole = torch.zeros(1, tags, dtype=torch.int64, device=META), 0.5, True
-        running.mean, running.both = (torch.empty(1, tags, tags, device=META) for _ in range(2))
+        running.index, running.beta, running.complete = torch.zeros(1, tags, dtype=torch.int64, device=META), 0.5, True
+        running.mean, running.product = (torch.empty(1, tags, tags, device=META) for _ in range(2))
         pairs = running.seen = torch.empty(1, tags, tags, dtype=torch.bool, device=META)
         work.scratch |= {
             "began": 0.0,
-            "counted": torch.empty(rows, tags, dtype=torch.bool, device=META),
-            "harmony": Lesson(running.mean, pairs, torch.empty(1, tags, device=META), running),
+            "annotated": torch.empty(rows, tags, dtype=torch.bool, device=META),
+            "harmony": Alignment(running.mean, pairs, torch.empty(1, tags, device=META), running),
         }
     else:
         objective.start(work)

@@ -11,17 +11,20 @@ from fedaccord.federation.state import RunState
 from fedaccord.labels.correlation import Consensus, leave_one_out, phi_of_sums, tag_sums
 from fedaccord.labels.views import Candidates, Tags
 from fedaccord.messages.message import Message, from_bytes, to_bytes
-from fedaccord.methods.harmony.server import CORRELATE, COUNT, QUALITY, TEACH
-from fedaccord.methods.harmony.site import (
+from fedaccord.methods.harmony.keys import (
     ALIGNMENT_SHARE,
     BLOCKS,
+    CORRELATE,
     CORRELATION,
+    COUNT,
     COUNTS,
     FREQUENCIES,
     PAIRS,
     TAUGHT,
+    TEACH,
     TEACHER,
 )
+from fedaccord.methods.harmony.server import QUALITY
 from fedaccord.methods.registry import make_recipe
 from small_federation import SPACE, exact, federation, site
 
@@ -398,9 +401,9 @@ def test_a_site_predicts_with_its_own_frequencies():
 
 def test_the_consensus_is_what_the_report_will_draw():
     server, _ = played(blocks="off")
-    from fedaccord.methods.harmony.recipe import harmoniser
+    from fedaccord.methods.harmony.recipe import harmony_server
 
-    found, _ = harmoniser(server.recipe.settings).agreed(server, server.members())
+    found, _ = harmony_server(server.recipe.settings).correlations.consensus_without(server, server.members())
     kept = server.state.method
     expected, _ = leave_one_out(kept.select(CORRELATION), kept.select(PAIRS), {"a": 24, "b": 40, "c": 24}, Consensus())
     torch.testing.assert_close(found, expected)

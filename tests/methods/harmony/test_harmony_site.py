@@ -11,7 +11,8 @@ from fedaccord.labels.correlation import pair_sums, phi_of_scores
 from fedaccord.labels.prior import PRIOR, relative_offset
 from fedaccord.labels.views import Tags
 from fedaccord.messages.message import Message
-from fedaccord.methods.harmony.site import (
+from fedaccord.methods.harmony.alignment import Blocks, RunningPhi, alignment_loss, tag_entropy
+from fedaccord.methods.harmony.keys import (
     ALIGNMENT_SHARE,
     BLOCKS,
     CORRELATION,
@@ -20,15 +21,8 @@ from fedaccord.methods.harmony.site import (
     PAIRS,
     TAUGHT,
     TEACHER,
-    Blocks,
-    Correlating,
-    CountingTags,
-    Harmony,
-    RunningPhi,
-    alignment,
-    remember_teacher,
-    tag_entropy,
 )
+from fedaccord.methods.harmony.site import Harmony, SendCorrelations, SendTagCounts, remember_teacher
 from fedaccord.training.work import Batch
 from small_federation import SPACE, site, small_network, work_for
 
@@ -38,7 +32,7 @@ OTHERS = tensor([[0.0, 0.5, 0.1], [0.5, 0.0, -0.2], [0.1, -0.2, 0.0]])
 
 def distance(ids, per_block=True):
     blocks = Blocks(tensor(ids))
-    return float(alignment(blocks.inside(STUDENT), blocks.inside(OTHERS), blocks.pairs, per_block))
+    return float(alignment_loss(blocks.inside(STUDENT), blocks.inside(OTHERS), blocks.pairs, per_block))
 
 
 class TestAlignment:
@@ -55,7 +49,7 @@ class TestAlignment:
             student, teacher = torch.rand(2, 5, 5, generator=generator)
             blocks = Blocks(tensor(ids))
             return (
-                float(alignment(blocks.inside(student), blocks.inside(teacher), blocks.pairs, per_block)),
+                float(alignment_loss(blocks.inside(student), blocks.inside(teacher), blocks.pairs, per_block)),
                 student,
                 teacher,
             )
@@ -71,9 +65,9 @@ class TestAlignment:
         blocks, matrix = Blocks(ids), torch.rand(6, 6)
         inside = blocks.inside(matrix)
         for row in range(len(blocks.index)):
-            members = blocks.index[row][blocks.there[row]]
+            members = blocks.index[row][blocks.filled[row]]
             assert torch.equal(inside[row][: len(members), : len(members)], matrix[members][:, members])
-        assert int(blocks.there.sum()) == 5  # the tag alone in its block has no pair
+        assert int(blocks.filled.sum()) == 5  # the tag alone in its block has no pair
 
 
 class TestRunningPhi:
@@ -84,14 +78,14 @@ class TestRunningPhi:
         counted = torch.rand(40, 4, generator=generator) <= share
         blocks = Blocks(torch.zeros(4, dtype=torch.int64))
         running = RunningPhi(blocks.index, scores, counted, beta=1.0)
-        found, seen = running.follow(scores[:20], counted[:20])
+        found, seen = running.update(scores[:20], counted[:20])
         expected, pairs = phi_of_scores(scores[:20], counted[:20])
         apart = ~torch.eye(4, dtype=torch.bool)
         assert pairs[apart].all()
         torch.testing.assert_close(found[0][apart], expected.float()[apart], rtol=1e-4, atol=1e-5)
         slow = RunningPhi(blocks.index, scores, counted, beta=1e-6)
         torch.testing.assert_close(
-            slow.follow(scores[:20], counted[:20])[0][0][apart],
+            slow.update(scores[:20], counted[:20])[0][0][apart],
             phi_of_scores(scores, counted)[0].float()[apart],
             rtol=1e-3,
             atol=1e-4,
@@ -102,10 +96,10 @@ class TestRunningPhi:
         scores, counted = torch.rand(10, 2), torch.ones(10, 2, dtype=torch.bool)
         counted[5:, 1] = False
         running = RunningPhi(Blocks(tensor([0, 0])).index, scores, counted, beta=0.5)
-        before = running.both.clone()
+        before = running.product.clone()
         late = scores[5:].clone().requires_grad_()
-        found, _ = running.follow(late, counted[5:])
-        torch.testing.assert_close(running.both[0, 0, 1], before[0, 0, 1])
+        found, _ = running.update(late, counted[5:])
+        torch.testing.assert_close(running.product[0, 0, 1], before[0, 0, 1])
         assert not torch.autograd.grad(found[0, 0, 1], late)[0].any()
 
 
@@ -228,13 +222,13 @@ class TestHarmony:
         objective.finish(work, reply)
         assert reply.tensors[CORRELATION].shape == reply.tensors[PAIRS].shape == (2, 2)
         assert torch.equal(work.model.head.weight[1], before)
-        counts = CountingTags()(work).tensors[COUNTS]
+        counts = SendTagCounts()(work).tensors[COUNTS]
         assert counts.shape == (3, 2, 2)
         assert counts[0, 0, 0] == 30
 
     def test_noise_hides_what_leaves_and_is_not_drawn_from_the_runs_seed(self):
         data = tag_site(200)
-        for task, name in ((Correlating, CORRELATION), (CountingTags, COUNTS)):
+        for task, name in ((SendCorrelations, CORRELATION), (SendTagCounts, COUNTS)):
             plain = task()(work_for(data, small_network())).tensors[name]
             noisy = [task(0.02)(work_for(data, small_network())).tensors[name] for _ in range(2)]
             assert torch.isfinite(noisy[0]).all()

@@ -1,10 +1,10 @@
-"""FedHarmony: federated multi-label learning with harmonised label correlations (docs/methods.md 7).
+"""FedHarmony: federated multi-label learning with harmonised label correlations (docs/methods.md 7.5 and 7.6).
 
-`fedharmony` is the published method: sites tell how their tags' scores go together, each is drawn to what the others
-agree on, inside blocks of tags, and counts by its size at first and by that agreement later.
+`fedharmony` is the published method: sites send the correlations of their tags' scores. Each site is aligned with the
+consensus of the others inside blocks of tags. It is weighted by its sample count at first, later by its agreement.
 
-`fedharmony+` is ours: the teacher is made of counts of tags, asked for once; sites count the same, head rows by how
-often their tag is annotated; and a site adds its own tag frequencies when it predicts.
+`fedharmony+` is ours: the consensus is made of tag counts, sent once. Sites have equal weights, head rows are weighted
+by how often their tag is annotated, and a site adds its tag frequencies to its predictions.
 """
 
 from __future__ import annotations
@@ -15,16 +15,18 @@ from fedaccord.federation.recipe import Exchange, Recipe
 from fedaccord.federation.requirements import require_tags
 from fedaccord.labels.correlation import Consensus
 from fedaccord.methods.common_model import share_model, with_aggregation
-from fedaccord.methods.harmony.server import CORRELATE, COUNT, TEACH, Harmoniser
+from fedaccord.methods.harmony.consensus import Correlations
+from fedaccord.methods.harmony.keys import CORRELATE, COUNT, TEACH
+from fedaccord.methods.harmony.server import HarmonyServer
 from fedaccord.methods.harmony.settings import FedHarmonySettings
-from fedaccord.methods.harmony.site import Correlating, CountingTags, Harmony, remember_teacher
+from fedaccord.methods.harmony.site import Harmony, SendCorrelations, SendTagCounts, remember_teacher
 from fedaccord.training.objectives import Proximal, Sum
 
 
 def fedharmony(settings: FedHarmonySettings) -> Recipe:
     """Return the recipe of `fedharmony` and `fedharmony+`."""
     s = settings
-    server = harmoniser(settings)
+    server = harmony_server(settings)
     harmony = Harmony(
         strength=s.strength,
         beta=s.beta,
@@ -44,24 +46,24 @@ def fedharmony(settings: FedHarmonySettings) -> Recipe:
         exchange=Exchange(server.brief, server.extras),
         admit=(server.weigh,),
         refine=(server.refine,),
-        report=server.report,
+        report=server.correlations.report,
         tasks={
-            CORRELATE: Correlating(s.correlation_noise),
-            COUNT: CountingTags(s.correlation_noise),
+            CORRELATE: SendCorrelations(s.correlation_noise),
+            COUNT: SendTagCounts(s.correlation_noise),
             TEACH: remember_teacher,
         },
     )
     return with_aggregation(recipe, s, rows_by_owner=True)
 
 
-def harmoniser(s: FedHarmonySettings) -> Harmoniser:
-    """Return the server's parts as the settings ask for."""
-    return Harmoniser(
+def harmony_server(s: FedHarmonySettings) -> HarmonyServer:
+    """Return the server's parts with these settings."""
+    teacher = s.teacher if s.strength else "none"
+    return HarmonyServer(
         rounds=s.rounds,
-        teacher=s.teacher if s.strength else "none",
+        teacher=teacher,
         exchanges=s.exchanges,
-        consensus=Consensus(s.consensus),
-        shrinkage=s.shrinkage,
+        correlations=Correlations(teacher == "counts", Consensus(s.consensus), s.shrinkage),
         blocks=s.blocks,
         block_count=s.block_count,
         permuted=s.permuted,
