@@ -1,4 +1,4 @@
-"""How a process that serves sites is set up from JSON and tensors: the entry every engine calls."""
+"""Build the process that serves sites from JSON and tensors: the entry point of every engine."""
 
 from __future__ import annotations
 
@@ -19,14 +19,12 @@ from fedaccord.federation.recipe import Recipe
 from fedaccord.labels.space import LabelSpace
 from fedaccord.labels.views import make_view
 from fedaccord.messages.message import SiteId
-from fedaccord.methods.registry import make_recipe
+from fedaccord.methods.registry import make_recipe, method_entry
 from fedaccord.models.catalogue import build
 from fedaccord.models.network import Network
 from fedaccord.seeds import derive
 from fedaccord.training.local import has_batch_norm
-from fedaccord.training.settings import TrainingSettings
-
-_OF_THE_SERVER = frozenset({"sites", "hostile", "defence", "frequencies"})  # who trains, whom it trusts, its own data
+from fedaccord.training.settings import TrainingSettings, place_of
 
 
 def host_spec(
@@ -56,30 +54,31 @@ def host_spec(
 
 
 def site_spec(spec: HostSpec, site: SiteData) -> HostSpec:
-    """Return the part of a described run that one site needs: its own data, and of the labels' names only its own.
+    """Return the part of a described run that one site needs: its own data and settings, and its own label names.
 
-    A label that the site's view does not name keeps its column, which the model's shape tells anyway, but not its name.
-    Settings that only the server looks at stay there; those of an attack are for the sites that a study makes hostile.
+    A label that the site's view does not name keeps its column, since the model's shape shows it, but not its name.
     """
-    told = set(_words(site.view.describe()))
+    named = set(_words(site.view.describe()))
     informs = site.view.informs().tolist()
     names = [
-        name if seen or name in told else f"(label {column})"
+        name if seen or name in named else f"(label {column})"
         for column, (name, seen) in enumerate(zip(spec.spec["labels"], informs, strict=True))
     ]
     hostile = [name for name in spec.spec["hostile"] if name == site.name]
     own = spec.spec | {
         "labels": names,
         "views": {site.name: site.view.describe()},
-        "settings": told_to_sites(spec.spec["settings"], bool(hostile)),
+        "settings": site_settings(spec.spec["method"], spec.spec["settings"], bool(hostile)),
         "hostile": hostile,
     }
     return HostSpec(spec.entry, own, site_tensors({site.name: site}))
 
 
-def told_to_sites(settings: Mapping[str, Any], hostile: bool = False) -> dict[str, Any]:
-    """Return a method's settings without those that say something of other sites or labels and change nothing here."""
-    return {k: v for k, v in settings.items() if k not in _OF_THE_SERVER and (hostile or k != "attack")}
+def site_settings(method: str, settings: Mapping[str, Any], hostile: bool = False) -> dict[str, Any]:
+    """Return the settings of a method that belong to the sites; only hostile sites of a study receive `attack`."""
+    fields = method_entry(method).settings.model_fields
+    sent = {key for key, field in fields.items() if place_of(field) == "site" and (hostile or key != "attack")}
+    return {key: value for key, value in settings.items() if key in sent}
 
 
 def _words(value: Any) -> Iterator[str]:
@@ -94,7 +93,7 @@ def _words(value: Any) -> Iterator[str]:
 
 
 def build_host(spec: dict[str, Any], tensors: dict[str, Tensor]) -> SiteHost:
-    """Build the sites and the one model they share in this process."""
+    """Build the sites and the model that they share in this process."""
     with trusting(spec.get("trust", ())):
         return _build_host(spec, tensors)
 
@@ -119,9 +118,9 @@ def _build_host(spec: dict[str, Any], tensors: dict[str, Tensor]) -> SiteHost:
 
 
 def build_network(model: Mapping[str, Any], labels: Sequence[str], recipe: Recipe, seed: int) -> Network:
-    """Build the network that server and sites start from: the same everywhere for the same seed.
+    """Build the initial network, the same at the server and at every site for the same seed.
 
-    Where rows are drawn by name, a site has others in the place of labels that it has no names of, and uses none.
+    If head rows are initialised by label name, a site's rows of labels it cannot name differ; it uses none of them.
     """
     network = build(model["name"], model["settings"], tuple(model["input_shape"]), len(labels), derive(seed, "init"))
     if recipe.network is not None:

@@ -35,7 +35,7 @@ from fedaccord.engines.flower.site_folder import SiteFolder, write_site_folder
 from fedaccord.errors import ConfigError, FolderTakenError, UserError, did_you_mean
 from fedaccord.experiment import load_data
 from fedaccord.extensions import is_reference
-from fedaccord.hosting import site_spec, told_to_sites
+from fedaccord.hosting import site_settings, site_spec
 from fedaccord.methods.registry import make_recipe
 from fedaccord.session import describe_host
 
@@ -212,7 +212,8 @@ class _Writer:
     def _site_part(self, site: str) -> str:
         """Return a site's part of the experiment file: its section and the common settings that name no labels."""
         section = [section for section in self.experiment.sites or [] if section.name == site]
-        method = told_to_sites(self.experiment.method)
+        name = self.experiment.method_name
+        method = {"name": name, **site_settings(name, self.experiment.method)}
         defence = self.experiment.method.get("defence") or {}
         if defence.get("reconstruct"):  # sites should see that the server reconstructs their data
             method["defence"] = {key: defence[key] for key in ("kind", "reconstruct")}

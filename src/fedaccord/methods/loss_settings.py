@@ -1,4 +1,4 @@
-"""The settings of losses for candidate sets, which several methods have; importable without torch."""
+"""Settings of the losses for candidate sets, shared by several methods; importable without torch."""
 
 from __future__ import annotations
 
@@ -7,58 +7,62 @@ from typing import Annotated, Literal
 from pydantic import Field, field_validator
 
 from fedaccord.methods.offers import LossName
-from fedaccord.training.settings import TrainingSettings
+from fedaccord.training.settings import Fraction, NotNegative, TrainingSettings, site_setting
 
 Term = Literal["s", "pc", "nc"]
 
 
 class NoiseSettings(TrainingSettings):
-    """Settings of methods that may train on noisy samples."""
+    """Settings of methods that can add noise to training samples."""
 
-    noise: float = Field(
-        0.0, ge=0, description="standard deviation of noise on the inputs in training; for standardised features"
+    noise: NotNegative = site_setting(
+        0.0, "standard deviation of Gaussian noise added to training inputs; meant for standardised features"
     )
-    dropout: float = Field(0.0, ge=0, lt=1, description="share of the encoder's output left out in a training step")
+    dropout: Fraction = site_setting(0.0, "dropout rate on the encoder's output in training")
 
 
 class RenewalSettings(TrainingSettings):
-    """Settings of a loss that renews what it believes of each label."""
+    """Settings of losses that update label confidences."""
 
-    alpha_from: Literal["step", "forward"] = Field(
-        "step", description="renew label confidences by the model after a step, or by the step's own forward pass"
+    alpha_from: Literal["step", "forward"] = site_setting(
+        "step", "update label confidences from the model after a step, or from the step's own forward pass"
     )
 
 
 class LeverageSettings(RenewalSettings):
     """Settings of the loss LW."""
 
-    beta: float = Field(1.0, ge=0, description="lw: weight of the labels outside the candidate set")
-    form: Literal["sigmoid", "cross-entropy"] = Field("sigmoid", description="lw: loss of a single label")
+    beta: NotNegative = site_setting(1.0, "lw: weight of the labels outside the candidate set")
+    form: Literal["sigmoid", "cross-entropy"] = site_setting("sigmoid", "lw: loss of a single label")
 
 
 class BoundedSettings(TrainingSettings):
     """Settings of the loss ABS_GCE."""
 
-    q: float = Field(0.7, gt=0, le=1, description="abs-gce: 1 bounds the loss of a candidate most, near 0 hardly")
+    q: Annotated[float, Field(gt=0, le=1)] = site_setting(
+        0.7,
+        "abs-gce: exponent of the generalised cross-entropy; near 0 it is the cross-entropy, at 1 the absolute error",
+    )
 
 
 class ConvexSettings(TrainingSettings):
     """Settings of the loss CLPL."""
 
-    psi: Literal["logistic", "squared-hinge", "exponential"] = Field("logistic", description="clpl: loss of a score")
-    scores: Literal["logits", "softmax"] = Field("logits", description="clpl: what scores are")
+    psi: Literal["logistic", "squared-hinge", "exponential"] = site_setting("logistic", "clpl: loss of a score")
+    scores: Literal["logits", "softmax"] = site_setting("logits", "clpl: quantity used as score")
 
 
 class TripletSettings(RenewalSettings):
     """Settings of pFedPLL's loss."""
 
-    terms: Annotated[list[Term], Field(min_length=1)] = Field(
+    terms: Annotated[list[Term], Field(min_length=1)] = site_setting(
         ["s", "pc", "nc"],
-        description="pfedpll: the set's likelihood, cross-entropy by confidences, penalty outside the set",
+        "pfedpll: terms of the loss: likelihood of the set (s), cross-entropy with the confidences (pc), penalty on "
+        "labels outside the set (nc)",
     )
-    lambda_s: float = Field(1.0, ge=0, description="pfedpll: weight of the term s")
-    lambda_pc: float = Field(1.0, ge=0, description="pfedpll: weight of the term pc")
-    lambda_nc: float = Field(1.0, ge=0, description="pfedpll: weight of the term nc")
+    lambda_s: NotNegative = site_setting(1.0, "pfedpll: weight of the term s")
+    lambda_pc: NotNegative = site_setting(1.0, "pfedpll: weight of the term pc")
+    lambda_nc: NotNegative = site_setting(1.0, "pfedpll: weight of the term nc")
 
     @field_validator("terms")
     @classmethod
@@ -69,8 +73,6 @@ class TripletSettings(RenewalSettings):
 
 
 class AnyLossSettings(TripletSettings, LeverageSettings, BoundedSettings, ConvexSettings, NoiseSettings):
-    """Settings of a method that takes any loss for candidate sets."""
+    """Settings of methods that take any loss for candidate sets."""
 
-    loss: LossName = Field(
-        "view", description="what a site minimises: its view's likelihood, or a loss for candidate sets"
-    )
+    loss: LossName = site_setting("view", "local loss: negative log-likelihood of the view, or one for candidate sets")

@@ -1,14 +1,29 @@
-"""What every recipe can be told about training; importable without torch, so a wrong setting is found at once."""
+"""Settings that every method has, and how a setting says where it belongs; importable without torch.
+
+A setting belongs to the sites if any part of a recipe that runs at a site reads it: objective, solver, sharing, tasks
+or the initial network. All others belong to the server and never leave it.
+"""
 
 from __future__ import annotations
 
 import math
 import re
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic.fields import FieldInfo
 
 Count = Annotated[int, Field(ge=1)]
+Rate = Annotated[float, Field(gt=0, le=1000)]  # a learning rate
+Positive = Annotated[float, Field(gt=0)]
+NotNegative = Annotated[float, Field(ge=0)]
+Fraction = Annotated[float, Field(ge=0, lt=1)]
+Optimiser = Literal["sgd", "adam"]
+Schedule = Literal["constant", "cosine"]
+Softmax = Literal["view", "full"]
+Prior = Literal["off", "exact-sites", "all"]
+Place = Literal["server", "site"]
+T = TypeVar("T")
 
 
 def _cpu_or_cuda(device: str) -> str:
@@ -20,51 +35,73 @@ def _cpu_or_cuda(device: str) -> str:
 Device = Annotated[str, AfterValidator(_cpu_or_cuda)]
 
 
+def site_setting(default: T, description: str) -> T:
+    """Declare a setting that the sites read, so that it is sent to them."""
+    return Field(default, description=description, json_schema_extra={"belongs": "site"})
+
+
+def server_setting(default: T, description: str) -> T:
+    """Declare a setting that only the server reads, so that it never leaves the server."""
+    return Field(default, description=description, json_schema_extra={"belongs": "server"})
+
+
+def place_of(setting: FieldInfo) -> Place | None:
+    """Return where a setting belongs; None for one that was declared without saying so."""
+    extra = setting.json_schema_extra
+    place = extra.get("belongs") if isinstance(extra, dict) else None
+    return "site" if place == "site" else "server" if place == "server" else None
+
+
 class TrainingSettings(BaseModel):
-    """Settings common to all methods."""
+    """Settings of every method; a subclass that only changes a default keeps description and place."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, defer_build=True)
 
-    rounds: Count = Field(50, description="communication rounds")
-    epochs: Count | None = Field(None, description="passes over a site's data in each round; 1 if no steps are given")
-    steps: Count | None = Field(None, description="mini-batch steps of a site in each round, instead of epochs")
-    iterations: Count | None = Field(
-        None, description="mini-batch steps of a site in the whole run, instead of rounds; a multiple of steps"
+    rounds: Count = site_setting(50, "number of communication rounds")
+    epochs: Count | None = site_setting(None, "number of local epochs per round; 1 if `steps` is not given either")
+    steps: Count | None = site_setting(None, "number of local mini-batch steps per round, instead of `epochs`")
+    iterations: Count | None = server_setting(
+        None, "number of local mini-batch steps in the whole run, instead of `rounds`; a multiple of `steps`"
     )
-    batch: Count = Field(32, description="samples in a mini-batch")
-    lr: float = Field(0.05, gt=0, le=1000, description="learning rate of the sites")
-    optimiser: Literal["sgd", "adam"] = Field(
-        "sgd", description="how sites step; adam: without momentum of its own setting, weight decay apart from the loss"
+    batch: Count = site_setting(32, "mini-batch size")
+    lr: Rate = site_setting(0.05, "local learning rate")
+    optimiser: Optimiser = site_setting(
+        "sgd", "local optimiser; adam ignores `momentum` and decouples weight decay from the loss (AdamW)"
     )
-    momentum: float = Field(0.9, ge=0, lt=1, description="momentum of the sites' SGD, fresh in every round")
-    weight_decay: float = Field(0.0, ge=0, description="weight decay of the sites' SGD")
-    clip: float = Field(0.0, ge=0, description="largest norm of a step's gradient; 0 means no clipping")
-    schedule: Literal["constant", "cosine"] = Field("constant", description="learning rate over the rounds")
-    sites: Literal["all", "exact"] | list[str] = Field(
-        "all", description="which sites train: all, only the exactly labelled ones, or a list of names"
+    momentum: Fraction = site_setting(0.9, "momentum of local SGD, reset in every round")
+    weight_decay: NotNegative = site_setting(0.0, "weight decay of the local optimiser")
+    clip: NotNegative = site_setting(0.0, "maximum gradient norm per step; 0 disables clipping")
+    schedule: Schedule = site_setting("constant", "learning-rate schedule over the rounds")
+    sites: Literal["all", "exact"] | list[str] = server_setting(
+        "all", "sites that train: all, only those with exact labels, or a list of names"
     )
-    participation: int | float = Field(
-        1.0, description="sites drawn per round: a fraction up to 1.0, or a whole number of sites"
+    participation: int | float = server_setting(
+        1.0, "sites sampled per round: a fraction up to 1.0, or a whole number of sites"
     )
-    softmax: Literal["view", "full"] = Field(
-        "view", description="over which labels a site's softmax runs: those its view knows, or all"
+    softmax: Softmax = site_setting("view", "labels in a site's softmax: those its view knows, or all")
+    prior: Prior = site_setting("off", "sites that add the log of their own label frequencies to the logits")
+    prior_count: Positive = site_setting(1.0, "pseudo-count that smooths these frequencies")
+    bn: Literal["average", "pooled", "local"] = site_setting(
+        "average", "batch-norm statistics: averaged, pooled exactly, or kept at the site"
     )
-    prior: Literal["off", "exact-sites", "all"] = Field(
-        "off", description="which sites add the log of their own label frequencies to the logits"
-    )
-    prior_count: float = Field(1.0, gt=0, description="pseudo-count that smooths a site's label frequencies")
-    bn: Literal["average", "pooled", "local"] = Field(
-        "average", description="batch-norm statistics: averaged, exactly pooled, or kept at the site"
-    )
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
+        """Complete settings of which a subclass changes only the default."""
+        for name, setting in cls.model_fields.items():
+            parents = [base.model_fields for base in cls.__bases__ if issubclass(base, TrainingSettings)]
+            inherited = next((fields[name] for fields in parents if name in fields), None)
+            if setting.description is None and inherited is not None:
+                setting.description, setting.json_schema_extra = inherited.description, inherited.json_schema_extra
 
     @property
     def last_step(self) -> str:
-        """Say what is done after the last round only, which a run that ends earlier never comes to; empty: nothing."""
+        """What is done only after the last round, which a run that stops early never reaches; empty if nothing is."""
         return ""
 
     @model_validator(mode="before")
     @classmethod
-    def _one_epoch_unless_told(cls, given: Any) -> Any:
+    def _default_to_one_epoch(cls, given: Any) -> Any:
         if not isinstance(given, dict):
             return given
         if given.get("steps") is not None:
@@ -80,14 +117,14 @@ class TrainingSettings(BaseModel):
     def _rounds_of_iterations(cls, given: Any) -> Any:
         total = given.get("iterations") if isinstance(given, dict) else None
         if not isinstance(total, int) or total < 1:
-            return given  # a wrong value is told by the field's own check
+            return given  # the field itself refuses a wrong value
         steps = given.get("steps")
         if steps is None and given.get("epochs") is None:
             steps = cls.model_fields["steps"].default
         if not isinstance(steps, int) or steps < 1:
-            raise ValueError("iterations counts steps, so give the steps of a round as well, and no epochs")
+            raise ValueError("iterations counts steps: give the steps per round as well, and no epochs")
         if total % steps:
-            raise ValueError(f"iterations is {total}, which {steps} steps in each round do not come out at")
+            raise ValueError(f"iterations is {total}, which is not a multiple of {steps} steps per round")
         rounds = total // steps
         if given.get("rounds", rounds) != rounds:
             raise ValueError(f"{total} iterations in rounds of {steps} steps are {rounds} rounds; leave out rounds")

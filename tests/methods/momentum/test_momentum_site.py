@@ -185,7 +185,7 @@ class TestIterations:
     @pytest.mark.parametrize(
         ("given_", "said"),
         [
-            ({"steps": 30}, "do not come out"),
+            ({"steps": 30}, "is not a multiple"),
             ({}, "give the steps"),
             ({"epochs": 2}, "give the steps"),
             ({"steps": 20, "rounds": 4}, "are 5 rounds; leave out rounds"),

@@ -1,17 +1,16 @@
-"""Federated averaging and FedProx: their settings and entries; importable without torch."""
+"""Federated averaging and FedProx: settings and registry entries; importable without torch."""
 
 from __future__ import annotations
 
-from pydantic import Field
-
 from fedaccord.methods.entry import LocalRule, MethodEntry
 from fedaccord.methods.shared_settings import ClassicSettings
+from fedaccord.training.settings import NotNegative, site_setting
 
 
 class FedProxSettings(ClassicSettings):
     """Settings of `fedprox`."""
 
-    mu: float = Field(0.01, ge=0, description="weight of the pull towards the received model")
+    mu: NotNegative = site_setting(0.01, "weight of the proximal term")
 
 
 PLAIN_RULE = "fedavg"

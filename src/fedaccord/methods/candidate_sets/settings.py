@@ -1,10 +1,8 @@
-"""The settings of methods for candidate sets, with the paper's defaults; importable without torch."""
+"""Methods for candidate sets: settings with the papers' defaults and registry entries; importable without torch."""
 
 from __future__ import annotations
 
 from typing import Literal
-
-from pydantic import Field
 
 from fedaccord.methods.entry import MethodEntry
 from fedaccord.methods.loss_settings import (
@@ -18,21 +16,21 @@ from fedaccord.methods.loss_settings import (
 )
 from fedaccord.methods.offers import LossName
 from fedaccord.methods.shared_settings import SharedModelSettings
-from fedaccord.training.settings import Count
+from fedaccord.training.settings import Count, Fraction, NotNegative, Prior, Rate, server_setting, site_setting
 
 
 class PaperSettings(SharedModelSettings, NoiseSettings):
-    """What the comparison of pFedPLL gives all methods alike."""
+    """Settings of every method in pFedPLL's comparison."""
 
-    rounds: Count = Field(100, description="communication rounds")
-    steps: Count | None = Field(40, description="mini-batch steps of a site in each round, instead of epochs")
-    lr: float = Field(0.01, gt=0, le=1000, description="learning rate of the sites")
+    rounds: Count = 100
+    steps: Count | None = 40
+    lr: Rate = 0.01
 
 
 class PartialBaselineSettings(PaperSettings):
     """Settings of `fed-cc` and `fed-uniform`."""
 
-    head: Literal["shared", "local"] = Field("shared", description="share the head, or keep it at each site")
+    head: Literal["shared", "local"] = site_setting("shared", "share the head, or keep one at each site")
 
 
 class RenewedBaselineSettings(PartialBaselineSettings, RenewalSettings):
@@ -48,43 +46,40 @@ class FedAbsGceSettings(PartialBaselineSettings, BoundedSettings):
 
 
 class FedClplSettings(PartialBaselineSettings, ConvexSettings):
-    """Settings of `fed-clpl`; a round is one pass over a site's data, as in FairFedPAPL."""
+    """Settings of `fed-clpl`; a round is one local epoch, as in FairFedPAPL."""
 
-    rounds: Count = Field(50, description="communication rounds")
-    steps: Count | None = Field(None, description="mini-batch steps of a site in each round, instead of epochs")
+    rounds: Count = 50
+    steps: Count | None = None
 
 
 class LaApproxSettings(PartialBaselineSettings):
     """Settings of `fedpll-la-approx`."""
 
-    rho: float = Field(0.1, ge=0, description="weight of the penalty on gradients not along the federation's last step")
+    rho: NotNegative = site_setting(
+        0.1, "weight of the penalty on local gradients that deviate from the last global update"
+    )
 
 
 class PfedpllSettings(PaperSettings, TripletSettings, LeverageSettings):
-    """Settings of `pfedpll`; each of its three parts can be taken away."""
+    """Settings of `pfedpll`; each of its three parts can be switched off."""
 
-    isolation: bool = Field(True, description="share the encoder only, with a personal layer; false: share everything")
-    calibration: bool = Field(True, description="the loss of three terms; false: the loss LW")
-    score: Literal["kl", "samples"] = Field(
+    isolation: bool = site_setting(True, "share only the encoder and add a personal layer; false: share everything")
+    calibration: bool = site_setting(True, "use the loss with three terms; false: the loss LW")
+    score: Literal["kl", "samples"] = server_setting(
         "kl",
-        description="weights of the sites in a mean: distance of features on the server's unlabelled inputs, or sizes",
+        "weights of the sites in the aggregate: by divergence of their features on the server's unlabelled inputs, "
+        "or by number of samples",
     )
-    score_inputs: Count = Field(640, description="kl: inputs that the server draws in each round")
+    score_inputs: Count = server_setting(640, "kl: number of inputs that the server samples in each round")
 
 
 class PfedpllPlusSettings(PartialBaselineSettings, AnyLossSettings):
     """Settings of `pfedpll+`; its defaults were chosen on parts of the training data, see docs/partial-labels.md."""
 
-    loss: LossName = Field(
-        "pfedpll", description="what a site minimises: its view's likelihood, or a loss for candidate sets"
-    )
-    prior: Literal["off", "exact-sites", "all"] = Field(
-        "all", description="which sites add the log of their own label frequencies to the logits"
-    )
-    noise: float = Field(
-        0.5, ge=0, description="standard deviation of noise on the inputs in training; for standardised features"
-    )
-    dropout: float = Field(0.3, ge=0, lt=1, description="share of the encoder's output left out in a training step")
+    loss: LossName = "pfedpll"
+    prior: Prior = "all"
+    noise: NotNegative = 0.5
+    dropout: Fraction = 0.3
 
 
 METHODS = (

@@ -1,19 +1,17 @@
-"""FedCurv: its settings and its entry; importable without torch."""
+"""FedCurv: settings and registry entry; importable without torch."""
 
 from __future__ import annotations
 
-from pydantic import Field
-
 from fedaccord.methods.entry import MethodEntry
 from fedaccord.methods.shared_settings import ClassicSettings
-from fedaccord.training.settings import Count
+from fedaccord.training.settings import Count, NotNegative, site_setting
 
 
 class FedCurvSettings(ClassicSettings):
     """Settings of `fedcurv`."""
 
-    curvature: float = Field(0.1, ge=0, description="weight of the pull towards the other sites' models")
-    fisher_samples: Count = Field(256, description="samples, at most, that a site's Fisher information is taken over")
+    curvature: NotNegative = site_setting(0.1, "weight of the penalty that pulls towards the other sites' models")
+    fisher_samples: Count = site_setting(256, "maximum number of samples for a site's Fisher information")
 
 
 METHODS = (

@@ -1,4 +1,4 @@
-"""FedNova: its settings and its entry; importable without torch."""
+"""FedNova: settings and registry entry; importable without torch."""
 
 from __future__ import annotations
 

@@ -1,65 +1,88 @@
-"""The settings of methods for several labels at once, with the papers' defaults; importable without torch."""
+"""FedHarmony: settings with the paper's defaults and registry entries; importable without torch."""
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
 from fedaccord.methods.entry import MethodEntry
-from fedaccord.methods.shared_settings import SharedModelSettings
-from fedaccord.training.settings import Count
+from fedaccord.methods.shared_settings import Aggregation, SharedModelSettings
+from fedaccord.training.settings import Count, NotNegative, Optimiser, Rate, server_setting, site_setting
+
+Teacher = Literal["scores", "counts", "none"]
+StrengthAgainst = Literal["tag", "frequencies"]
+Blocks = Literal["off", "common", "per-site", "auto"]
+BlockLoss = Literal["sum", "mean"]
+Weights = Literal["quality", "samples", "uniform"]
+HeadRows = Literal["owners", "annotated"]
 
 
 class FedHarmonySettings(SharedModelSettings):
-    """Settings of `fedharmony`, with the published choices where the paper tells them."""
+    """Settings of `fedharmony`, with the published values where the paper states them."""
 
-    rounds: Count = Field(50, description="communication rounds")
-    epochs: Count | None = Field(5, description="passes over a site's data in each round; 1 if no steps are given")
-    batch: Count = Field(16, description="samples in a mini-batch")
-    lr: float = Field(1e-4, gt=0, le=1000, description="learning rate of the sites")
-    optimiser: Literal["sgd", "adam"] = Field("adam", description="how sites step")
-    teacher: Literal["scores", "counts", "none"] = Field(
-        "scores", description="the others' correlations: of model scores in each round, of tags counted once, or none"
+    rounds: Count = 50
+    epochs: Count | None = 5
+    batch: Count = 16
+    lr: Rate = 1e-4
+    optimiser: Optimiser = "adam"
+    # Sites read these four to decide whether to send correlations: rules other than the mean use no weights.
+    aggregation: Aggregation = site_setting(
+        "mean", "rule that aggregates the sites' models; all except the mean are robust to some hostile sites"
     )
-    strength: float = Field(1.0, ge=0, description="weight of the alignment with the teacher")
-    strength_against: Literal["tag", "frequencies"] = Field(
-        "tag", description="what strength is against: the loss of one tag, or of a model that knows frequencies only"
+    teacher: Teacher = site_setting(
+        "scores",
+        "source of the teacher, the other sites' tag correlations: model scores in every round, tag counts collected "
+        "once, or no teacher",
     )
-    mu: float = Field(0.0, ge=0, description="weight of a pull towards the received model, as in fedprox")
-    exchanges: Literal[1, 2] = Field(
-        1, description="scores: 1: the teacher is of the last round; 2: asked for anew before each round"
+    exchanges: Literal[1, 2] = site_setting(
+        1, "scores: 1: the teacher is that of the previous round; 2: sites are asked again before each round"
     )
-    consensus: Literal["mean", "uniform-mean", "median", "trimmed-mean"] = Field(
-        "mean", description="how the others' correlations become one; the last two withstand some hostile sites"
+    weights: Weights = site_setting(
+        "quality",
+        "weights of the sites: by size at first and increasingly by agreement with the others, by size, or equal",
     )
-    beta: float = Field(0.5, gt=0, le=1, description="share of a batch in a site's running correlations")
-    blocks: Literal["off", "common", "per-site", "auto"] = Field(
-        "common", description="align inside blocks of tags only, common or each site's; auto: common from 100 tags on"
+    strength: NotNegative = site_setting(1.0, "weight of the alignment with the teacher")
+    strength_against: StrengthAgainst = site_setting(
+        "tag",
+        "unit of `strength`: the loss of one tag, or the loss of a model that predicts the tag frequencies",
     )
-    block_count: Count | None = Field(None, description="number of blocks; left out: the square root of that of tags")
-    block_loss: Literal["sum", "mean"] = Field(
-        "sum", description="add up the blocks' mean distances, or take the mean over all pairs inside blocks"
+    mu: NotNegative = site_setting(0.0, "weight of a proximal term, as in fedprox")
+    consensus: Literal["mean", "uniform-mean", "median", "trimmed-mean"] = server_setting(
+        "mean",
+        "rule that aggregates the other sites' correlations; the last two are robust to some hostile sites",
     )
-    weights: Literal["quality", "samples", "uniform"] = Field(
-        "quality", description="weights of the sites: more and more by agreement with the others, or by size, or equal"
+    beta: Annotated[float, Field(gt=0, le=1)] = site_setting(0.5, "weight of a batch in a site's running correlations")
+    blocks: Blocks = server_setting(
+        "common",
+        "align correlations only within blocks of tags, common to all sites or per site; auto: common for 100 tags or "
+        "more",
     )
-    gamma: float = Field(5.0, ge=0, description="quality: how much a distance from the others costs")
-    volume_rounds: float | None = Field(
-        None, ge=0, description="quality: rounds until sizes do not count any more; left out: half of all"
+    block_count: Count | None = server_setting(
+        None, "number of blocks; left out: the square root of the number of tags"
     )
-    head_rows: Literal["owners", "annotated"] = Field(
+    block_loss: BlockLoss = site_setting(
+        "sum", "sum of the blocks' mean distances, or mean over all pairs within blocks"
+    )
+    gamma: NotNegative = server_setting(5.0, "quality: decay rate of a site's weight with its distance from the others")
+    volume_rounds: NotNegative | None = server_setting(
+        None, "quality: number of rounds after which sizes are ignored; left out: half of all rounds"
+    )
+    head_rows: HeadRows = server_setting(
         "owners",
-        description="a tag's head row: averaged over the sites that know it, or also by how often they annotate",
+        "average of a tag's head row: over the sites that know the tag, or also weighted by how often they annotate it",
     )
-    site_prior: bool = Field(
-        False, description="a site adds to its predictions by how much its tag frequencies differ from everybody's"
+    site_prior: bool = site_setting(
+        False, "correct a site's predictions by the difference of its tag frequencies from the federation's"
     )
-    shrinkage: float = Field(20.0, ge=0, description="counts: rows of a pair that count as much as knowing nothing")
-    correlation_noise: float = Field(
-        0.0, ge=0, description="noise on what leaves a site of its tags, in units of what one row can change there"
+    shrinkage: NotNegative = server_setting(
+        20.0, "counts: number of rows at which a pair's correlation is shrunk by half"
     )
-    permuted: bool = Field(False, description="a control: teach each tag another tag's correlations")
+    correlation_noise: NotNegative = site_setting(
+        0.0,
+        "standard deviation of noise on the tag statistics that a site sends, in units of their sensitivity to one row",
+    )
+    permuted: bool = server_setting(False, "a control: teach each tag the correlations of another tag")
 
     @model_validator(mode="after")
     def _one_prior(self) -> FedHarmonySettings:
@@ -71,33 +94,17 @@ class FedHarmonySettings(SharedModelSettings):
 class FedHarmonyPlusSettings(FedHarmonySettings):
     """Settings of `fedharmony+`; its defaults were chosen on parts of the training data, see docs/multi-label.md."""
 
-    epochs: Count | None = Field(2, description="passes over a site's data in each round; 1 if no steps are given")
-    batch: Count = Field(32, description="samples in a mini-batch")
-    lr: float = Field(3e-3, gt=0, le=1000, description="learning rate of the sites")
-    teacher: Literal["scores", "counts", "none"] = Field(
-        "counts", description="the others' correlations: of model scores in each round, of tags counted once, or none"
-    )
-    strength: float = Field(5.0, ge=0, description="weight of the alignment with the teacher")
-    strength_against: Literal["tag", "frequencies"] = Field(
-        "frequencies",
-        description="what strength is against: the loss of one tag, or of a model that knows frequencies only",
-    )
-    blocks: Literal["off", "common", "per-site", "auto"] = Field(
-        "auto", description="align inside blocks of tags only, common or each site's; auto: common from 100 tags on"
-    )
-    block_loss: Literal["sum", "mean"] = Field(
-        "mean", description="add up the blocks' mean distances, or take the mean over all pairs inside blocks"
-    )
-    weights: Literal["quality", "samples", "uniform"] = Field(
-        "uniform", description="weights of the sites: more and more by agreement with the others, or by size, or equal"
-    )
-    head_rows: Literal["owners", "annotated"] = Field(
-        "annotated",
-        description="a tag's head row: averaged over the sites that know it, or also by how often they annotate",
-    )
-    site_prior: bool = Field(
-        True, description="a site adds to its predictions by how much its tag frequencies differ from everybody's"
-    )
+    epochs: Count | None = 2
+    batch: Count = 32
+    lr: Rate = 3e-3
+    teacher: Teacher = "counts"
+    strength: NotNegative = 5.0
+    strength_against: StrengthAgainst = "frequencies"
+    blocks: Blocks = "auto"
+    block_loss: BlockLoss = "mean"
+    weights: Weights = "uniform"
+    head_rows: HeadRows = "annotated"
+    site_prior: bool = True
 
 
 METHODS = (

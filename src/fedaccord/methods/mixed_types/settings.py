@@ -1,8 +1,8 @@
-"""The settings of methods for mixed-type labels, with the papers' defaults; importable without torch."""
+"""Methods for mixed-type labels: settings with the papers' defaults and registry entries; importable without torch."""
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
@@ -11,44 +11,56 @@ from fedaccord.methods.averaging.settings import PLAIN_RULE
 from fedaccord.methods.entry import MethodEntry
 from fedaccord.methods.offers import LocalRuleName, unused_by
 from fedaccord.methods.shared_settings import SharedModelSettings
-from fedaccord.training.settings import Count, TrainingSettings
+from fedaccord.training.settings import (
+    Count,
+    Fraction,
+    NotNegative,
+    Positive,
+    Rate,
+    Schedule,
+    TrainingSettings,
+    server_setting,
+    site_setting,
+)
+
+Whole = Annotated[int, Field(ge=0)]
+Estimator = Literal["counts", "em-pool"]
+PseudoLabel = Literal["paper", "posterior"]
 
 
 class SupercentreSettings(TrainingSettings):
     """Settings of methods whose server trains on labelled samples of its own; those of `single`."""
 
-    rounds: Count = Field(200, description="communication rounds")
-    batch: Count = Field(64, description="samples in a mini-batch")
-    lr: float = Field(0.03, gt=0, le=1000, description="learning rate of the sites")
-    weight_decay: float = Field(5e-4, ge=0, description="weight decay of SGD, at the sites and at the server")
-    schedule: Literal["constant", "cosine"] = Field("cosine", description="learning rate over the rounds")
-    server_lr: float | None = Field(
-        None, gt=0, le=1000, description="learning rate of the server's own steps; left out: lr"
+    rounds: Count = 200
+    batch: Count = 64
+    lr: Rate = 0.03
+    weight_decay: NotNegative = site_setting(5e-4, "weight decay of SGD, at the sites and at the server")
+    schedule: Schedule = "cosine"
+    server_lr: Rate | None = server_setting(None, "learning rate of the server's own steps; left out: `lr`")
+    server_epochs: Whole = server_setting(5, "number of epochs over the server's labelled samples in each round")
+    server_batch: Count = server_setting(64, "mini-batch size of the server")
+    warmup: Whole = server_setting(0, "number of steps on the server's labelled samples before the first round")
+    augment: Literal["auto", "images", "features", "words", "none"] = site_setting(
+        "auto", "how samples are augmented: as images, standardised features or hashed words"
     )
-    server_epochs: int = Field(5, ge=0, description="passes over the server's labelled samples in each round")
-    server_batch: Count = Field(64, description="samples in a mini-batch of the server")
-    warmup: int = Field(0, ge=0, description="steps of the server on its labelled samples before the first round")
-    augment: Literal["auto", "images", "features", "words", "none"] = Field(
-        "auto", description="how samples are changed: as pictures, standardised features or hashed words"
-    )
-    server_augment: Literal["weak", "strong"] = Field(
-        "weak", description="how the server's labelled samples are changed in its own steps"
-    )
-    noise: float = Field(0.1, ge=0, description="features: standard deviation of the noise in strongly changed samples")
-    gaps: float = Field(0.1, ge=0, lt=1, description="features: share of values set to zero")
-    word_dropout: float = Field(0.3, ge=0, lt=1, description="words: share of the words left out")
+    server_augment: Literal["weak", "strong"] = server_setting("weak", "augmentation of the server's labelled samples")
+    noise: NotNegative = site_setting(0.1, "features: standard deviation of the noise in strong augmentation")
+    gaps: Fraction = site_setting(0.1, "features: fraction of values set to zero")
+    word_dropout: Fraction = site_setting(0.3, "words: fraction of the words that are dropped")
 
 
 class MixedSiteSettings(SupercentreSettings, SharedModelSettings):
     """Settings of methods in which a labelled server and coarsely labelled sites train together."""
 
-    epochs: Count | None = Field(5, description="passes over a site's data in each round; 1 if no steps are given")
-    local: LocalRuleName = Field(PLAIN_RULE, description="how a site steps")
-    mu: float = Field(0.01, ge=0, description="fedprox: weight of the pull towards the received model")
-    weights: Literal["equal", "samples"] = Field("equal", description="how much each site that replies counts")
+    epochs: Count | None = 5
+    local: LocalRuleName = site_setting(PLAIN_RULE, "local training rule")
+    mu: NotNegative = site_setting(0.01, "fedprox: weight of the proximal term")
+    weights: Literal["equal", "samples"] = server_setting(
+        "equal", "weights of the sites in the aggregate: equal, or by number of samples"
+    )
 
     @model_validator(mode="after")
-    def _a_pull_that_is_used(self) -> MixedSiteSettings:
+    def _settings_of_the_rule_are_used(self) -> MixedSiteSettings:
         for rule, settings in unused_by(self.local).items():
             refuse_unused(self, settings, f'unless local = "{rule}"')
         return self
@@ -57,14 +69,12 @@ class MixedSiteSettings(SupercentreSettings, SharedModelSettings):
 class FedTransSettings(MixedSiteSettings):
     """Settings of `fedtrans`."""
 
-    server_lr: float | None = Field(
-        0.01, gt=0, le=1000, description="learning rate of the fine-tuning on the server's samples"
-    )
-    server_epochs: int = Field(100, ge=0, description="passes of the fine-tuning, after the last round")
+    server_lr: Rate | None = server_setting(0.01, "learning rate of the fine-tuning on the server's samples")
+    server_epochs: Whole = server_setting(100, "number of epochs of the fine-tuning after the last round")
 
     @property
     def last_step(self) -> str:
-        """Say what is done after the last round only."""
+        """What is done only after the last round."""
         return 'method.name = "fedtrans" trains its head' if self.server_epochs else ""
 
     @model_validator(mode="after")
@@ -76,41 +86,45 @@ class FedTransSettings(MixedSiteSettings):
 class FedRepSettings(MixedSiteSettings):
     """Settings of `fedrep`."""
 
-    server_weight: float | None = Field(
-        None, ge=0, lt=1, description="the server's share in the mean encoder; left out: that of one more site"
+    server_weight: Fraction | None = server_setting(
+        None, "weight of the server in the mean encoder; left out: that of one more site"
     )
 
 
 class SemiFLSettings(MixedSiteSettings):
     """Settings of `semifl`."""
 
-    clip: float = Field(1.0, ge=0, description="largest norm of a step's gradient; 0 means no clipping")
-    threshold: float = Field(0.95, ge=0, lt=1, description="a sample is confident when its pseudo-label is likelier")
-    lambda1: float = Field(1.0, ge=0, description="weight of mixed samples")
-    mixup: float = Field(0.75, gt=0, description="a of Beta(a, a), from which the mixing share is drawn")
+    clip: NotNegative = 1.0
+    threshold: Fraction = site_setting(
+        0.95, "confidence threshold: a pseudo-label is used if its probability is above it"
+    )
+    lambda1: NotNegative = site_setting(1.0, "weight of mixup samples")
+    mixup: Positive = site_setting(0.75, "parameter a of the distribution Beta(a, a) of mixup weights")
 
 
 class FedMTSettings(SemiFLSettings):
     """Settings of `fedmt`; the paper's threshold and weight need a good model at the server (docs/mixed-types.md)."""
 
-    correspondence: Literal["known", "estimated", "estimated-average", "learnable", "learnable-average"] = Field(
-        "estimated", description="what coarse names stand for: as the views declare, or found out, alone or together"
+    correspondence: Literal["known", "estimated", "estimated-average", "learnable", "learnable-average"] = site_setting(
+        "estimated",
+        "how the correspondence between coarse names and classes is obtained: declared by the views, or estimated or "
+        "learned, per site or averaged over sites",
     )
-    estimator: Literal["counts", "em-pool"] = Field(
-        "counts", description="estimated: by confident samples, or by EM on counts summed over sites of the same names"
+    estimator: Estimator = site_setting(
+        "counts", "estimated: from confident samples, or by EM on counts summed over sites with the same names"
     )
-    exchanges: Count = Field(5, description="em-pool: times that sites are asked for counts in each round")
-    smoothing: float = Field(0.0, ge=0, description="pseudo-count of each coarse name in the estimate")
-    pseudo_label: Literal["paper", "posterior"] = Field(
-        "paper", description="a sample's likeliest class, or its likeliest class given its coarse label"
+    exchanges: Count = server_setting(5, "em-pool: number of times that sites are asked for counts in each round")
+    smoothing: NotNegative = site_setting(0.0, "pseudo-count of each coarse name in the estimate")
+    pseudo_label: PseudoLabel = site_setting(
+        "paper", "pseudo-label of a sample: its most likely class, or its most likely class given its coarse label"
     )
-    project_on: Literal["confident", "all"] = Field(
-        "confident", description="which samples' coarse labels are learned from"
+    project_on: Literal["confident", "all"] = site_setting(
+        "confident", "samples whose coarse labels contribute to the loss"
     )
-    lambda2: float = Field(0.0625, ge=0, description="weight of pseudo-labels beside the coarse labels")
+    lambda2: NotNegative = site_setting(0.0625, "weight of pseudo-labels relative to the coarse labels")
 
     @model_validator(mode="after")
-    def _one_way_to_the_matrix(self) -> FedMTSettings:
+    def _consistent_correspondence(self) -> FedMTSettings:
         if self.estimator == "em-pool" and self.correspondence == "estimated-average":
             raise ValueError(
                 'estimator = "em-pool" adds up counts of all sites already; use correspondence = "estimated"'
@@ -126,19 +140,15 @@ class FedMTSettings(SemiFLSettings):
 
 
 class FedMTPlusSettings(FedMTSettings):
-    """Settings of `fedmt+`; where its defaults come from is said in docs/mixed-types.md."""
+    """Settings of `fedmt+`; docs/mixed-types.md says how its defaults were chosen."""
 
-    epochs: Count | None = Field(2, description="passes over a site's data in each round; 1 if no steps are given")
-    warmup: int = Field(300, ge=0, description="steps of the server on its labelled samples before the first round")
-    server_epochs: int = Field(3, ge=0, description="passes over the server's labelled samples in each round")
-    threshold: float = Field(0.5, ge=0, lt=1, description="a sample is confident when its pseudo-label is likelier")
-    estimator: Literal["counts", "em-pool"] = Field(
-        "em-pool", description="estimated: by confident samples, or by EM on counts summed over sites of the same names"
-    )
-    pseudo_label: Literal["paper", "posterior"] = Field(
-        "posterior", description="a sample's likeliest class, or its likeliest class given its coarse label"
-    )
-    lambda2: float = Field(1.0, ge=0, description="weight of pseudo-labels beside the coarse labels")
+    epochs: Count | None = 2
+    warmup: Whole = 300
+    server_epochs: Whole = 3
+    threshold: Fraction = 0.5
+    estimator: Estimator = "em-pool"
+    pseudo_label: PseudoLabel = "posterior"
+    lambda2: NotNegative = 1.0
 
 
 METHODS = (

@@ -1,55 +1,54 @@
-"""The settings of methods with momentum between rounds, with the papers' defaults; importable without torch."""
+"""Methods with momentum between rounds: settings with the papers' defaults and entries; importable without torch."""
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
 from fedaccord.errors import refuse_unused
 from fedaccord.methods.entry import MethodEntry
 from fedaccord.methods.shared_settings import OF_SITES, ClassicSettings
-from fedaccord.training.settings import Count
+from fedaccord.training.settings import Count, Fraction, Rate, server_setting, site_setting
 
-_PLAIN = "momentum of the sites' own SGD, fresh in every round; what the method adds is set elsewhere"
 _BETA = "momentum of the server, kept over the rounds"
 
 
 class MomentumSettings(ClassicSettings):
-    """Settings of all methods with momentum: as published, batches of 64, rate 0.01, a round of 20 steps."""
+    """Settings of all methods with momentum: as published, batches of 64, learning rate 0.01, 20 steps per round."""
 
-    steps: Count | None = Field(20, description="mini-batch steps of a site in each round (tau), instead of epochs")
-    batch: Count = Field(64, description="samples in a mini-batch")
-    lr: float = Field(0.01, gt=0, le=1000, description="learning rate of the sites")
-    momentum: float = Field(0.0, ge=0, lt=1, description=_PLAIN)
+    steps: Count | None = 20
+    batch: Count = 64
+    lr: Rate = 0.01
+    momentum: Fraction = 0.0
 
 
 class ServerMomentumSettings(MomentumSettings):
     """Settings of methods whose server has momentum."""
 
-    beta: float = Field(0.5, ge=0, lt=1, description=_BETA)
+    beta: Fraction = server_setting(0.5, _BETA)
 
 
 class FedMomSettings(ServerMomentumSettings):
     """Settings of `fedmom`."""
 
-    beta: float = Field(0.9, ge=0, lt=1, description=_BETA)
-    server_lr: float = Field(1.0, gt=0, le=1000, description="how far the server goes along the sites' mean step")
+    beta: Fraction = 0.9
+    server_lr: Rate = server_setting(1.0, "learning rate of the server: factor of the mean update")
 
 
 class SlowMoSettings(ServerMomentumSettings):
     """Settings of `slowmo`."""
 
-    alpha: float = Field(1.0, gt=0, le=1000, description="how far the server goes along its momentum")
+    alpha: Rate = server_setting(1.0, "learning rate of the server: factor of its momentum")
 
 
 class MimeSettings(MomentumSettings):
     """Settings of `mime`."""
 
-    beta: float = Field(0.9, ge=0, lt=1, description="share of the server's statistics in every local step")
-    lite: bool = Field(False, description="MimeLite: local gradients are not corrected by those of all sites")
-    gradient_samples: Count | None = Field(
-        None, description="samples that a site's full gradient is taken on, drawn anew in each round; left out: all"
+    beta: Fraction = site_setting(0.9, "weight of the server's statistics in every local step")
+    lite: bool = site_setting(False, "MimeLite: do not correct local gradients by the mean gradient of all sites")
+    gradient_samples: Count | None = site_setting(
+        None, "number of samples for a site's full gradient, sampled in every round; left out: all"
     )
 
     @model_validator(mode="after")
@@ -71,28 +70,30 @@ class MimeSettings(MomentumSettings):
 class DomoSettings(SlowMoSettings):
     """Settings of `domo`; `beta` is the server's momentum and `momentum` that of the sites."""
 
-    momentum: float = Field(0.5, ge=0, lt=1, description="momentum of the sites' own SGD, fresh in every round")
-    fusion: float | None = Field(
-        None, ge=0, lt=1, description="share of the server's momentum that sites go along with; left out: beta"
+    beta: Fraction = site_setting(0.5, _BETA)
+    momentum: Fraction = 0.5
+    fusion: Fraction | None = site_setting(
+        None, "fraction of the server's momentum that local models move along; left out: `beta`"
     )
-    spread: bool = Field(False, description="DOMO-S: the server's momentum spread over a site's steps, not before them")
+    spread: bool = site_setting(False, "DOMO-S: apply the server's momentum in parts with every local step, not before")
 
 
 class FedAdcSettings(SlowMoSettings):
     """Settings of `fedadc`."""
 
-    beta_local: float | None = Field(
-        None, ge=0, lt=1, description="share of the server's momentum in a site's steps; left out: beta"
+    beta: Fraction = site_setting(0.5, _BETA)
+    beta_local: Fraction | None = site_setting(
+        None, "fraction of the server's momentum in the local steps of a round; left out: `beta`"
     )
-    form: Literal["heavy-ball", "nesterov"] = Field(
-        "heavy-ball", description="whether a gradient is taken before or after the momentum's part of a step"
+    form: Literal["heavy-ball", "nesterov"] = site_setting(
+        "heavy-ball", "whether gradients are evaluated before or after a step's momentum part"
     )
 
 
 class NesterovSettings(MomentumSettings):
-    """Settings of methods whose sites have Nesterov momentum that travels; those of `fednag`."""
+    """Settings of methods whose sites have Nesterov momentum that is sent with the model; those of `fednag`."""
 
-    gamma: float = Field(0.5, ge=0, lt=1, description="Nesterov momentum of the sites, kept over the rounds")
+    gamma: Fraction = site_setting(0.5, "Nesterov momentum of the sites, kept over the rounds")
 
     @model_validator(mode="after")
     def _one_momentum(self) -> NesterovSettings:
@@ -104,47 +105,49 @@ class NesterovSettings(MomentumSettings):
 class FastSlowMoSettings(NesterovSettings):
     """Settings of `fastslowmo`."""
 
-    beta: float = Field(0.5, ge=0, lt=1, description=_BETA)
+    beta: Fraction = server_setting(0.5, _BETA)
 
 
 class PublicDataSettings(NesterovSettings):
-    """Settings of methods whose server trains on public data: its steps are as long and as many as a site's."""
+    """Settings of methods whose server trains on public data with the sites' learning rate and number of steps."""
 
-    held_out: float = Field(
-        0.2, gt=0, lt=1, description="share of the server's labelled samples held out: scores are taken on these"
+    held_out: Annotated[float, Field(gt=0, lt=1)] = server_setting(
+        0.2, "fraction of the server's labelled samples held out to compute scores"
     )
 
     @model_validator(mode="after")
     def _as_many_steps_as_a_site(self) -> PublicDataSettings:
         if self.steps is None:
             raise ValueError(
-                "the server's own model takes as many steps in a round as every site, and an epoch has as many as "
-                "there are samples; give 'steps' instead of 'epochs'"
+                "the server's own model takes as many steps in a round as every site, and the number of steps in an "
+                "epoch differs between sites; give 'steps' instead of 'epochs'"
             )
         return self
 
 
 class RepresentationSettings(PublicDataSettings):
-    """Settings of `representation`; it takes no scores, so it learns from all samples unless told."""
+    """Settings of `representation`; it computes no scores, so by default it trains on all samples."""
 
-    held_out: float = Field(0.0, ge=0, lt=1, description="share of the server's labelled samples not learned from")
+    held_out: Fraction = server_setting(0.0, "fraction of the server's labelled samples that it does not train on")
 
     @model_validator(mode="after")
     def _no_settings_of_sites(self) -> RepresentationSettings:
-        # `weights` is let through: comparisons set it for all methods, and without replies it changes nothing.
+        # `weights` is allowed: comparisons set it for all methods, and without replies it changes nothing.
         names = (*OF_SITES, "aggregation", "hostile", "attack", "defence")
         refuse_unused(self, names, "in 'representation', which trains at the server alone")
         return self
 
 
 class PfedmoSettings(PublicDataSettings):
-    """Settings of `pfedmo`; how the default of `rule` was chosen is said in docs/momentum.md."""
+    """Settings of `pfedmo`; docs/momentum.md says how the default of `rule` was chosen."""
 
-    rule: Literal["pull", "printed", "reversed"] = Field(
-        "pull", description="how a site's model follows from mean and representation"
+    rule: Literal["pull", "printed", "reversed"] = server_setting(
+        "pull", "how a site's model is computed from the mean and the server's representation"
     )
-    pi: float = Field(1.0, ge=0, le=1, description="temperature: how strongly scores personalise; 0 is fednag")
-    score_batch: Count = Field(256, description="held-out samples that scores are taken on, drawn anew in each round")
+    pi: Annotated[float, Field(ge=0, le=1)] = server_setting(
+        1.0, "temperature: how strongly scores personalise; 0 is fednag"
+    )
+    score_batch: Count = server_setting(256, "number of held-out samples for scores, sampled in every round")
 
     @model_validator(mode="after")
     def _statistics_for_scores(self) -> PfedmoSettings:

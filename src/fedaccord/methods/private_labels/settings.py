@@ -1,63 +1,67 @@
-"""Private label sets: settings and entry; importable without torch."""
+"""Private label sets: settings and registry entry; importable without torch."""
 
 from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import field_validator, model_validator
 
 from fedaccord.errors import refuse_unused
 from fedaccord.methods.averaging.settings import PLAIN_RULE
 from fedaccord.methods.entry import MethodEntry
 from fedaccord.methods.offers import LocalRuleName, local_rules, with_rule_defaults
 from fedaccord.methods.shared_settings import SharedModelSettings
-from fedaccord.training.settings import Count
+from fedaccord.training.settings import Count, Fraction, NotNegative, Rate, server_setting, site_setting
 
 
 class PrivateLabelsSettings(SharedModelSettings):
     """Settings of `private-labels`."""
 
-    rounds: Count = Field(100, description="communication rounds")
-    batch: Count = Field(64, description="samples in a mini-batch")
-    lr: float = Field(0.01, gt=0, le=1000, description="learning rate of the sites")
-    labels: Literal["private", "public", "public_per_label"] = Field(
-        "private", description="who knows the labels; public_per_label still averages head rows over their owners"
+    rounds: Count = 100
+    batch: Count = 64
+    lr: Rate = 0.01
+    labels: Literal["private", "public", "public_per_label"] = site_setting(
+        "private", "who knows the labels; public_per_label still averages head rows over their owners"
     )
-    rows: Literal["known", "dense"] = Field(
-        "known", description="private: send only the head rows a site knows, or heads of full shape"
+    rows: Literal["known", "dense"] = site_setting(
+        "known", "private: send only the head rows of a site's labels, or heads of full shape"
     )
-    label_weight: Literal["samples", "per_label"] = Field(
-        "samples", description="what a site counts for in a head row: all its samples, or those of the label (it tells)"
+    label_weight: Literal["samples", "per_label"] = site_setting(
+        "samples", "weight of a site in a head row: its number of samples, or of those with the label, which it sends"
     )
-    local: LocalRuleName = Field(
-        PLAIN_RULE, description="how a site trains; scaffold: without momentum unless it is given"
+    local: LocalRuleName = site_setting(
+        PLAIN_RULE, "local training rule; scaffold: momentum is 0 unless given"
     )
-    mu: float = Field(0.01, ge=0, description="fedprox: weight of the pull towards the received model")
-    tuning: Literal["none", "mse", "pairwise", "balance"] = Field(
-        "none", description="what the server does with its unlabelled data; balance: once, after the last round"
+    mu: NotNegative = site_setting(0.01, "fedprox: weight of the proximal term")
+    tuning: Literal["none", "mse", "pairwise", "balance"] = server_setting(
+        "none", "how the server tunes its model on unlabelled data; balance: once, after the last round"
     )
-    norm: Literal["raw", "renorm"] = Field("raw", description="mse: compare as published, or within a site's labels")
-    pairs: Literal["in-set", "zero-padded"] = Field("in-set", description="pairwise: a site's own pairs, or all")
-    tuning_labels: Literal["known", "all"] = Field(
-        "known", description="public: compare with a site over the labels it knows, or over all"
+    norm: Literal["raw", "renorm"] = server_setting(
+        "raw", "mse: compare probabilities as published, or renormalised over a site's labels"
     )
-    mask_absent: bool = Field(True, description="leave labels that no site of the round knows out of the tuning")
-    tune: Literal["classifier", "all"] = Field("classifier", description="what is tuned")
-    tuning_lr: float = Field(0.01, gt=0, le=1000, description="learning rate of the tuning")
-    tuning_momentum: float = Field(0.9, ge=0, lt=1, description="momentum of the tuning")
-    tuning_batch: Count = Field(64, description="mini-batch of the tuning")
-    frequencies: Literal["uniform", "sites"] | list[float] = Field(
-        "uniform", description="balance: class frequencies of the server's data; sites: by their sizes and labels"
+    pairs: Literal["in-set", "zero-padded"] = server_setting(
+        "in-set", "pairwise: compare the pairs of a site's labels, or all pairs"
+    )
+    tuning_labels: Literal["known", "all"] = server_setting(
+        "known", "public: compare with a site over the labels it knows, or over all"
+    )
+    mask_absent: bool = server_setting(True, "exclude labels that no site of the round knows from the tuning")
+    tune: Literal["classifier", "all"] = server_setting("classifier", "parameters that are tuned")
+    tuning_lr: Rate = server_setting(0.01, "learning rate of the tuning")
+    tuning_momentum: Fraction = server_setting(0.9, "momentum of the tuning")
+    tuning_batch: Count = server_setting(64, "mini-batch size of the tuning")
+    frequencies: Literal["uniform", "sites"] | list[float] = server_setting(
+        "uniform", "balance: class frequencies of the server's data; sites: estimated from their sizes and labels"
     )
 
     @property
     def last_step(self) -> str:
-        """Say what is done after the last round only."""
+        """What is done only after the last round."""
         return 'method.tuning = "balance" works' if self.tuning == "balance" else ""
 
     @field_validator("frequencies")
     @classmethod
-    def _frequencies_of_something(cls, value: str | list[float]) -> str | list[float]:
+    def _frequencies_are_valid(cls, value: str | list[float]) -> str | list[float]:
         if isinstance(value, list) and (min(value, default=0.0) < 0 or not sum(value) > 0):
             raise ValueError("a number of at least 0 for each label, not all of them 0")
         return value
@@ -74,7 +78,7 @@ class PrivateLabelsSettings(SharedModelSettings):
         return self
 
     @model_validator(mode="after")
-    def _nothing_is_asked_for_in_vain(self) -> PrivateLabelsSettings:
+    def _no_setting_is_unused(self) -> PrivateLabelsSettings:
         compared = self.tuning in ("mse", "pairwise")
         by_owners = self.labels != "public" and self.aggregation == "mean" and not local_rules()[self.local].exchanges
         works = {

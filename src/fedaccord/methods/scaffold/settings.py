@@ -1,19 +1,18 @@
-"""SCAFFOLD: its settings and its entry; importable without torch."""
+"""SCAFFOLD: settings and registry entry; importable without torch."""
 
 from __future__ import annotations
 
-from pydantic import Field
-
 from fedaccord.methods.entry import LocalRule, MethodEntry
 from fedaccord.methods.shared_settings import ClassicSettings
+from fedaccord.training.settings import Fraction, NotNegative, Rate, server_setting, site_setting
 
 
 class ScaffoldSettings(ClassicSettings):
-    """Settings of `scaffold`: as published, its local steps have no momentum."""
+    """Settings of `scaffold`: as published, local steps have no momentum."""
 
-    momentum: float = Field(0.0, ge=0, lt=1, description="momentum of the sites' SGD, fresh in every round")
-    server_lr: float = Field(1.0, gt=0, le=1000, description="how far the server goes along the sites' mean step")
-    mu: float = Field(0.0, ge=0, description="weight of a pull towards the received model, as in fedprox")
+    momentum: Fraction = 0.0
+    server_lr: Rate = server_setting(1.0, "learning rate of the server: factor of the mean update")
+    mu: NotNegative = site_setting(0.0, "weight of a proximal term, as in fedprox")
 
 
 METHODS = (

@@ -1,21 +1,20 @@
-"""SphereFed: its settings and its entry; importable without torch."""
+"""SphereFed: settings and registry entry; importable without torch."""
 
 from __future__ import annotations
 
-from pydantic import Field
-
 from fedaccord.methods.entry import MethodEntry
 from fedaccord.methods.shared_settings import ClassicSettings
+from fedaccord.training.settings import Positive, server_setting
 
 
 class SphereFedSettings(ClassicSettings):
     """Settings of `spherefed`."""
 
-    ridge: float = Field(1.0, gt=0, description="ridge of the head that is solved for after the last round")
+    ridge: Positive = server_setting(1.0, "ridge penalty of the head that is solved for after the last round")
 
     @property
     def last_step(self) -> str:
-        """Say what is done after the last round only."""
+        """What is done only after the last round."""
         return 'method.name = "spherefed" solves for its head'
 
 

@@ -1,16 +1,16 @@
-"""What federation is compared with: their settings and entries; importable without torch."""
+"""Baselines without federation: settings and registry entries; importable without torch."""
 
 from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
 from fedaccord.errors import refuse_unused
 from fedaccord.methods.entry import MethodEntry
 from fedaccord.methods.loss_settings import AnyLossSettings
 from fedaccord.methods.shared_settings import OF_SITES
-from fedaccord.training.settings import TrainingSettings
+from fedaccord.training.settings import TrainingSettings, server_setting
 
 
 class LocalSettings(AnyLossSettings):
@@ -20,8 +20,8 @@ class LocalSettings(AnyLossSettings):
 class PooledSettings(TrainingSettings):
     """Settings of `pooled`."""
 
-    labels: Literal["truth", "views"] = Field(
-        "truth", description="train on the true classes (an upper bound), or on what the sites' views show"
+    labels: Literal["truth", "views"] = server_setting(
+        "truth", "train on the true classes (an upper bound), or on the sites' annotations"
     )
 
     @model_validator(mode="after")
