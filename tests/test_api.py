@@ -204,6 +204,9 @@ def test_a_wrong_setting_is_told_with_a_hint(sites):
 
 def test_every_exported_name_is_there_and_no_other():
     assert set(fedaccord.__all__) == {
+        "TrainingSettings",
+        "server_setting",
+        "site_setting",
         "__version__",
         "Candidates",
         "Coarse",

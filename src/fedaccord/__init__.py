@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from fedaccord.labels.views import View as View
     from fedaccord.labels.views import ViewDeclaration as ViewDeclaration
     from fedaccord.runs.model_folder import TrainedModel as TrainedModel
+    from fedaccord.training.settings import TrainingSettings as TrainingSettings
+    from fedaccord.training.settings import server_setting as server_setting
+    from fedaccord.training.settings import site_setting as site_setting
 
 # Names are imported when first used, so that `import fedaccord` stays quick: torch alone takes two seconds.
 _EXPORTS = {
@@ -37,6 +40,9 @@ _EXPORTS = {
     "Exact": "labels.views",
     "Tags": "labels.views",
     "Unlabelled": "labels.views",
+    "TrainingSettings": "training.settings",
+    "site_setting": "training.settings",
+    "server_setting": "training.settings",
 }
 __all__ = ["__version__", *_EXPORTS]
 

@@ -14,7 +14,7 @@ from fedaccord import methods
 from fedaccord.errors import ConfigError, did_you_mean
 from fedaccord.extensions import installed, is_reference, load_reference, reference_of
 from fedaccord.methods.entry import MethodEntry
-from fedaccord.training.settings import TrainingSettings
+from fedaccord.training.settings import TrainingSettings, place_of
 
 if TYPE_CHECKING:
     from fedaccord.federation.recipe import Recipe
@@ -56,6 +56,12 @@ def outside_entry(name: str, build: Callable[[Any], Recipe], reference: str) -> 
         raise ConfigError(
             f"method.name: the function '{reference}' must annotate its argument with a subclass of "
             "fedaccord.TrainingSettings"
+        )
+    unplaced = [name for name, field in settings.model_fields.items() if place_of(field) is None]
+    if unplaced:
+        raise ConfigError(
+            f"method.name: '{reference}': the setting '{unplaced[0]}' must say where it belongs: declare it by "
+            "fedaccord.site_setting if a site's part of the method reads it, else by fedaccord.server_setting"
         )
     summary = (build.__doc__ or "").strip().splitlines()
     return MethodEntry(name, summary[0] if summary else "", settings, reference)

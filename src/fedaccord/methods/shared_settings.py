@@ -34,7 +34,7 @@ class SharedModelSettings(TrainingSettings):
 
     @field_validator("hostile")
     @classmethod
-    def _fraction_or_number(cls, value: int | float) -> int | float:
+    def _hostile_is_a_minority(cls, value: int | float) -> int | float:
         if value < 1 if isinstance(value, int) else not 0 < value < 0.5:
             raise ValueError(f"a share between 0 and 0.5 or a whole number of sites, not {value}")
         return value

@@ -29,9 +29,7 @@ class PrivateLabelsSettings(SharedModelSettings):
     label_weight: Literal["samples", "per_label"] = site_setting(
         "samples", "weight of a site in a head row: its number of samples, or of those with the label, which it sends"
     )
-    local: LocalRuleName = site_setting(
-        PLAIN_RULE, "local training rule; scaffold: momentum is 0 unless given"
-    )
+    local: LocalRuleName = site_setting(PLAIN_RULE, "local training rule; scaffold: momentum is 0 unless given")
     mu: NotNegative = site_setting(0.01, "fedprox: weight of the proximal term")
     tuning: Literal["none", "mse", "pairwise", "balance"] = server_setting(
         "none", "how the server tunes its model on unlabelled data; balance: once, after the last round"

@@ -1,0 +1,230 @@
+"""Every setting belongs to the server or to the sites, and the sites' side of every method needs only its own."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from pydantic import ValidationError
+
+from fedaccord.data.sites import pool_sites
+from fedaccord.errors import ConfigError
+from fedaccord.federation.round import play_round
+from fedaccord.federation.server import Server
+from fedaccord.federation.state import RunState
+from fedaccord.hosting import build_host, build_network, host_spec, site_settings, site_spec
+from fedaccord.labels.views import Candidates, Tags
+from fedaccord.messages.message import Message
+from fedaccord.messages.names import POOL
+from fedaccord.methods.harmony.site import ALIGNMENT_SHARE
+from fedaccord.methods.registry import METHODS, make_recipe, outside_entry
+from fedaccord.models.layout import Layout
+from fedaccord.training.settings import TrainingSettings, place_of, server_setting, site_setting
+from small_federation import SPACE, ScriptedEngine, cloud, copied, exact, pets_or_cattle, site
+
+# A setting that only the server reads takes the first of these values that is not its default and that is allowed.
+OTHER_VALUES = {
+    "iterations": (4,),
+    "sites": (["a", "b", "c"],),
+    "participation": (3,),
+    "aggregation": ("median",),
+    "hostile": (1,),
+    "defence": ({"kind": "group-update"},),
+    "weights": ("equal", "samples"),
+    "labels": ("views",),
+    "server_lr": (0.5,),
+    "server_epochs": (2,),
+    "server_batch": (4,),
+    "server_augment": ("strong",),
+    "server_weight": (0.7,),
+    "warmup": (3,),
+    "exchanges": (2,),
+    "ridge": (0.1,),
+    "beta": (0.25,),
+    "alpha": (0.5,),
+    "held_out": (0.4,),
+    "rule": ("printed",),
+    "pi": (0.5,),
+    "score_batch": (3,),
+    "score": ("samples",),
+    "score_inputs": (5,),
+    "tuning": ("mse",),
+    "norm": ("renorm",),
+    "pairs": ("zero-padded",),
+    "tuning_labels": ("all",),
+    "mask_absent": (False,),
+    "tune": ("all",),
+    "tuning_lr": (0.1,),
+    "tuning_momentum": (0.5,),
+    "tuning_batch": (4,),
+    "frequencies": ([1.0, 2.0, 3.0],),
+    "consensus": ("median",),
+    "blocks": ("per-site",),
+    "block_count": (2,),
+    "gamma": (1.0,),
+    "volume_rounds": (1.0,),
+    "head_rows": ("annotated", "owners"),
+    "shrinkage": (3.0,),
+    "permuted": (True,),
+}
+# Further runs of a method: every task is asked for, and settings that exclude each other are all used.
+VARIANTS = {
+    "fedharmony": [{"exchanges": 2}, {"teacher": "counts", "aggregation": "median", "mu": 0.1}],
+    "fedharmony+": [{"teacher": "scores", "exchanges": 2}],
+    "fedmt": [
+        {"correspondence": "estimated-average"},
+        {"estimator": "em-pool"},
+        {"correspondence": "learnable-average", "local": "scaffold"},
+    ],
+    "fedrep": [{"local": "fedprox"}],
+    "private-labels": [
+        {"tuning": "pairwise", "local": "scaffold"},
+        {"tuning": "balance", "label_weight": "per_label", "aggregation": "mean"},
+        {"labels": "public", "local": "fedprox"},
+    ],
+    "pfedpll": [{"isolation": False, "calibration": False}],
+    "fedadc": [{"form": "nesterov", "beta_local": 0.2}],
+    "domo": [{"spread": True, "fusion": 0.2}],
+    "mime": [{"lite": True}],
+    "fedavg": [{"loss": "squared"}, {"schedule": "cosine"}],
+}
+
+
+class TwinEngine(ScriptedEngine):
+    """Asks a host with all settings and one with the sites' own, and compares their replies bit for bit."""
+
+    def __init__(self, host, twin, label):
+        super().__init__(host)
+        self.twin, self.label = twin, label
+
+    def ask(self, task, briefs, deadline=None):
+        jobs = [(name, briefs[name], self.kept.get(name, Message())) for name in sorted(briefs)]
+        if task == "train":
+            one, other = (host.handle_together(task, jobs) for host in (self.host, self.twin))
+            self._compare(f"{task} as a cohort", jobs, one, other)
+        answers = [tuple(map(copied, self.twin.handle(task, *job))) for job in jobs]
+        replies = super().ask(task, briefs, deadline)
+        given = [(replies[name], self.kept.get(name, Message())) for name, *_ in jobs]
+        self._compare(task, jobs, given, answers)
+        return replies
+
+    def _compare(self, task, jobs, one, other):
+        for (name, *_), own, twin in zip(jobs, one, other, strict=True):
+            for what, ours, theirs in zip(("reply", "memory"), own, twin, strict=True):
+                where = f"{self.label}: the {what} of site '{name}' to the task '{task}' depends on server settings"
+                ours, theirs = untimed(ours), untimed(theirs)
+                assert ours.words == theirs.words, where
+                assert ours.numbers == theirs.numbers, where
+                assert ours.tensors.keys() == theirs.tensors.keys(), where
+                for key, tensor in ours.tensors.items():
+                    assert torch.equal(tensor, theirs.tensors[key]), f"{where}: {key}"
+
+
+def untimed(message):
+    numbers = {key: value for key, value in message.numbers.items() if key != ALIGNMENT_SHARE}
+    return Message(message.tensors, numbers, message.words)
+
+
+def keys(method, place):
+    return [key for key, field in METHODS[method].settings.model_fields.items() if place_of(field) == place]
+
+
+def changed(method, settings):
+    """Return settings in which everything that belongs to the server, where possible, is not its default."""
+    fields = METHODS[method].settings.model_fields
+    for key in keys(method, "server"):
+        if key in settings:
+            continue
+        value = next(value for value in OTHER_VALUES[key] if value != fields[key].default)
+        try:
+            make_recipe(method, {**settings, key: value})
+        except (ValidationError, ConfigError):
+            continue
+        settings = {**settings, key: value}
+    return settings
+
+
+def sites_for(method):
+    family = METHODS[method].recipe.split(".")[2]
+    views = {
+        "candidate_sets": [Candidates(SPACE)] * 3,
+        "mixed_types": [pets_or_cattle()] * 3,
+        "private_labels": [exact(["cat", "dog"]), exact(["dog", "cow"]), exact(["cat", "cow"])],
+        "harmony": [Tags(SPACE), Tags(SPACE), Tags(SPACE, ("cat", "dog"))],
+        "spherefed": [Tags(SPACE)] * 3,
+    }.get(family, [exact()] * 3)
+    return {name: site(name, 8, view, test=4) for name, view in zip("abc", views, strict=True)}
+
+
+def play(method, settings):
+    """Play two rounds with both hosts, and return the engine that compared them."""
+    model = {"name": "sphere-mlp" if method == "spherefed" else "mlp", "settings": {"hidden": [5]}, "input_shape": [4]}
+    sites, checked = sites_for(method), METHODS[method].settings(**settings)
+    if method == "pooled":
+        sites[POOL] = pool_sites(POOL, sites, SPACE, checked.labels)
+    spec = host_spec(sites, SPACE, model, method, checked, seed=0)
+    alone = {**spec.spec, "settings": site_settings(method, spec.spec["settings"])}
+    engine = TwinEngine(build_host(spec.spec, spec.tensors), build_host(alone, spec.tensors), f"{method} {settings}")
+    # A defence needs sensitive groups, so only the host is given one.
+    recipe = make_recipe(method, {key: value for key, value in settings.items() if key != "defence"})
+    network = build_network(model, SPACE.names, recipe, 0)
+    public = cloud(12, exact(), torch.Generator().manual_seed(5))
+    state = RunState(Layout.of(network).read(network), {})
+    server = Server("run", 0, SPACE, recipe, network, state, engine, unlabelled=public.x)
+    server.labelled = (public.x, public.truth) if recipe.server_trains else None
+    server.join()
+    server.ready()
+    for _ in range(2):
+        play_round(server)
+    assert server.dropped == []
+    described = site_spec(spec, sites["a"]).spec["settings"]
+    assert set(described) == set(keys(method, "site")) - {"attack"}, method
+    return engine
+
+
+def test_every_setting_says_where_it_belongs():
+    for method, entry in METHODS.items():
+        for key, field in entry.settings.model_fields.items():
+            assert place_of(field) is not None, f"{method}.{key} is neither site_setting nor server_setting"
+
+
+def test_the_sites_side_of_every_method_needs_only_the_sites_settings():
+    assert VARIANTS.keys() <= METHODS.keys()
+    refused = {}
+    for method in METHODS:
+        recipe = make_recipe(method, {})
+        unused, unasked = set(keys(method, "server")), {*recipe.tasks, *(["train"] if recipe.sites_train else [])}
+        for variant in [{}, *VARIANTS.get(method, [])]:
+            settings = changed(method, {"rounds": 2, "steps": 2, "batch": 4, "lr": 0.05, **variant})
+            engine = play(method, settings)
+            unused -= settings.keys()
+            unasked -= {task for task, _, _ in engine.asked}
+        assert not unasked, f"{method}: no variant asks for these tasks"
+        if unused:
+            refused[method] = unused
+    assert refused == {
+        "fedtrans": {"warmup"},
+        "mime": {"defence"},
+        "representation": {"aggregation", "defence", "hostile", "participation", "sites"},
+        "pooled": {"participation", "sites"},
+    }, "give these settings a value in OTHER_VALUES or VARIANTS, unless the method refuses every value but the default"
+
+
+def test_a_method_from_outside_must_say_where_its_settings_belong():
+    class Plain(TrainingSettings):
+        tau: float = 1.0
+
+    class Marked(TrainingSettings):
+        tau: float = site_setting(1.0, "temperature")
+        trust: float = server_setting(1.0, "trust")
+        lr: float = 0.1
+
+    def recipe(settings: Plain):
+        """Return nothing."""
+
+    recipe.__annotations__["settings"] = Plain
+    with pytest.raises(ConfigError, match=r"'tau' must say where it belongs: declare it by .*site_setting"):
+        outside_entry("mine", recipe, "mine:recipe")
+    recipe.__annotations__["settings"] = Marked
+    fields = outside_entry("mine", recipe, "mine:recipe").settings.model_fields
+    assert [place_of(fields[key]) for key in ("tau", "trust", "lr")] == ["site", "server", "site"]
+    assert fields["lr"].description == TrainingSettings.model_fields["lr"].description
