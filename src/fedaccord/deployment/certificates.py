@@ -35,26 +35,22 @@ def make_authority(name: str) -> Authority:
     """Make a private authority."""
     key = ec.generate_private_key(_CURVE)
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-    builder = _certificate(subject, subject, key.public_key())
-    builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-    builder = builder.add_extension(_usage(signs=True), critical=True)
-    builder = builder.add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
-    return Authority(key, builder.sign(key, hashes.SHA384()))
+    limits = x509.BasicConstraints(ca=True, path_length=0)
+    identifier = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
+    return Authority(key, _sign(subject, subject, key, key, limits, _usage(signs=True), identifier))
 
 
 def make_certificate(authority: Authority, hosts: list[str]) -> tuple[bytes, bytes]:
     """Make a server certificate for host names and addresses; return it and its key as PEM."""
     key = ec.generate_private_key(_CURVE)
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, hosts[0][:64])])
-    builder = _certificate(subject, authority.certificate.subject, key.public_key())
-    builder = builder.add_extension(x509.SubjectAlternativeName([_name(host) for host in hosts]), critical=False)
-    builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-    builder = builder.add_extension(_usage(signs=False), critical=True)
-    builder = builder.add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+    names = x509.SubjectAlternativeName([_name(host) for host in hosts])
+    limits = x509.BasicConstraints(ca=False, path_length=None)
+    purpose = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH])
     issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.key.public_key())
-    builder = builder.add_extension(issuer, critical=False)
-    certificate = builder.sign(authority.key, hashes.SHA384()).public_bytes(serialization.Encoding.PEM)
-    return certificate, private_pem(key)
+    extensions = (names, limits, _usage(signs=False), purpose, issuer)
+    certificate = _sign(subject, authority.certificate.subject, key, authority.key, *extensions)
+    return certificate.public_bytes(serialization.Encoding.PEM), private_pem(key)
 
 
 def valid_until(path: Path) -> datetime.date:
@@ -96,31 +92,27 @@ def write_secret(path: Path, content: bytes) -> None:
         file.write(content)
 
 
-def _certificate(subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey) -> x509.CertificateBuilder:
+def _sign(
+    subject: x509.Name,
+    issuer: x509.Name,
+    key: ec.EllipticCurvePrivateKey,
+    signing_key: ec.EllipticCurvePrivateKey,
+    *extensions: x509.ExtensionType,
+) -> x509.Certificate:
     now = datetime.datetime.now(datetime.UTC)
-    return (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(issuer)
-        .public_key(key)
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(hours=1))  # clocks differ
-        .not_valid_after(now + datetime.timedelta(days=_DAYS))
-    )
+    start, end = now - datetime.timedelta(hours=1), now + datetime.timedelta(days=_DAYS)  # clocks differ
+    builder = x509.CertificateBuilder(issuer, subject, key.public_key(), x509.random_serial_number(), start, end)
+    for extension in extensions:
+        builder = builder.add_extension(
+            extension, critical=isinstance(extension, x509.BasicConstraints | x509.KeyUsage)
+        )
+    return builder.sign(signing_key, hashes.SHA384())
 
 
 def _usage(signs: bool) -> x509.KeyUsage:
-    return x509.KeyUsage(
-        digital_signature=not signs,
-        key_cert_sign=signs,
-        crl_sign=signs,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        encipher_only=False,
-        decipher_only=False,
-    )
+    other = ("content_commitment", "key_encipherment", "data_encipherment", "key_agreement")
+    unused = dict.fromkeys((*other, "encipher_only", "decipher_only"), False)
+    return x509.KeyUsage(digital_signature=not signs, key_cert_sign=signs, crl_sign=signs, **unused)
 
 
 def _name(host: str) -> x509.GeneralName:

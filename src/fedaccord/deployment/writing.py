@@ -16,12 +16,13 @@ import shutil
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib import resources
+from importlib.resources.abc import Traversable
 from pathlib import Path
 
 from fedaccord import __version__
 from fedaccord.config import Experiment, Labels, ServerSection, to_toml
 from fedaccord.data.sites import FederationData
-from fedaccord.deployment import scripts
 from fedaccord.deployment.certificates import (
     make_authority,
     make_certificate,
@@ -38,6 +39,8 @@ from fedaccord.extensions import is_reference
 from fedaccord.hosting import site_settings, site_spec
 from fedaccord.methods.registry import make_recipe
 from fedaccord.session import describe_host
+
+_TEMPLATES = resources.files("fedaccord.deployment") / "templates"
 
 
 @dataclass(frozen=True)
@@ -109,8 +112,7 @@ def write_site_data(experiment: Experiment, base: Path, folder: Path, site: str)
     written = SiteFolder.open(folder)
     if written.site != site:
         raise UserError(f"'{folder}' is the folder of site '{written.site}', not of '{site}'")
-    update = {"sites": [sections[site]], "server": ServerSection()}
-    alone = experiment.model_copy(update=update)
+    alone = experiment.model_copy(update={"sites": [sections[site]], "server": ServerSection()})
     data = load_data(alone, base)
     host = site_spec(describe_host(alone, data), data.sites[site])
     for key in ("model", "method", "settings", "seed", "labels", "target"):
@@ -141,26 +143,22 @@ class _Writer:
             (self.server / name).mkdir()
 
     def write_server(self, given: GivenCertificate | None) -> None:
-        tls = self.server / "tls"
-        (tls / "link-ca.crt").write_bytes(self.authority.pem())
-        certificate, key = make_certificate(self.authority, ["localhost", "127.0.0.1"])
-        (tls / "link.crt").write_bytes(certificate)
-        write_secret(tls / "link.key", key)
+        tls, authority = self.server / "tls", self.authority.pem()
         if given is None:
             certificate, key = make_certificate(self.authority, [self.address.host])
-            self.ca = self.authority.pem()
+            self.ca = authority
         else:
             certificate, key, self.ca = (_read(path) for path in (given.certificate, given.key, given.ca))
-        (tls / "server.crt").write_bytes(certificate)
-        write_secret(tls / "server.key", key)
+        local = make_certificate(self.authority, ["localhost", "127.0.0.1"])
+        for name, (public, secret) in {"server": (certificate, key), "link": local}.items():
+            (tls / f"{name}.crt").write_bytes(public)
+            write_secret(tls / f"{name}.key", secret)
         (tls / "ca.crt").write_bytes(self.ca)
+        (tls / "link-ca.crt").write_bytes(authority)
+        (self.folder / "authority/ca.crt").write_bytes(authority)
         write_secret(self.folder / "authority/ca.key", private_pem(self.authority.key))
-        (self.folder / "authority/ca.crt").write_bytes(self.authority.pem())
         (self.server / "config.toml").write_text(to_toml(self.experiment), encoding="utf-8")
         write_known(self.server, self.data)
-        for name, text in scripts.app_files().items():
-            (self.server / "app" / name).parent.mkdir(parents=True, exist_ok=True)
-            (self.server / "app" / name).write_text(text, encoding="utf-8")
         link = {
             "host": "127.0.0.1" if self.address.host in ("localhost", "127.0.0.1") else "0.0.0.0",
             "port": self.address.port,
@@ -172,17 +170,13 @@ class _Writer:
         }
         (self.server / "link.json").write_text(json.dumps(link, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
         self._copy_code(self.server)
-        _write_script(self.server / "start.sh", scripts.server_script())
-        _write_script(self.server / "run.sh", scripts.run_script())
-        (self.server / "fedaccord-server.service").write_text(scripts.unit("the server", "server"), encoding="utf-8")
+        _write_templates(_TEMPLATES / "server", self.server)
 
     def write_sites(self) -> None:
         host = describe_host(self.experiment, self.data)
         for number, (site, name) in enumerate(self.folders.items()):
-            folder = self.folder / "sites" / name
-            write_site_folder(
-                folder, site, site_spec(host, self.data.sites[site]), self.deployment, __version__, code=["code"]
-            )
+            folder, spec = self.folder / "sites" / name, site_spec(host, self.data.sites[site])
+            write_site_folder(folder, site, spec, self.deployment, __version__, code=["code"])
             (folder / "tls").mkdir()
             (folder / "tls/ca.crt").write_bytes(self.ca)
             private, public = make_node_key()
@@ -193,21 +187,22 @@ class _Writer:
             (folder / "link.json").write_text(json.dumps(link) + "\n", encoding="utf-8")
             (folder / "site.toml").write_text(self._site_part(site), encoding="utf-8")
             self._copy_code(folder)
-            _write_script(folder / "start.sh", scripts.node_script())
-            (folder / "fedaccord-node.service").write_text(scripts.unit(f"site {name}", name), encoding="utf-8")
+            _write_templates(_TEMPLATES / "site", folder, folder=name)
 
     def write_readme(self) -> None:
-        until = min(valid_until(self.server / "tls" / name) for name in ("server.crt", "link.crt"))
-        text = scripts.readme(
-            self.folders,
+        row = "| `sites/{}/` | site {} | its part of the experiment, its private key, its samples |"
+        _write_templates(
+            _TEMPLATES / "whole",
+            self.folder,
+            rows="\n".join(row.format(folder, site) for site, folder in self.folders.items()),
+            count=len(self.folders),
             name=self.experiment.name,
             version=__version__,
             address=self.address,
             port=self.address.port,
             link=self.local_port,
-            until=until,
+            until=min(valid_until(self.server / "tls" / name) for name in ("server.crt", "link.crt")),
         )
-        (self.folder / "README.md").write_text(text, encoding="utf-8")
 
     def _site_part(self, site: str) -> str:
         """Return a site's part of the experiment file: its section and the common settings that name no labels."""
@@ -218,17 +213,9 @@ class _Writer:
         if defence.get("reconstruct"):  # sites should see that the server reconstructs their data
             method["defence"] = {key: defence[key] for key in ("kind", "reconstruct")}
         # [fairness] names a label that the site may not know.
-        update = {
-            "sites": section or None,
-            "data": None,
-            "labels": Labels(),
-            "server": ServerSection(),
-            "method": method,
-            "fairness": None,
-        }
-        return f"# The experiment of site '{site}', for information; the node reads site.json.\n" + to_toml(
-            self.experiment.model_copy(update=update)
-        )
+        update = {"sites": section or None, "method": method, "labels": Labels(), "server": ServerSection()}
+        part = self.experiment.model_copy(update={**update, "data": None, "fairness": None})
+        return f"# The experiment of site '{site}', for information; the node reads site.json.\n{to_toml(part)}"
 
     def _copy_code(self, folder: Path) -> None:
         """Copy the user's own modules, of the model and of views, to where the site's process finds them."""
@@ -256,9 +243,20 @@ def _folder_names(sites: Sequence[str]) -> dict[str, str]:
     return folders
 
 
-def _write_script(path: Path, text: str) -> None:
-    path.write_text(text, encoding="utf-8")
-    path.chmod(0o755)
+def _write_templates(source: Traversable, target: Path, /, **fields: object) -> None:
+    """Write a copy of the texts in a folder, with @NAME@ replaced by the field `name`; scripts become executable."""
+    for part in source.iterdir():
+        path = target / part.name.removesuffix(".in")  # Python texts end in .in, so that no tool takes them for ours
+        if part.is_dir():
+            path.mkdir()
+            _write_templates(part, path, **fields)
+            continue
+        text = part.read_text(encoding="utf-8")
+        for name, value in fields.items():
+            text = text.replace(f"@{name.upper()}@", str(value))
+        path.write_text(text, encoding="utf-8")
+        if path.suffix == ".sh":
+            path.chmod(0o755)
 
 
 def _read(path: Path) -> bytes:
