@@ -130,9 +130,7 @@ class TestLabels:
         both = federation(labels("a", "b", "c")).site("x", EXACT, rows("a", "b", "c"))
         assert both.warnings() == []  # a single site is no matter of one site only
         found = both.site("y", knows("a", "b"), rows("a", "b")).warnings()
-        assert found == [
-            "only site 'x' knows 'c': the model is as good there as that site's labels, and lost without it"
-        ]
+        assert found == ["only site 'x' knows 'c': the model depends on the quality of that site's labels"]
 
     def test_no_sample_has_it(self, federation):
         one = federation(labels("a", "b", "c")).site("x", EXACT, rows("a", "b"))
@@ -160,7 +158,7 @@ class TestLabels:
     def test_tags_beside_single_labels(self, federation):
         mixed = federation(labels("a", "b")).site("x", '{ kind = "tags" }', rows("a;b", "a"))
         found = mixed.site("y", EXACT, rows("a", "b")).warnings()
-        assert found == ["some sites have tags, others one label each; a tag's score is no class probability"]
+        assert found == ["some sites have tags, others one label each; a tag's score is not a class probability"]
 
     def test_classes_that_nobody_separates(self, federation):
         view = coarse({"low": ["a", "b"], "high": ["c"]})
@@ -223,7 +221,7 @@ class TestOneSite:
         assert self.own(federation, '{ kind = "unlabelled" }', rows("")) == []
 
     def test_a_label_it_is_said_to_know_but_never_uses(self, federation):
-        text = "no row is annotated with 'b', which it is said to know"
+        text = "no row is annotated with 'b', which it is declared to know"
         assert self.own(federation, knows("a", "b"), rows("a")) == [text]
         groups = coarse({"low": ["a"], "high": ["b", "c"]})
         assert self.own(federation, groups, rows("low")) == [text.replace("'b'", "'high'")]
@@ -251,7 +249,7 @@ class TestFeatures:
         small = self.pair(federation, lambda i: (i % 5) / 50, lambda i: far - (i % 5) / 50, features=features)
         (found,) = small.warnings()
         assert found.startswith("column 'size': the means of sites 'x' and 'y' are ")
-        assert found.endswith("times the spread inside the sites apart; is it the same unit?")
+        assert found.endswith("times the spread within the sites apart; is it the same unit?")
 
     def test_another_spread(self, federation):
         (found,) = self.pair(federation, lambda i: i % 5, lambda i: 200 * (i % 5)).warnings()

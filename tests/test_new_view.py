@@ -53,21 +53,29 @@ def test_sites_learn_from_ranges(folder):
     assert final["sites"]["each"]["north"]["in_set"] > 0.6
 
 
-def test_sites_that_train_one_by_one_learn_the_same(folder):
+@pytest.fixture(scope="module")
+def one_by_one(folder):
+    """A run of the same experiment in which sites train one by one."""
     settings = ("--set", "run.batched=never", "--workers", "0")
     assert process("run", "grades.toml", "--out", "alone", *settings, *TRUST, cwd=folder).code == 0
-    together, alone = (json.loads((folder / run / "summary.json").read_text())["final"] for run in ("graded", "alone"))
+    return folder / "alone"
+
+
+def test_sites_that_train_one_by_one_learn_the_same(folder, one_by_one):
+    together, alone = (
+        json.loads((run / "summary.json").read_text())["final"] for run in (folder / "graded", one_by_one)
+    )
     for site, metrics in together["sites"]["each"].items():
         assert metrics["nll"] == pytest.approx(alone["sites"]["each"][site]["nll"], rel=1e-3)
 
 
-def test_a_view_that_cannot_be_stacked_trains_one_by_one(folder):
+def test_a_view_that_cannot_be_stacked_trains_one_by_one(folder, one_by_one):
     text = (folder / "interval_view.py").read_text()
     (folder / "slow_view.py").write_text(re.sub(r"    stacks: .*\n", "", text))
     experiment = (folder / "grades.toml").read_text().replace("interval_view", "slow_view")
     (folder / "slow.toml").write_text(experiment)
     assert process("run", "slow.toml", "--out", "slow", "--trust", "slow_view", cwd=folder).code == 0
-    assert digest(folder / "slow") == digest(folder / "alone")
+    assert digest(folder / "slow") == digest(one_by_one)
 
 
 def test_check_counts_ranges(folder):

@@ -47,7 +47,7 @@ lr = 0.1
 workers = 0
 checkpoint_every = 1
 """
-GONE = "no site that knows '8', '9' is there in rounds 3–6; nothing is learnt of it then"
+GONE = "no site that knows '8', '9' takes part in rounds 3–6; nothing is learned about it then"
 THIN = "too few sites of a round know '8', '9' for the rule 'median'"
 
 

@@ -1,4 +1,4 @@
-"""How a check is printed: tables in a terminal, plain columns elsewhere."""
+"""Prints the reports of a check: tables in a terminal, plain columns elsewhere."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from fedaccord.errors import listed
 from fedaccord.findings import Finding
 
 MOST_SITES = 12  # as columns of the coverage matrix
-WIDE = 10_000  # where nobody looks at a terminal, no line is broken
+WIDE = 10_000  # outside a terminal lines are not wrapped
 COLOURS = {"warning": "yellow", "error": "bold red"}
 
 
 def print_report(report: Report, console: Console) -> None:
-    """Print every site's own part, then the part of the federation."""
+    """Print the report of every site, then that of the federation."""
     for site in report.sites:
         print_site(site, console)
     _heading("the federation", console)
@@ -38,7 +38,7 @@ def print_report(report: Report, console: Console) -> None:
 
 
 def print_site(site: SiteReport, console: Console) -> None:
-    """Print one site's own part, which holds nothing of any other site."""
+    """Print the report of one site."""
     _heading(f"site {site.name}", console)
     _say(f"view {site.view}; {site.train} rows for training, {site.test} for its own test", console)
     if site.set_size is not None:
@@ -75,7 +75,7 @@ def _findings(findings: Sequence[Finding], console: Console) -> None:
 
 
 def _table(headings: list[str], rows: list[list[str]], console: Console, numbers: int = 0) -> None:
-    """Print a table; the last `numbers` columns are flush right."""
+    """Print a table; the last `numbers` columns are right-aligned."""
     table = Table(box=None, pad_edge=False) if not console.is_terminal else Table()
     for place, heading in enumerate(headings):
         table.add_column(Text(heading), justify="right" if place >= len(headings) - numbers else "left")

@@ -1,4 +1,4 @@
-"""What to know before fairness is measured: whether enough test rows are behind each rate."""
+"""Checks before fairness is measured: whether each rate has enough test rows."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ SMALLEST_TEST_CELL = 20  # people; one of them is 5 points of a rate
 
 
 def fairness_findings(experiment: Experiment, data: FederationData) -> list[Finding]:
-    """Warn where fewer test rows than a rate needs are in the group or outside it, of all or of those with the label.
+    """Warn if too few test rows are in the group or outside it, in all or with the label.
 
-    These are what the run measures: the server's test samples where it has some with groups and a whole model, else the
-    test parts of all sites together.
+    The run uses the server's test samples if they have groups and the server has the whole model, otherwise the test
+    rows of all sites.
     """
     asked = experiment.fairness
     if asked is None or asked.group not in data.groups or asked.label not in data.space.names:
-        return []  # a wrong name is told as what a run would refuse
+        return []  # a run refuses a wrong name, which is reported elsewhere
     recipe = make_recipe(experiment.method_name, experiment.settings)
     whole = recipe.aggregator is not None and SHARE_ALL.parts <= recipe.sharing.parts
     if whole and data.test is not None and data.test_groups is not None and data.test[1].dim() == 1:
@@ -53,7 +53,7 @@ def fairness_findings(experiment: Experiment, data: FederationData) -> list[Find
 
 
 def _judged_parts(data: FederationData) -> list[tuple[Tensor, Tensor]]:
-    """Return true labels and groups of the sites' test parts that have both."""
+    """Return true labels and groups of the sites' test rows, for sites with both."""
     found = []
     for site in data.sites.values():
         truth = site.view.true_classes(site.test.target, site.test.truth)
@@ -68,5 +68,5 @@ def _why_nothing(data: FederationData) -> str:
 
 
 def _certain(sets: Tensor, true: Tensor | None) -> Tensor:
-    """Return each row's group where it is certain, else -1."""
+    """Return the group of each row if it is certain, else -1."""
     return torch.where(sets.sum(1) == 1, sets.int().argmax(1), -1) if true is None else true

@@ -1,4 +1,4 @@
-"""Features that do not mean the same at every site: empty, constant, or on another scale."""
+"""Checks for features that differ between sites: empty, constant, or on another scale."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from fedaccord.data.tables import read_numbers
 from fedaccord.errors import listed
 from fedaccord.findings import Finding, warning
 
-FARTHEST_MEANS = 10.0  # deviations inside the sites
-WIDEST_RATIO = 100.0  # of the sites' deviations
-FEWEST = 10  # rows; of fewer, a deviation is chance
+FARTHEST_MEANS = 10.0  # standard deviations within the sites
+WIDEST_RATIO = 100.0  # of the sites' standard deviations
+FEWEST = 10  # rows; fewer give no reliable deviation
 Sample = NDArray[Any]
 
 
 def feature_findings(data: FederationData) -> list[Finding]:
-    """Compare the sites' training rows column by column."""
+    """Return findings from a comparison of the sites' training rows, column by column."""
     if data.features is None:
         return _array_findings(data)
     findings = []
     for name, site in data.sites.items():
-        gaps, rows = data.missing_cells.get(name, {}), len(site.train) + len(site.test)
-        empty = [column for column, number in gaps.items() if number == rows]
+        missing, rows = data.missing_cells.get(name, {}), len(site.train) + len(site.test)
+        empty = [column for column, number in missing.items() if number == rows]
         if empty:
             findings.append(warning(f"site '{name}' has no value at all in {listed(empty)}"))
     samples = {name: _numbers(data.features, site.train.x.numpy()) for name, site in data.sites.items()}
@@ -36,15 +36,15 @@ def feature_findings(data: FederationData) -> list[Finding]:
         means = {name: float(x.mean(dtype=np.float64)) for name, x in at.items()}
         spreads = {name: float(x.std(dtype=np.float64)) for name, x in at.items()}
         rows_at = {name: len(x) for name, x in at.items()}
-        still = [name for name, spread in spreads.items() if spread < 1e-6]
-        if still and len(still) < len(at):
-            findings.append(warning(f"column '{column}' never varies at {_sites(still)}, but does elsewhere"))
+        constant = [name for name, spread in spreads.items() if spread < 1e-6]
+        if constant and len(constant) < len(at):
+            findings.append(warning(f"column '{column}' never varies at {_sites(constant)}, but does elsewhere"))
         findings += _scale_findings(f"column '{column}'", means, spreads, rows_at)
     return findings
 
 
 def word_findings(plan: FeaturePlan, declared: Sequence[str]) -> list[Finding]:
-    """Look for columns taken for words, without being `declared` so, although most of their words are numbers."""
+    """Warn of columns that are read as words without being `declared` so, although most of their words are numbers."""
     findings = []
     for column in plan.columns:
         if column.kind == "category" and column.name not in declared:
@@ -59,9 +59,9 @@ def word_findings(plan: FeaturePlan, declared: Sequence[str]) -> list[Finding]:
 
 
 def _array_findings(data: FederationData) -> list[Finding]:
-    """Compare arrays by the moments that each site was scaled by."""
+    """Return findings from a comparison of the sites' moments."""
     if len(data.moments) < 2 or len(data.input_shape) > 1:
-        return []  # pixels are what they are
+        return []  # pixels have a fixed scale
     findings = []
     for feature in range(data.input_shape[0]):
         at = {name: m for name, m in data.moments.items() if m.n[feature] >= FEWEST}
@@ -82,7 +82,7 @@ def _scale_findings(
     inside = np.sqrt(sum(rows[n] * spreads[n] ** 2 for n in varied) / sum(rows[n] for n in varied))
     narrow, wide = min(varied, key=lambda n: varied[n]), max(varied, key=lambda n: varied[n])
     if means[high] - means[low] > FARTHEST_MEANS * inside:
-        apart = f"{(means[high] - means[low]) / inside:.0f} times the spread inside the sites"
+        apart = f"{(means[high] - means[low]) / inside:.0f} times the spread within the sites"
         return [warning(f"{what}: the means of {_sites([low, high])} are {apart} apart; is it the same unit?")]
     if varied[wide] > WIDEST_RATIO * varied[narrow]:
         ratio = f"{varied[wide] / varied[narrow]:.0f} times"
@@ -91,7 +91,7 @@ def _scale_findings(
 
 
 def _numbers(plan: FeaturePlan, x: Sample) -> dict[str, Sample]:
-    """Return the columns of numbers as they are encoded, without the rows in which a value is missing."""
+    """Return the encoded columns of numbers without missing values."""
     found, start = {}, 0
     for column in plan.columns:
         if column.kind == "number":

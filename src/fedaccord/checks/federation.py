@@ -1,7 +1,7 @@
-"""What can be said of a federation before any training: who knows what, and what will not work.
+"""Checks of a federation before training: which site knows which label, and problems that training would have.
 
-Each site has a part of its own, made of its own annotations only, so that no site reads the label names of another.
-What concerns several sites stands in the part of the federation, which is for who coordinates it.
+The report of a site uses its own annotations only, so that no site reads the label names of another. Findings about
+several sites are in the report of the federation, for its coordinator.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from fedaccord.checks.features import feature_findings, word_findings
 from fedaccord.checks.membership import membership_findings
 from fedaccord.checks.method import method_findings
 from fedaccord.config import Experiment, Labels, ServerSection
-from fedaccord.data.separation import held_by_server, same_to_all_sites
+from fedaccord.data.separation import indistinguishable_classes, labels_of_server
 from fedaccord.data.site_data import SiteData
 from fedaccord.data.sites import FederationData, Flaw
 from fedaccord.errors import CorrespondenceError, UserError, listed
@@ -30,21 +30,21 @@ from fedaccord.labels.coverage import connected_groups, coverage_matrix, labels_
 from fedaccord.labels.space import LabelSpace
 from fedaccord.labels.views import View
 
-SMALLEST_CELL = 5  # rows of a group with a label; of fewer, a rate says nothing
+SMALLEST_CELL = 5  # rows of a group with a label; fewer are too few for a rate
 
 
 @dataclass(frozen=True)
 class SiteReport:
-    """What one site may see: its own sizes, its own label names, and what is wrong with its own annotations."""
+    """The report that one site may see: its sizes, its label names, and problems with its annotations."""
 
     name: str
     view: str
     train: int
     test: int
-    labels: dict[str, int]  # rows by what the site's own annotations say
+    labels: dict[str, int]  # number of rows by the site's own names
     unannotated: int
     set_size: float | None = None  # mean size of candidate sets
-    cells: dict[str, dict[str, int]] = field(default_factory=dict)  # rows by sensitive group and own label
+    cells: dict[str, dict[str, int]] = field(default_factory=dict)  # rows by sensitive group and label
     missing: dict[str, int] = field(default_factory=dict)  # missing cells by column
     findings: list[Finding] = field(default_factory=list)
     counts_heading: str = "rows"  # of the column of numbers in `labels`
@@ -53,36 +53,36 @@ class SiteReport:
 
 @dataclass(frozen=True)
 class Report:
-    """A federation's sites, its coverage by label name and site, and what concerns more than one site."""
+    """The reports of all sites, the coverage by label and site, and findings about several sites."""
 
     sites: list[SiteReport]
-    coverage: dict[str, dict[str, str]]  # label -> site -> the view through which the site knows it
+    coverage: dict[str, dict[str, str]]  # label -> site -> kind of its view
     findings: list[Finding]
     notes: list[str]
-    features: list[str] = field(default_factory=list)  # of tables: each column and what it was taken for
+    features: list[str] = field(default_factory=list)  # of tables: each column and its type
 
     @property
     def exit_code(self) -> Literal[0, 1, 2]:
-        """0 sound, 1 warnings, 2 errors."""
+        """0 if nothing was found, 1 for warnings, 2 for errors."""
         return exit_code([*self.findings, *(f for site in self.sites for f in site.findings)])
 
 
 def exit_code(findings: Sequence[Finding]) -> Literal[0, 1, 2]:
-    """Return 0 for no findings, 1 where there are warnings, 2 where there are errors."""
+    """Return 0 for no findings, 1 for warnings, 2 for errors."""
     levels = {finding.level for finding in findings}
     return 2 if "error" in levels else 1 if levels else 0
 
 
 def check_experiment_data(experiment: Experiment, base: Path) -> Report:
-    """Load all sites that an experiment names, and check them; relative paths start from `base`.
+    """Load and check all sites of an experiment; relative paths start from `base`.
 
-    What a run of the experiment would refuse before its first round, such as a wrong cell or a model of images for
-    tables, is an error.
+    A problem that would stop a run before its first round, such as a wrong cell or an image model for tables, is an
+    error.
     """
     data = read_federation(experiment, base)
     report = check_federation(data)
     memberships, rounds = experiment.memberships, experiment.settings.rounds
-    found = [*_taken_for_words(experiment, data), *membership_findings(report.coverage, memberships, rounds)]
+    found = [*_word_column_findings(experiment, data), *membership_findings(report.coverage, memberships, rounds)]
     of_method, advice = method_findings(experiment.method_name, experiment.settings, data)
     found += [*of_method, *fairness_findings(experiment, data)]
     notes = [*report.notes, *membership_notes(memberships, rounds), *advice]
@@ -94,7 +94,7 @@ def check_experiment_data(experiment: Experiment, base: Path) -> Report:
 
 
 def check_own_data(experiment: Experiment, base: Path, name: str) -> SiteReport:
-    """Check one site; where sites bring files, only its own is read, and the others' need not even be there."""
+    """Check one site; of sites with their own files, only its file is read."""
     if experiment.sites is None:
         data = read_federation(experiment, base)
         _check_name(name, list(data.sites))
@@ -103,26 +103,26 @@ def check_own_data(experiment: Experiment, base: Path, name: str) -> SiteReport:
     own = [site for site in experiment.sites if site.name == name]
     labels = experiment.labels
     if labels.classes is None and not own[0].view.needs_label:
-        labels = Labels(classes=["any"])  # its file names no class, and none is needed to count rows
+        labels = Labels(classes=["any"])  # counting rows needs no class names
     alone = experiment.model_copy(update={"sites": own, "server": ServerSection(), "labels": labels})
     data = read_federation(alone, base)
     report = _own_report(data, name, data.flaws)
-    return replace(report, findings=[*report.findings, *_taken_for_words(experiment, data)])
+    return replace(report, findings=[*report.findings, *_word_column_findings(experiment, data)])
 
 
 def _own_report(data: FederationData, name: str, flaws: Sequence[Flaw]) -> SiteReport:
     report = check_site(data.sites[name], data.groups, data.missing_cells.get(name, {}))
-    said = [f.error.message_for_site() if isinstance(f.error, CorrespondenceError) else str(f.error) for f in flaws]
-    return replace(report, findings=[*(Finding("error", text) for text in said), *report.findings])
+    texts = [f.error.message_for_site() if isinstance(f.error, CorrespondenceError) else str(f.error) for f in flaws]
+    return replace(report, findings=[*(Finding("error", text) for text in texts), *report.findings])
 
 
-def _taken_for_words(experiment: Experiment, data: FederationData) -> list[Finding]:
+def _word_column_findings(experiment: Experiment, data: FederationData) -> list[Finding]:
     return [] if data.features is None else word_findings(data.features, experiment.features.category_names())
 
 
 def _check_name(name: str, known: Sequence[str]) -> None:
     if name not in known:
-        raise UserError(f"--site: there is no site '{name}'")  # which others there are is not everybody's business
+        raise UserError(f"--site: there is no site '{name}'")  # a site may not know the names of the others
 
 
 def _features(data: FederationData) -> list[str]:
@@ -133,7 +133,7 @@ def _features(data: FederationData) -> list[str]:
 
 
 def check_federation(data: FederationData) -> Report:
-    """Look at every site on its own, and at all of them together."""
+    """Return the reports of every site and of the federation."""
     views = {name: site.view for name, site in data.sites.items()}
     informs = coverage_matrix(views).tolist()
     coverage = {
@@ -142,7 +142,7 @@ def check_federation(data: FederationData) -> Report:
     }
     findings = [
         *(Finding("error", str(flaw.error)) for flaw in data.flaws),
-        *knowledge_findings(views, data.space, held_by_server(data)),
+        *knowledge_findings(views, data.space, labels_of_server(data)),
         *sample_findings(data),
         *separation_findings(data),
         *feature_findings(data),
@@ -152,10 +152,10 @@ def check_federation(data: FederationData) -> Report:
 
 
 def check_site(site: SiteData, groups: Sequence[str], missing: Mapping[str, int]) -> SiteReport:
-    """Look at one site's annotations; nothing in the result comes from any other site."""
+    """Return the report of one site, from its own data only."""
     target = torch.cat([site.train.target, site.test.target])
-    says = site.view.names_in(target)
-    counts = dict(zip(site.view.answers, says.sum(0).tolist(), strict=True))
+    named = site.view.names_in(target)
+    counts = dict(zip(site.view.answers, named.sum(0).tolist(), strict=True))
     labels = {name: int(n) for name, n in counts.items() if n or name in site.view.declared_names}
     seen = site.view.annotated(target)
     report = SiteReport(
@@ -166,7 +166,7 @@ def check_site(site: SiteData, groups: Sequence[str], missing: Mapping[str, int]
         labels,
         int((~seen).sum()),
         site.view.set_size(target),
-        _cells(site, says, groups),
+        _cells(site, named, groups),
         dict(missing),
         counts_heading=site.view.counts_heading,
         unannotated_words=site.view.unannotated_words,
@@ -174,18 +174,18 @@ def check_site(site: SiteData, groups: Sequence[str], missing: Mapping[str, int]
     return replace(report, findings=_site_findings(site, report))
 
 
-def _cells(site: SiteData, says: Tensor, groups: Sequence[str]) -> dict[str, dict[str, int]]:
-    """Count test rows by group and own label, where both are certain; without a test part, training rows."""
+def _cells(site: SiteData, named: Tensor, groups: Sequence[str]) -> dict[str, dict[str, int]]:
+    """Return the number of test rows (training rows if there are none) by certain group and label."""
     part, rows = (site.test, slice(len(site.train), None)) if len(site.test) else (site.train, slice(0, None))
     if part.group is None:
         return {}
     certain = part.group & (part.group.sum(1, keepdim=True) == 1)
-    counts = certain.T.long() @ says[rows].long()
-    seen_group, seen_label = certain.any(0).tolist(), says.any(0).tolist()
+    counts = certain.T.long() @ named[rows].long()
+    seen_group, seen_label = certain.any(0).tolist(), named.any(0).tolist()
     return {
         group: {label: n for label, n, seen in zip(site.view.answers, row, seen_label, strict=True) if seen}
-        for group, row, kept in zip(groups, counts.tolist(), seen_group, strict=True)
-        if kept
+        for group, row, occurs in zip(groups, counts.tolist(), seen_group, strict=True)
+        if occurs
     }
 
 
@@ -197,7 +197,7 @@ def _site_findings(site: SiteData, report: SiteReport) -> list[Finding]:
     elif site.view.one_label:  # a tag that is always absent is an annotation too
         empty = [name for name, rows in report.labels.items() if not rows]
         if empty:
-            findings.append(warning(f"no row is annotated with {listed(empty)}, which it is said to know"))
+            findings.append(warning(f"no row is annotated with {listed(empty)}, which it is declared to know"))
     small = [
         f"{label} in {group} ({rows})"
         for group, row in report.cells.items()
@@ -205,22 +205,24 @@ def _site_findings(site: SiteData, report: SiteReport) -> list[Finding]:
         if rows < SMALLEST_CELL
     ]
     if small:
-        what = f"a sensitive group is too small to measure; of fewer than {SMALLEST_CELL} rows a rate says nothing"
+        what = f"a sensitive group is too small to measure; a rate needs at least {SMALLEST_CELL} rows"
         findings.append(warning(f"{what}: {listed(small, quotes=False)}"))
     return findings
 
 
-def knowledge_findings(views: Mapping[str, View], space: LabelSpace, held: Sequence[str] = ()) -> list[Finding]:
-    """Look at what the views declare: labels nobody knows, or one site only, and labels nobody compares.
+def knowledge_findings(
+    views: Mapping[str, View], space: LabelSpace, server_labels: Sequence[str] = ()
+) -> list[Finding]:
+    """Return findings on the declared views: labels that no site or one site knows, and labels that no site compares.
 
-    Labels `held` by the server, with samples of its own, are known and compared there.
+    The server knows and compares `server_labels`, of which it has labelled samples.
     """
     teaching = {name: view for name, view in views.items() if view.has_annotations}
-    if not teaching:  # of the server's own labels some methods learn all the same
+    if not teaching:  # some methods can learn from the server's labels alone
         none = "no site has annotations, so there is nothing to learn from"
-        return [] if held else [Finding("error", none)]
+        return [] if server_labels else [Finding("error", none)]
     findings = []
-    unknown = [name for name in labels_without_site(views, space) if name not in held]
+    unknown = [name for name in labels_without_site(views, space) if name not in server_labels]
     if unknown:
         findings.append(warning(f"no site knows {listed(unknown)}; the model cannot learn what nobody teaches"))
     owners = coverage_matrix(teaching)
@@ -229,11 +231,13 @@ def knowledge_findings(views: Mapping[str, View], space: LabelSpace, held: Seque
         names = [name for name, only in zip(space, alone.tolist(), strict=True) if only]
         if names and len(teaching) > 1:
             what = f"only site '{site}' knows {listed(names)}"
-            findings.append(warning(f"{what}: the model is as good there as that site's labels, and lost without it"))
+            findings.append(warning(f"{what}: the model depends on the quality of that site's labels"))
     kinds = {view.one_label for view in teaching.values()}
     if len(kinds) == 2:
-        findings.append(warning("some sites have tags, others one label each; a tag's score is no class probability"))
-    if True in kinds and not held:
+        findings.append(
+            warning("some sites have tags, others one label each; a tag's score is not a class probability")
+        )
+    if True in kinds and not server_labels:
         groups = [group for group in connected_groups(views, space) if group[0] not in unknown]
         if len(groups) > 1:
             parts = "; ".join(listed(group) for group in groups)
@@ -250,21 +254,21 @@ def knowledge_findings(views: Mapping[str, View], space: LabelSpace, held: Seque
 
 
 def sample_findings(data: FederationData) -> list[Finding]:
-    """Look for labels that a site knows but no training row speaks of."""
+    """Return a warning for labels that sites know but no training row is annotated with."""
     seen = torch.zeros(len(data.space), dtype=torch.bool)
     for site in data.sites.values():
         named = site.view.names_in(site.train.target).any(0)
-        seen |= (site.view.matrix[named] > 0).any(0)  # a coarse label speaks of every class behind it
+        seen |= (site.view.matrix[named] > 0).any(0)  # a coarse label counts for all its classes
     known = coverage_matrix({name: site.view for name, site in data.sites.items()}).any(0)
     names = [name for name, gone in zip(data.space, (known & ~seen).tolist(), strict=True) if gone]
     return [warning(f"no site has a training sample of {listed(names)}")] if names else []
 
 
 def separation_findings(data: FederationData) -> list[Finding]:
-    """Look for classes that mean the same to every site; labelled samples at the server would tell them apart."""
+    """Return warnings for classes that no site distinguishes, unless the server has labelled samples."""
     if data.labelled is not None:
         return []
     return [
         warning(f"no coarse label and no site tells {listed(names)} apart; the model can only learn them together")
-        for names in same_to_all_sites(data)
+        for names in indistinguishable_classes(data)
     ]

@@ -1,4 +1,4 @@
-"""What follows from sites that join late or leave: labels that nobody knows for a while, sites that never take part."""
+"""Checks of sites that join late or leave: labels without a site in some rounds, sites that never train."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from fedaccord.runs.page import spans
 def membership_findings(
     coverage: Mapping[str, Iterable[str]], memberships: Mapping[str, Membership], rounds: int
 ) -> list[Finding]:
-    """Look for rounds in which a label has no site, and for sites that join too late; `coverage` names its sites."""
+    """Warn of rounds in which a label has no site, and of sites that join too late; `coverage` lists labels' sites."""
     alike: dict[str, list[str]] = {}
     for label, without in rounds_without_owner(coverage, memberships, rounds).items():
         alike.setdefault(spans(without), []).append(label)
     findings = [
-        warning(f"no site that knows {listed(labels)} is there in rounds {when}; nothing is learnt of it then")
+        warning(f"no site that knows {listed(labels)} takes part in rounds {when}; nothing is learned about it then")
         for when, labels in alike.items()
     ]
     late = [site for site, membership in memberships.items() if membership.joins > rounds]

@@ -1,7 +1,7 @@
-"""What takes long to compute and comes out the same each time, kept on disk between runs.
+"""Results of slow, deterministic computations, cached on disk between runs.
 
-The folder is named by FEDACCORD_CACHE; without it, `fedaccord` in the user's cache folder. It may be deleted at any
-time. A file that is damaged, or that cannot be written, costs the computation and nothing else.
+The environment variable FEDACCORD_CACHE names the folder; the default is `fedaccord` in the user's cache folder. It may
+be deleted at any time. A damaged file is computed again.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from fedaccord.messages.message import Message, from_bytes, to_bytes
 
 
 def cache_folder() -> Path:
-    """Return where results are kept."""
+    """Return the folder of cached results."""
     named = os.environ.get("FEDACCORD_CACHE")
     if named:
         return Path(named)
@@ -32,23 +32,23 @@ def cache_folder() -> Path:
 
 
 def cached(kind: str, depends_on: Mapping[str, Any], make: Callable[[], Array]) -> Array:
-    """Return an array that was kept for just these dependencies, or make it and keep it.
+    """Return the cached array for these dependencies, or compute and cache it.
 
-    `depends_on` is JSON and must name everything that the result depends on.
+    `depends_on` must be JSON and name everything that the result depends on.
     """
     key = json.dumps(depends_on, sort_keys=True)
     path = cache_folder() / kind / f"{hashlib.sha256(key.encode()).hexdigest()}.safetensors"
-    kept = _read(path, key)
-    if kept is not None:
-        return kept
+    found = _read(path, key)
+    if found is not None:
+        return found
     made = make()
-    with contextlib.suppress(OSError):  # a full or read-only disk is no reason to fail
+    with contextlib.suppress(OSError):  # a full or read-only disk must not fail the run
         _write(path, key, made)
     return made
 
 
 def digest(*arrays: Array) -> str:
-    """Return the SHA-256 of arrays with their shapes and types."""
+    """Return the SHA-256 digest of arrays with their shapes and types."""
     total = hashlib.sha256()
     for array in arrays:
         total.update(f"{array.dtype.str} {array.shape} ".encode())
@@ -62,15 +62,15 @@ def _read(path: Path, key: str) -> Array | None:
         array: Array = message.tensors["array"].numpy()
     except (OSError, MessageError, KeyError):
         return None
-    # safetensors does not notice a flipped bit among the values.
-    whole = message.words.get("key") == key and message.words.get("sha256") == digest(array)
-    return array if whole else None
+    # safetensors does not detect a flipped bit in a value.
+    intact = message.words.get("key") == key and message.words.get("sha256") == digest(array)
+    return array if intact else None
 
 
 def _write(path: Path, key: str, array: Array) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     message = Message({"array": torch.from_numpy(array)}, words={"key": key, "sha256": digest(array)})
-    # Written under a name of its own and then put in place, for other runs may read and write at the same time.
+    # Write to a temporary file and rename it, because other runs may read and write at the same time.
     draft = path.with_name(f".{uuid.uuid4().hex}.tmp")
     try:
         draft.write_bytes(to_bytes(message))

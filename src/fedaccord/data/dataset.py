@@ -1,4 +1,4 @@
-"""Data sets as arrays: the bundled one, and .npz files of the described form."""
+"""Data sets as arrays: the bundled one, and .npz files (docs/files.md)."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from fedaccord.data.tables import natural
 from fedaccord.errors import DataError, did_you_mean
 
 Array = NDArray[Any]
-BRIGHTEST = 255  # the value of a white pixel, as files have it
+BRIGHTEST = 255  # value of a white pixel in files of bytes
 
 
 @dataclass(frozen=True)
 class Rows:
-    """Samples with what is known of them: true class, tags, candidate sets, and further columns."""
+    """Samples with their true classes, tags, candidate sets and further columns, if they have them."""
 
     x: Array  # float32, (n, *shape)
     y: Array | None = None  # int64 (n,)
     tags: Array | None = None  # int8 (n, labels): 1, 0, -1 = not annotated
     candidates: Array | None = None  # bool (n, labels)
     columns: dict[str, Array] = field(default_factory=dict)
-    groups: Array | None = None  # bool (n, groups): candidates for the value of a sensitive attribute
-    group: Array | None = None  # int64 (n,): its true value, -1 = not known
+    groups: Array | None = None  # bool (n, groups): candidate groups of a sensitive attribute
+    group: Array | None = None  # int64 (n,): the true group, -1 = unknown
 
     def __len__(self) -> int:
         return len(self.x)
@@ -48,25 +48,25 @@ class Rows:
 
 
 Grouped = Callable[[Rows, str], Rows]
-"""Gives rows of elsewhere the groups that a data set's rows have; it is told what errors should call them."""
+"""Adds to other rows the groups that a data set's rows have; the text names these rows in messages."""
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """Training rows, the published test rows where there are some, and the names of the labels."""
+    """Training rows, the published test rows if there are any, and the names of the labels."""
 
     name: str
     train: Rows
     test: Rows | None
     labels: tuple[str, ...]
     images: bool
-    groupings: dict[str, dict[str, list[str]]] = field(default_factory=dict)  # named coarse labels and their classes
+    groupings: dict[str, dict[str, list[str]]] = field(default_factory=dict)  # named: coarse labels and their classes
     brightest: int = BRIGHTEST
-    scaled: bool = False  # its features are fit for a model as they are
-    sources: tuple[str, ...] = ()  # the column that each feature was made of, where that is known
-    groups: tuple[str, ...] = ()  # values of the sensitive attribute
+    scaled: bool = False  # its features need no standardisation
+    sources: tuple[str, ...] = ()  # the column that each feature was made from, if known
+    groups: tuple[str, ...] = ()  # of the sensitive attribute
     group_features: int | None = None  # index of the first feature that is a candidate group; None: none is
-    grouped: Grouped | None = None  # how rows of the server's own files are given groups
+    grouped: Grouped | None = None  # adds groups to rows of the server's files
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -75,7 +75,7 @@ class Dataset:
 
 
 def load_dataset(name: str, folder: Path) -> Dataset:
-    """Load a data set by its catalogue name or the path of an .npz file, from `folder` when relative."""
+    """Load a data set by its catalogue name or the path of an .npz file, relative to `folder`."""
     files = dataset_files(name, folder)
     if not files:
         return _digits()
@@ -90,7 +90,7 @@ def load_dataset(name: str, folder: Path) -> Dataset:
     arrays = read_npz(files[0], "data.dataset")
     if name in DATASETS and DATASETS[name].labels:
         arrays["label_names"] = np.array(DATASETS[name].labels)
-    if len(files) == 2:  # a training and a test file of the same form
+    if len(files) == 2:  # a training and a test file
         test = read_npz(files[1], "data.dataset")
         arrays = {f"{k}_train": v for k, v in arrays.items()} | {f"{k}_test": v for k, v in test.items()}
         arrays |= {k.removesuffix("_train"): v for k, v in arrays.items() if "_names" in k or "_to_" in k}
@@ -98,9 +98,9 @@ def load_dataset(name: str, folder: Path) -> Dataset:
 
 
 def read_npz(path: Path, where: str) -> dict[str, Array]:
-    """Read all arrays of an .npz file; pickled content is refused."""
+    """Read all arrays of an .npz file; raise DataError for pickled content."""
     try:
-        with zipfile.ZipFile(path):  # numpy would take a file of another form for a pickle and say so
+        with zipfile.ZipFile(path):  # numpy would report any other file as a pickle
             archive = np.load(path, allow_pickle=False)
         with archive:
             arrays = {name: archive[name] for name in archive.files}
@@ -111,14 +111,14 @@ def read_npz(path: Path, where: str) -> dict[str, Array]:
     except MemoryError:
         raise DataError(f"{where}: '{path}' holds more than fits into memory") from None
     except (ValueError, EOFError, RuntimeError, zlib.error) as error:
-        objects = "Object arrays" in str(error)  # they would be unpickled, and a pickle may run any code
+        objects = "Object arrays" in str(error)  # unpickling may run any code
         reason = "it holds Python objects; save plain numbers and strings" if objects else error
         raise DataError(f"{where}: '{path}' cannot be read: {reason}") from None
     return {name: values for name, values in arrays.items() if isinstance(values, np.ndarray)}
 
 
 def from_arrays(arrays: dict[str, Array], name: str) -> Dataset:
-    """Understand the arrays of an .npz file; docs/files.md tells their names."""
+    """Return the data set in the arrays of an .npz file; docs/files.md lists their names."""
     arrays = dict(arrays)
     grouping = _grouping(arrays, name)
     for suffix in ("", "_train", "_test"):
@@ -145,9 +145,9 @@ def from_arrays(arrays: dict[str, Array], name: str) -> Dataset:
 
 
 def _number_classes(arrays: dict[str, Array], names: Array | None, name: str) -> Array | None:
-    """Replace class names in `y` by class numbers, an empty name by -1; returns the names behind the numbers.
+    """Replace class names in `y` by class numbers, an empty name by -1, and return the names of the numbers.
 
-    Without given names they are those that occur, sorted.
+    If no names are given, they are the names that occur, sorted.
     """
     found = {key: _words(arrays[key], key, name) for key in ("y", "y_train", "y_test") if _is_text(arrays.get(key))}
     if not found:
@@ -155,8 +155,8 @@ def _number_classes(arrays: dict[str, Array], names: Array | None, name: str) ->
     used = {word for words in found.values() for word in words.ravel().tolist()} - {""}
     known = sorted(used, key=natural) if names is None else [str(label) for label in names.ravel()]
     for word in sorted(used - set(known), key=natural):
-        told = f"'y' holds the name '{word}', which is not in its list of labels"
-        raise DataError(f"'{name}': {told}; {did_you_mean(word, known)}")
+        problem = f"'y' holds the name '{word}', which is not in its list of labels"
+        raise DataError(f"'{name}': {problem}; {did_you_mean(word, known)}")
     place = {"": -1} | {word: number for number, word in enumerate(known)}
     for key, words in found.items():
         arrays[key] = np.array([place[word] for word in words.ravel().tolist()], dtype=np.int64).reshape(words.shape)
@@ -213,7 +213,7 @@ def _zeros_and_ones(values: Array, key: str, name: str, dimensions: int) -> Arra
 
 
 def to_samples(x: Array, name: str, brightest: int = BRIGHTEST) -> Array:
-    """Return float32 samples: bytes are pixels, scaled to -1..1 and put channel first."""
+    """Return float32 samples; bytes are pixels, which are scaled to -1..1 with channels first."""
     if x.dtype.kind not in "fiub" or x.ndim < 2 or 0 in x.shape[1:]:
         raise DataError(f"'{name}': the samples are of type {x.dtype} and shape {x.shape}; numbers by row are needed")
     if x.dtype == np.uint8 and x.ndim in (3, 4):
@@ -253,7 +253,7 @@ def _grouping(arrays: dict[str, Array], name: str) -> dict[str, dict[str, list[s
 
 
 def _digits() -> Dataset:
-    from sklearn.datasets import load_digits  # imported here: scikit-learn takes a second to load
+    from sklearn.datasets import load_digits  # imported here because scikit-learn takes a second to load
 
     bundle = load_digits()
     x = (bundle.images[:, None] / 8 - 1).astype(np.float32)

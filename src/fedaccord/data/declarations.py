@@ -1,4 +1,4 @@
-"""How the experiment file asks for a partition of one data set into sites; importable without torch."""
+"""The data sections of the experiment file; importable without torch."""
 
 from __future__ import annotations
 
@@ -178,23 +178,23 @@ class Features(Section):
         return self
 
     def asked(self) -> list[str]:
-        """Return the columns named as features; empty where all columns are."""
+        """Return the columns named as features; empty if all columns are features."""
         return [*self.numbers, *self.categories, *self.text]
 
     def given_numbers(self) -> dict[str, list[float]]:
-        """Return the numbers whose moments the file gives."""
+        """Return the number columns with moments in the file."""
         return self.numbers if isinstance(self.numbers, dict) else {}
 
     def given_categories(self) -> dict[str, list[str]]:
-        """Return the categories whose values the file gives."""
+        """Return the category columns with values in the file."""
         return self.categories if isinstance(self.categories, dict) else {}
 
     def number_names(self) -> list[str]:
-        """Return the columns that are numbers by decree."""
+        """Return the columns declared as numbers."""
         return list(self.numbers)
 
     def category_names(self) -> list[str]:
-        """Return the columns that are categories by decree."""
+        """Return the columns declared as categories."""
         return list(self.categories)
 
 
@@ -222,6 +222,6 @@ class SiteSection(Section):
 
 
 def check_stay(site: str, joins: int | None, leaves: int | None) -> None:
-    """Refuse a site that leaves before it joins."""
+    """Raise ValueError for a site that leaves before it joins."""
     if leaves is not None and leaves <= (joins or 1):
         raise ValueError(f"site '{site}' leaves in round {leaves}, but it would join in round {joins or 1} only")

@@ -1,8 +1,8 @@
-"""From table cells to features that mean the same at every site, agreed without sharing rows.
+"""From table cells to features with the same meaning at every site, without sharing rows.
 
-Each site reports, for every column, its kind with its moments or its categories over its training rows, and nothing
-else. The reports become one plan; with the plan each site encodes its own rows. What the experiment file gives
-(`[features]`) need not be reported at all.
+Each site reports, for every column, its kind and the moments or categories of its training rows, and nothing else. The
+reports are combined into one plan, by which each site encodes its own rows. Columns that the experiment file describes
+(`[features]`) are not reported.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from fedaccord.errors import DataError, did_you_mean
 from fedaccord.labels.views.cells import plain
 
 MOST_CATEGORIES = 200
-MOSTLY = 0.9  # a column of which this share are numbers is one of numbers; the other cells are wrong
+MOSTLY = 0.9  # a column with this share of numbers is a column of numbers; its other cells are wrong
 Floats = NDArray[np.float32]
 
 
 class ColumnReport(BaseModel):
-    """What a site says of one column: moments of a number, categories of a word; never a row."""
+    """A site's report on one column: moments of numbers or a list of categories, never a row."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -38,7 +38,7 @@ class ColumnReport(BaseModel):
 
 
 class ColumnPlan(BaseModel):
-    """How one column is encoded at every site."""
+    """The encoding of one column, the same at every site."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -46,16 +46,16 @@ class ColumnPlan(BaseModel):
     kind: Literal["number", "category", "text", "groups"]
     mean: float = 0.0
     scale: float = 1.0
-    cut: bool = True  # numbers far out are cut; not where the experiment file asks for numbers as they are
+    cut: bool = True  # clip outliers, unless the experiment file asks for unscaled numbers
     flag_missing: bool = False
     values: tuple[str, ...] = ()
-    closed: bool = False  # the experiment file gives the values, so that any other is wrong
+    closed: bool = False  # the experiment file gives the values, so any other is wrong
     width: int = 1  # text: number of hashed features
-    normalise: bool = False  # groups: a row's candidates share 1 between them
+    normalise: bool = False  # groups: each candidate of a row counts as its share of 1
 
     @property
     def features(self) -> list[str]:
-        """The names of the features this column becomes."""
+        """The names of this column's features."""
         if self.kind == "number":
             return [self.name] + ([f"{self.name} is missing"] if self.flag_missing else [])
         if self.kind in ("category", "groups"):
@@ -77,38 +77,38 @@ class FeaturePlan(BaseModel):
         return [name for column in self.columns for name in column.features]
 
     def encode(self, table: Table) -> tuple[Floats, dict[str, int]]:
-        """Encode new rows; returns the features and, by column, how many cells were missing or of no known category.
+        """Return the features of new rows, and for each column the number of missing cells and unknown categories.
 
-        Cells that are no numbers are an error that names them.
+        Raise DataError for cells that should be numbers and are not.
         """
-        x, gaps, problems = self.read(table, closed=False)
+        x, missing, problems = self.read(table, closed=False)
         report_cells(problems)
-        return x, gaps
+        return x, missing
 
     def read(self, table: Table, closed: bool = True) -> tuple[Floats, dict[str, int], list[str]]:
-        """Encode rows as `encode` does, but return what is wrong with each wrong cell instead of raising.
+        """Encode rows as `encode` does, but return a sentence on each wrong cell instead of raising.
 
-        With `closed`, as for the sites' own tables, a word that is not among the values the experiment file gives is
-        wrong, and only missing cells are counted.
+        With `closed`, for the sites' own tables, a word that the experiment file does not list is wrong, and only
+        missing cells are counted.
         """
         x = np.zeros((table.rows, len(self.names)), dtype=np.float32)
-        gaps: dict[str, int] = {}
+        absent_cells: dict[str, int] = {}
         problems: list[str] = []
         start = 0
         for column in self.columns:
             cells, part = table.column(column.name), x[:, start : start + len(column.features)]
             start += len(column.features)
             if column.kind == "number":
-                gaps[column.name] = _encode_numbers(column, cells, self.missing, part, table, problems)
+                absent_cells[column.name] = _encode_numbers(column, cells, self.missing, part, table, problems)
             elif column.kind == "category":
-                gaps[column.name] = _encode_words(column, cells, self.missing, part, table, problems, closed)
+                absent_cells[column.name] = _encode_words(column, cells, self.missing, part, table, problems, closed)
             elif column.kind == "groups":
-                gaps[column.name] = _encode_groups(column, cells, self.missing, part)
+                absent_cells[column.name] = _encode_groups(column, cells, self.missing, part)
             else:
                 absent = are_missing(cells, self.missing)
                 part[:] = _hash_text(["" if a else c for c, a in zip(cells, absent, strict=True)], column.width)
-                gaps[column.name] = int(absent.sum())
-        return x, {name: number for name, number in gaps.items() if number}, problems
+                absent_cells[column.name] = int(absent.sum())
+        return x, {name: number for name, number in absent_cells.items() if number}, problems
 
 
 def describe_columns(
@@ -119,26 +119,28 @@ def describe_columns(
     numbers: Sequence[str] = (),
     words: Sequence[str] = (),
 ) -> dict[str, ColumnReport]:
-    """Report a site's columns over its training rows.
+    """Return a site's reports on its columns, from its training rows.
 
-    Columns in `numbers` are numbers by decree: a cell that is none is wrong, not a category. Those in `words` are
-    categories, whatever they look like.
+    Columns in `numbers` are numbers: any other cell is wrong, not a category. Columns in `words` are categories, even
+    if they hold numbers.
     """
     reports = {}
     for name in names:
         cells = table.column(name)
         absent = are_missing(cells, missing)
-        given, gaps = int((~absent).sum()), int(absent[train].sum())
+        given, missing_cells = int((~absent).sum()), int(absent[train].sum())
         values, wrong = read_numbers(cells, missing)
         if name in numbers or (name not in words and given and len(wrong) <= (1 - MOSTLY) * given):
             seen = values[train][~np.isnan(values[train])]
             mean, variance = (float(seen.mean()), float(seen.var())) if len(seen) else (0.0, 0.0)
-            reports[name] = ColumnReport(kind="number", missing=gaps, n=len(seen), mean=mean, variance=variance)
+            reports[name] = ColumnReport(
+                kind="number", missing=missing_cells, n=len(seen), mean=mean, variance=variance
+            )
         elif name in words or given:
             found = sorted({plain(cell) for cell in set(cells[train][~absent[train]])})
-            reports[name] = ColumnReport(kind="category", missing=gaps, values=found)
+            reports[name] = ColumnReport(kind="category", missing=missing_cells, values=found)
         else:
-            reports[name] = ColumnReport(kind="empty", missing=gaps)
+            reports[name] = ColumnReport(kind="empty", missing=missing_cells)
     return reports
 
 
@@ -152,13 +154,13 @@ def agree(
     scale: bool = True,
     order: Sequence[str] = (),
 ) -> FeaturePlan:
-    """Make one plan of all sites' reports and of what the experiment file gives; `order` is that of the columns."""
+    """Return the plan from all sites' reports and the experiment file; `order` is the order of the columns."""
     for problem in mixed_kinds(reports).values():
         raise DataError(problem)
     given_numbers, given_categories = dict(numbers or {}), dict(categories or {})
     columns = []
     for name in order or list(dict.fromkeys(name for report in reports.values() for name in report)):
-        told = {site: report[name] for site, report in reports.items() if name in report}
+        found = {site: report[name] for site, report in reports.items() if name in report}
         if name in text:
             columns.append(ColumnPlan(name=name, kind="text", width=text_width))
         elif name in given_categories:
@@ -167,11 +169,11 @@ def agree(
         elif name in given_numbers:
             mean, spread = given_numbers[name]
             columns.append(ColumnPlan(name=name, kind="number", mean=mean, scale=spread, flag_missing=True))
-        elif any(report.kind == "category" for report in told.values()):
-            columns.append(ColumnPlan(name=name, kind="category", values=_vocabulary(name, told)))
+        elif any(report.kind == "category" for report in found.values()):
+            columns.append(ColumnPlan(name=name, kind="category", values=_vocabulary(name, found)))
         else:
-            mean, spread = _pooled(list(told.values())) if scale else (0.0, 1.0)
-            flag = any(report.missing for report in told.values())
+            mean, spread = _pooled(list(found.values())) if scale else (0.0, 1.0)
+            flag = any(report.missing for report in found.values())
             columns.append(ColumnPlan(name=name, kind="number", mean=mean, scale=spread, cut=scale, flag_missing=flag))
     plan = FeaturePlan(columns=tuple(columns), missing=tuple(missing))
     if not plan.names:
@@ -180,7 +182,7 @@ def agree(
 
 
 def mixed_kinds(reports: Mapping[str, Mapping[str, ColumnReport]]) -> dict[str, str]:
-    """Say of each column that some sites report as numbers and others as words where it is which."""
+    """Return a message for each column that holds numbers at some sites and words at others."""
     problems = {}
     for name in dict.fromkeys(name for report in reports.values() for name in report):
         at = _sites_by_kind(reports, name)
@@ -195,9 +197,9 @@ def mixed_kinds(reports: Mapping[str, Mapping[str, ColumnReport]]) -> dict[str, 
 def cells_of_other_kind(
     name: str, tables: Mapping[str, Table], reports: Mapping[str, Mapping[str, ColumnReport]], missing: Sequence[str]
 ) -> list[str]:
-    """Name the cells of a column of mixed kinds that are not of the kind that most sites have; numbers in doubt.
+    """Return sentences on the cells of a mixed column that are not of the kind of most sites; in a tie, numbers win.
 
-    Those of the sites with the other kind come first. Each site looks at its own table: no row is in a report.
+    Cells of the sites with the other kind come first. Each site looks at its own table, since reports hold no rows.
     """
     at = _sites_by_kind(reports, name)
     numbers_win = len(at["number"]) >= len(at["category"])
@@ -234,17 +236,17 @@ def _no_number(table: Table, row: int, name: str) -> str:
     return table.wrong(row, name, f"'{table.column(name)[row]}' is not a number")
 
 
-def _pooled(told: Sequence[ColumnReport]) -> tuple[float, float]:
-    """Return mean and standard deviation of all sites' rows together, from their moments alone."""
-    parts = [Moments(np.array(r.n), np.array(r.mean), np.array(r.variance)) for r in told]
+def _pooled(reports: Sequence[ColumnReport]) -> tuple[float, float]:
+    """Return the pooled mean and standard deviation of several sites."""
+    parts = [Moments(np.array(r.n), np.array(r.mean), np.array(r.variance)) for r in reports]
     moments = pool_moments(parts)
     spread = float(np.sqrt(moments.variance))
     return float(moments.mean), spread if spread > 1e-12 else 1.0
 
 
-def _vocabulary(name: str, told: Mapping[str, ColumnReport]) -> tuple[str, ...]:
-    """Return the categories of all sites together."""
-    values = sorted({value for report in told.values() for value in report.values})
+def _vocabulary(name: str, reports: Mapping[str, ColumnReport]) -> tuple[str, ...]:
+    """Return the union of all sites' categories."""
+    values = sorted({value for report in reports.values() for value in report.values})
     if len(values) > MOST_CATEGORIES:
         raise DataError(
             f"column '{name}' has {len(values)} different words, such as '{values[-1]}'; name it in features.numbers, "
@@ -260,7 +262,7 @@ def _encode_numbers(
     problems += [_no_number(table, row, column.name) for row in wrong.tolist()]
     absent = np.isnan(values)
     scaled = (values - column.mean) / column.scale
-    # A number that hardly varies where it was measured must not explode elsewhere.
+    # A number that is nearly constant in training rows must not explode elsewhere.
     part[:, 0] = np.where(absent, 0.0, np.clip(scaled, -FARTHEST, FARTHEST) if column.cut else scaled)
     if column.flag_missing:
         part[:, 1] = absent
@@ -276,7 +278,7 @@ def _encode_words(
     problems: list[str],
     closed: bool,
 ) -> int:
-    """Set one feature of each row; a missing or unknown word sets none. Returns how many are missing, or either."""
+    """Set one feature of each row, none for a missing or unknown word; return the number of missing cells (or both)."""
     place = {value: number for number, value in enumerate(column.values)}
     words, codes = by_value(cells)
     absent = are_missing(np.array(words, dtype=object), missing)
@@ -291,7 +293,7 @@ def _encode_words(
 
 
 def _encode_groups(column: ColumnPlan, cells: Cells, missing: Sequence[str], part: Floats) -> int:
-    """Set a feature for each candidate in `a|b`; where nothing is given, any group may be the one."""
+    """Set a feature for each candidate in `a|b`; a missing cell means any group."""
     place = {value: number for number, value in enumerate(column.values)}
     words, codes = by_value(cells)
     absent = are_missing(np.array(words, dtype=object), missing)
@@ -303,7 +305,7 @@ def _encode_groups(column: ColumnPlan, cells: Cells, missing: Sequence[str], par
 
 
 def _hash_text(texts: list[str], width: int) -> Floats:
-    from sklearn.feature_extraction.text import HashingVectorizer  # imported here: it takes a second to load
+    from sklearn.feature_extraction.text import HashingVectorizer  # imported here because it takes a second to load
 
     vectorizer = HashingVectorizer(
         n_features=width, alternate_sign=False, norm="l2", ngram_range=(1, 2), dtype=np.float32

@@ -1,4 +1,4 @@
-"""Sites that bring a folder of images, with their labels in a file `labels.csv` beside them."""
+"""Sites that bring a folder of images, with their labels in its file `labels.csv`."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def read_image_sites(request: SiteFiles) -> FederationData:
 
 
 def read_images(table: Table, shape: tuple[int, ...]) -> tuple[NDArray[np.float32], list[str]]:
-    """Read the images a table names: float32 (rows, channels, height, width) in -1..1, and what is wrong with cells."""
+    """Return the images of a table, float32 (rows, channels, height, width) in -1..1, and sentences on wrong cells."""
     channels, height, width = shape
     image, folder = _pillow(), table.path.parent.resolve()
     x = np.zeros((table.rows, *shape), dtype=np.float32)
@@ -56,7 +56,7 @@ def read_images(table: Table, shape: tuple[int, ...]) -> tuple[NDArray[np.float3
         path = (folder / name).resolve()
         what = ""
         if not path.is_relative_to(folder):
-            what = "is outside of the folder"  # a label file from elsewhere must not read this machine's files
+            what = "is outside of the folder"  # a foreign label file must not read other files of this machine
         elif not os.path.isfile(path):
             what = "is not there"
         else:
@@ -77,7 +77,7 @@ def _open(section: SiteSection, request: SiteFiles) -> SiteTable:
 
 
 def label_table(folder: Path, where: str, labelled: bool) -> Table:
-    """Return the table of a folder's label file; without labels it may be missing, and all images are taken."""
+    """Return the table of a folder's label file; without it, unless `labelled`, a table of all images."""
     if not os.path.isdir(folder):
         raise DataError(f"{where}: the folder '{folder}' is not there")
     if labelled or os.path.exists(folder / LABEL_FILE):

@@ -1,7 +1,7 @@
-"""How one data set is split into sites: seven kinds of partition, all deterministic in their generator.
+"""Seven kinds of partition of one data set into sites, all deterministic given their random generator.
 
-Every kind but `natural` and `iid` first decides how many samples of each class a site gets, a table of sites x classes,
-and then deals that many out of the shuffled samples of the class.
+Every kind except `natural` and `iid` first computes a table of sites x classes, the number of samples of each class at
+each site, and then deals these numbers from the shuffled samples of each class.
 """
 
 from __future__ import annotations
@@ -13,38 +13,38 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedaccord.errors import PartitionError, did_you_mean
+from fedaccord.data.partition_checks import IntArray, class_index, number, require, site_count, whole
+from fedaccord.errors import did_you_mean
 
-IntArray = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
 Rng = np.random.Generator
 
-_TIE = 9  # decimals: shares come from divisions, and what agrees so far is equal, so that a tie is one everywhere
+_TIE = 9  # decimals to which shares are rounded, so that ties are the same on every machine
 _REPLACED = "samples were drawn with replacement, so a sample may be at several sites and more than once at one"
 
 
 @dataclass(frozen=True, eq=False)
 class Partition:
-    """Which samples each site holds, which nobody holds, and what could not be done as asked."""
+    """The samples of each site, the samples of no site, and notes on what differs from the request."""
 
     parts: list[IntArray]  # sorted sample indices, one array per site
     unused: IntArray
-    labels: list[list[int]] | None = None  # the classes each site was dealt, where a kind deals classes
+    labels: list[list[int]] | None = None  # the classes of each site, if the kind deals classes
     notes: list[str] = field(default_factory=list)
-    names: list[str] | None = None  # where sites have names of their own
+    names: list[str] | None = None  # if the data name the sites
 
     def histogram(self, y: IntArray, classes: int) -> IntArray:
-        """Count the samples of each class at each site: sites x classes."""
-        index = _class_index(y, classes)
+        """Return the number of samples of each class at each site: sites x classes."""
+        index = class_index(y, classes)
         return np.stack([np.bincount(index[part], minlength=classes) for part in self.parts]).astype(np.int64)
 
     def report(self, y: IntArray, class_names: Sequence[str]) -> dict[str, Any]:
-        """Describe the partition in plain values that JSON can hold."""
+        """Return a description of the partition for JSON."""
         table = self.histogram(y, len(class_names)).tolist()
         return {
             "sizes": [int(part.size) for part in self.parts],
             "histogram": [dict(zip(class_names, row, strict=True)) for row in table],
-            "labels": None if self.labels is None else [[class_names[c] for c in held] for held in self.labels],
+            "labels": None if self.labels is None else [[class_names[c] for c in dealt] for dealt in self.labels],
             "names": self.names,
             "unused": int(self.unused.size),
             "notes": list(self.notes),
@@ -56,7 +56,7 @@ def allocate(class_counts: npt.ArrayLike, proportions: npt.ArrayLike) -> IntArra
     counts, shares = np.asarray(class_counts, dtype=np.int64), np.asarray(proportions, dtype=np.float64)
     sums = shares.sum(axis=1, keepdims=True)
     fine = np.isfinite(sums).all() and (shares >= 0).all() and (counts >= 0).all() and (sums[counts > 0] > 0).all()
-    _require(fine, "counts and shares must be finite and not negative, and some share above zero")
+    require(fine, "counts and shares must be finite and not negative, and some share above zero")
     exact = shares / np.where(sums > 0, sums, 1.0) * counts[:, None]
     floors = np.floor(exact).astype(np.int64)
     # A stable sort leaves ties in the order of the sites, so the lowest index gets the extra sample.
@@ -72,12 +72,12 @@ def largest_remainder(shares: npt.ArrayLike, total: int) -> IntArray:
 
 def iid(y: IntArray, sites: int, rng: Rng, stratified: bool = False) -> Partition:
     """Split at random into equal sizes; stratified, the counts of a class differ by at most one between sites."""
-    n, sites = len(y), _site_count(sites, len(y))
+    n, sites = len(y), site_count(sites, len(y))
     order = rng.permutation(n)
     if not stratified:
         return _partition(n, np.split(order, np.cumsum(largest_remainder(np.ones(sites), n))[:-1]))
-    index = _class_index(y)
-    turn = rng.permutation(index.max() + 1)  # who gets the odd samples must not depend on how classes are numbered
+    index = class_index(y)
+    turn = rng.permutation(index.max() + 1)  # the odd samples must not depend on the numbering of classes
     order = order[np.argsort(turn[index[order]], kind="stable")]
     return _partition(n, [order[site::sites] for site in range(sites)])
 
@@ -85,26 +85,26 @@ def iid(y: IntArray, sites: int, rng: Rng, stratified: bool = False) -> Partitio
 def by_classes(
     y: IntArray, sites: int, classes_per_site: int, rng: Rng, total_classes: int | None = None, replace: bool = False
 ) -> Partition:
-    """Give each site the same number of classes and, as far as these can supply it, the same number of samples."""
-    index = _class_index(y, total_classes)
-    sites = _site_count(sites, index.size)
+    """Give each site the same number of classes and, if its classes have enough, the same number of samples."""
+    index = class_index(y, total_classes)
+    sites = site_count(sites, index.size)
     classes = np.unique(index) if total_classes is None else np.arange(total_classes)
-    held = _whole("classes per site", classes_per_site, 1, classes.size)
+    each = whole("classes per site", classes_per_site, 1, classes.size)
     ring = rng.permutation(classes)
-    # The next `held` entries of the ring never repeat a class, and all are dealt once sites * held >= classes.
-    dealt = [ring[np.arange(site * held, (site + 1) * held) % ring.size] for site in rng.permutation(sites)]
+    # The next `each` entries of the ring never repeat a class; all classes are dealt if sites * each >= classes.
+    dealt = [ring[np.arange(site * each, (site + 1) * each) % ring.size] for site in rng.permutation(sites)]
     return _among_owners(index, classes, dealt, index.size // sites, rng, replace)
 
 
 def quantity(y: IntArray, sizes: Sequence[int], rng: Rng) -> Partition:
     """Give each site its size, with the same class proportions everywhere."""
-    index = _class_index(y)
-    _require(isinstance(sizes, Sequence | np.ndarray) and len(sizes) > 0, "sizes must be a list, one for each site")
-    asked = [_whole("each of the sizes", size, 1) for size in sizes]
-    _require(sum(asked) <= index.size, f"the sizes add up to {sum(asked)}, but there are only {index.size} samples")
+    index = class_index(y)
+    require(isinstance(sizes, Sequence | np.ndarray) and len(sizes) > 0, "sizes must be a list, one for each site")
+    asked = [whole("each of the sizes", size, 1) for size in sizes]
+    require(sum(asked) <= index.size, f"the sizes add up to {sum(asked)}, but there are only {index.size} samples")
     classes, left = np.unique(index, return_counts=True)
     counts = np.zeros((len(asked), classes.size), dtype=np.int64)
-    # In proportion to what is left no class is asked for more than it has; the largest first keeps roundings small.
+    # Proportions of the remaining samples never exceed a class; the largest site first keeps rounding errors small.
     for site in np.argsort(asked, kind="stable")[::-1]:
         counts[site] = largest_remainder(left, asked[site])
         left = left - counts[site]
@@ -112,11 +112,11 @@ def quantity(y: IntArray, sizes: Sequence[int], rng: Rng) -> Partition:
 
 
 def dirichlet(y: IntArray, sites: int, alpha: float, rng: Rng, min_size: int = 10, tries: int = 1000) -> Partition:
-    """Split each class by its own draw from Dir(alpha), drawn again while a site has fewer than `min_size` samples."""
-    index = _class_index(y)
-    sites, alpha = _site_count(sites, index.size), _number("alpha", alpha)
-    least, tries = _whole("min_size", min_size, 1), _whole("tries", tries, 1)
-    _require(alpha > 0, f"alpha must be above 0, not {alpha:g}")
+    """Split each class by a draw from Dir(alpha); draw again while a site has fewer than `min_size` samples."""
+    index = class_index(y)
+    sites, alpha = site_count(sites, index.size), number("alpha", alpha)
+    least, tries = whole("min_size", min_size, 1), whole("tries", tries, 1)
+    require(alpha > 0, f"alpha must be above 0, not {alpha:g}")
     notes = []
     if least * sites > index.size:
         notes.append(f"{index.size} samples cannot give {sites} sites {least} each, so the smallest may have 1")
@@ -128,7 +128,7 @@ def dirichlet(y: IntArray, sites: int, alpha: float, rng: Rng, min_size: int = 1
         if counts.sum(axis=1).min() >= least:
             break
     moved = 0
-    while (sizes := counts.sum(axis=1)).min() < least:  # ends, as least * sites <= samples: the largest can spare one
+    while (sizes := counts.sum(axis=1)).min() < least:  # terminates because least * sites <= samples
         common = counts[sizes.argmax()].argmax()
         counts[sizes.argmax(), common] -= 1
         counts[sizes.argmin(), common] += 1
@@ -139,7 +139,7 @@ def dirichlet(y: IntArray, sites: int, alpha: float, rng: Rng, min_size: int = 1
 
 
 def gamma_prior(draws: npt.ArrayLike, client: int, gamma: float, reading: str = "multiply") -> FloatArray:
-    """Return a site's class proportions: the draws, its two majority classes raised by (or set to) 4 / (1 - gamma)."""
+    """Return a site's class proportions: the draws, with its two majority classes times (or set to) 4 / (1 - gamma)."""
     prior = np.array(draws, dtype=np.float64)
     majority = sorted({2 * client % prior.size, (2 * client + 1) % prior.size})
     factor = 4 / (1 - gamma)
@@ -159,16 +159,16 @@ def gamma(
     groups: IntArray | None = None,
     replace: bool = False,
 ) -> Partition:
-    """Give each site two majority classes, as FedMT does; `groups` maps a class to the coarse one that is skewed."""
-    index = _class_index(y)
-    sites, gamma = _site_count(sites, index.size), _number("gamma", gamma)
-    low, high = _number("low", low), _number("high", high)
-    _require(0 <= gamma < 1, f"gamma must be at least 0 and below 1, not {gamma:g}")
-    _require(0 < low <= high, f"low and high must satisfy 0 < low <= high, not {low:g} and {high:g}")
-    _require(reading in ("multiply", "set"), f"reading must be 'multiply' or 'set', not {reading!r}")
+    """Give each site two majority classes, as in FedMT; `groups` maps a class to the coarse class that is skewed."""
+    index = class_index(y)
+    sites, gamma = site_count(sites, index.size), number("gamma", gamma)
+    low, high = number("low", low), number("high", high)
+    require(0 <= gamma < 1, f"gamma must be at least 0 and below 1, not {gamma:g}")
+    require(0 < low <= high, f"low and high must satisfy 0 < low <= high, not {low:g} and {high:g}")
+    require(reading in ("multiply", "set"), f"reading must be 'multiply' or 'set', not {reading!r}")
     if groups is not None:
-        index = _class_index(groups)[_class_index(y, len(groups))]
-    size = index.size // sites if samples_per_site is None else _whole("samples per site", samples_per_site, 1)
+        index = class_index(groups)[class_index(y, len(groups))]
+    size = index.size // sites if samples_per_site is None else whole("samples per site", samples_per_site, 1)
     classes, available = np.unique(index, return_counts=True)
     priors = [gamma_prior(rng.uniform(low, high, classes.size), site, gamma, reading) for site in range(sites)]
     wanted = np.floor(np.stack(priors) * size + 10.0**-_TIE).astype(np.int64)
@@ -190,32 +190,32 @@ def label_sets(
     samples_per_site: int | None = None,
     coverage: bool = True,
 ) -> Partition:
-    """Let each site draw its own set of labels; with coverage every label has an owner."""
-    index = _class_index(y, total_classes)
-    sites = _site_count(sites, index.size)
+    """Draw a set of labels for each site; with `coverage` every label has a site."""
+    index = class_index(y, total_classes)
+    sites = site_count(sites, index.size)
     classes = np.unique(index) if total_classes is None else np.arange(total_classes)
-    held = _whole("labels per site", labels_per_site, 1, classes.size)
-    size = None if samples_per_site is None else _whole("samples per site", samples_per_site, 1)
+    each = whole("labels per site", labels_per_site, 1, classes.size)
+    size = None if samples_per_site is None else whole("samples per site", samples_per_site, 1)
     drawn: list[list[int]] = [[] for _ in range(sites)]
     if coverage:
-        enough = sites * held >= classes.size
-        _require(enough, f"{sites} sites with {held} labels each cannot cover {classes.size} labels")
+        enough = sites * each >= classes.size
+        require(enough, f"{sites} sites with {each} labels each cannot cover {classes.size} labels")
         for label in rng.permutation(classes):
-            drawn[rng.choice([site for site in range(sites) if len(drawn[site]) < held])].append(label)
+            drawn[rng.choice([site for site in range(sites) if len(drawn[site]) < each])].append(label)
     for labels in drawn:
-        labels.extend(rng.choice(np.setdiff1d(classes, labels), held - len(labels), replace=False))
+        labels.extend(rng.choice(np.setdiff1d(classes, labels), each - len(labels), replace=False))
     return _among_owners(index, classes, drawn, size, rng)
 
 
 def natural(ids: npt.ArrayLike, min_size: int = 1, small: str = "drop", most: int | None = None) -> Partition:
-    """Make a site of each distinct id; those below `min_size` are dropped or merged, and the `most` largest kept."""
-    column, least = np.asarray(ids, dtype=object), _whole("min_size", min_size, 1)
-    _require(small in ("drop", "merge"), f"small must be 'drop' or 'merge', not {small!r}")
+    """Make a site of each distinct id; drop or merge those below `min_size`, and keep the `most` largest."""
+    column, least = np.asarray(ids, dtype=object), whole("min_size", min_size, 1)
+    require(small in ("drop", "merge"), f"small must be 'drop' or 'merge', not {small!r}")
     found: dict[str, list[int]] = {}
     for sample, value in enumerate(column):
         found.setdefault(_site_name(value), []).append(sample)
     nameless = len(found.pop("", []))
-    _require(len(found) > 0, "no sample has a site id")
+    require(len(found) > 0, "no sample has a site id")
     ordered = sorted(found, key=lambda name: (int(name) if name.isdecimal() else np.inf, name))
     sites = {name: found[name] for name in ordered if len(found[name]) >= least}
     lost = [name for name in ordered if name not in sites]
@@ -223,18 +223,18 @@ def natural(ids: npt.ArrayLike, min_size: int = 1, small: str = "drop", most: in
     merged = small == "merge" and len(pooled) >= least
     if merged:
         sites["other"] = sorted(sites.get("other", []) + pooled)
-    _require(len(sites) > 0, f"no site has {least} samples; the largest has {max(map(len, found.values()))}")
+    require(len(sites) > 0, f"no site has {least} samples; the largest has {max(map(len, found.values()))}")
     fate = "merged into 'other'" if merged else "dropped"
     notes = [f"samples without a site id, unused: {nameless}"] if nameless else []
     notes += [f"sites with fewer than {least} samples, {fate}: {len(lost)}"] if lost else []
-    if most is not None and len(sites) > _whole("most", most, 1):
-        kept = sorted(sites, key=lambda name: -len(sites[name]))[:most]
+    if most is not None and len(sites) > whole("most", most, 1):
+        largest = sorted(sites, key=lambda name: -len(sites[name]))[:most]
         notes.append(f"only the {most} largest of {len(sites)} sites are kept")
-        sites = {name: sites[name] for name in sites if name in kept}
+        sites = {name: sites[name] for name in sites if name in largest}
     return _partition(len(column), [np.array(part) for part in sites.values()], notes=notes, names=list(sites))
 
 
-# For each kind: its function, the parameters it needs, and those it can do without.
+# For each kind: its function, its required parameters, its optional parameters.
 _KINDS: dict[str, tuple[Callable[..., Partition], str, str]] = {
     "iid": (iid, "sites", "stratified"),
     "classes": (by_classes, "sites classes", "replace"),
@@ -248,25 +248,25 @@ _ARGUMENTS = {"classes": "classes_per_site", "labels": "labels_per_site", "sampl
 
 
 def split(y: IntArray, spec: Mapping[str, Any], rng: Rng, ids: Any = None, groups: IntArray | None = None) -> Partition:
-    """Make the partition a specification asks for, such as `{"kind": "dirichlet", "sites": 4, "alpha": 0.5}`.
+    """Return the partition of a specification such as `{"kind": "dirichlet", "sites": 4, "alpha": 0.5}`.
 
-    A value of None stands for the default. `ids` serves `natural` alone, `groups` serves `gamma` alone.
+    A value of None means the default. Only `natural` uses `ids`, only `gamma` uses `groups`.
     """
-    _require("kind" in spec, f"a partition needs a 'kind'; {did_you_mean('', _KINDS)}")
+    require("kind" in spec, f"a partition needs a 'kind'; {did_you_mean('', _KINDS)}")
     kind = str(spec["kind"])
-    _require(kind in _KINDS, f"unknown partition kind '{kind}'; {did_you_mean(kind, _KINDS)}")
+    require(kind in _KINDS, f"unknown partition kind '{kind}'; {did_you_mean(kind, _KINDS)}")
     function, needed, optional = _KINDS[kind]
     given = {name: value for name, value in spec.items() if name != "kind" and value is not None}
     known = needed.split() + optional.split()
     for name, value in given.items():
-        _require(name in known, f"partition '{kind}' has no parameter '{name}'; {did_you_mean(name, known)}")
+        require(name in known, f"partition '{kind}' has no parameter '{name}'; {did_you_mean(name, known)}")
         switch = name in ("stratified", "replace", "coverage")
-        _require(not switch or isinstance(value, bool), f"{name} must be true or false, not {value!r}")
+        require(not switch or isinstance(value, bool), f"{name} must be true or false, not {value!r}")
     for name in needed.split():
-        _require(name in given, f"partition '{kind}' needs the parameter '{name}'")
+        require(name in given, f"partition '{kind}' needs the parameter '{name}'")
     arguments = {_ARGUMENTS.get(name, name): value for name, value in given.items() if name != "by"}
     if kind == "natural":
-        _require(ids is not None and len(ids) == len(y), "partition 'natural' needs one site id for each sample")
+        require(ids is not None and len(ids) == len(y), "partition 'natural' needs one site id for each sample")
         return function(ids, **arguments)
     if kind == "gamma":
         arguments["groups"] = groups
@@ -276,9 +276,9 @@ def split(y: IntArray, spec: Mapping[str, Any], rng: Rng, ids: Any = None, group
 def _among_owners(
     y: IntArray, classes: IntArray, dealt: Sequence[Iterable[int]], size: int | None, rng: Rng, replace: bool = False
 ) -> Partition:
-    """Split each class evenly among the sites it was dealt to, and cut every site down to `size`."""
-    labels = [sorted(map(int, held)) for held in dealt]
-    owned = np.stack([np.isin(classes, held) for held in labels])
+    """Split each class evenly among its sites, and reduce every site to at most `size` samples."""
+    labels = [sorted(map(int, classes_of_site)) for classes_of_site in dealt]
+    owned = np.stack([np.isin(classes, own) for own in labels])
     available, owners = np.bincount(y, minlength=classes.max() + 1)[classes], owned.sum(axis=0)
     limit = y.size if size is None else size
     notes = []
@@ -288,7 +288,7 @@ def _among_owners(
         notes.append(_REPLACED)
     else:
         supply = np.zeros(owned.shape, dtype=np.int64)
-        for c in np.flatnonzero(owners):  # what cannot be split evenly goes to the owners that have least so far
+        for c in np.flatnonzero(owners):  # the remainder goes to the owners with the fewest samples
             poorest = sorted(np.flatnonzero(owned[:, c]), key=lambda site: supply[site].sum())
             supply[poorest, c] = largest_remainder(np.ones(len(poorest)), available[c])
         sizes = supply.sum(axis=1)
@@ -303,7 +303,7 @@ def _among_owners(
 
 
 def _deal(y: IntArray, classes: IntArray, counts: IntArray, rng: Rng, replace: bool = False) -> list[IntArray]:
-    """Draw the asked numbers of samples (sites x classes) at random, none twice unless with replacement."""
+    """Draw these numbers of samples (sites x classes) at random, without replacement unless `replace`."""
     shares = []
     for c, asked in zip(classes, counts.T, strict=True):
         pool = np.flatnonzero(y == c)
@@ -314,47 +314,14 @@ def _deal(y: IntArray, classes: IntArray, counts: IntArray, rng: Rng, replace: b
 
 def _partition(n: int, parts: Sequence[IntArray], labels: Any = None, notes: Any = (), names: Any = None) -> Partition:
     empty = sum(not part.size for part in parts)
-    _require(not empty, f"{empty} of {len(parts)} sites would get no samples; ask for fewer sites or more for each")
+    require(not empty, f"{empty} of {len(parts)} sites would get no samples; ask for fewer sites or more for each")
     parts = [np.sort(part).astype(np.int64) for part in parts]
     return Partition(parts, np.setdiff1d(np.arange(n), np.concatenate(parts)), labels, list(notes), names)
 
 
-def _require(condition: Any, otherwise: str) -> None:
-    if not condition:
-        raise PartitionError(otherwise)
-
-
-def _whole(name: str, value: Any, least: int, most: int | None = None) -> int:
-    whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
-    bounds = f"of at least {least}" if most is None else f"from {least} to {most}"
-    fits = whole and value >= least and (most is None or value <= most)
-    _require(fits, f"{name} must be a whole number {bounds}, not {value!r}")
-    return int(value)
-
-
-def _number(name: str, value: Any) -> float:
-    fits = isinstance(value, int | float | np.number) and not isinstance(value, bool) and np.isfinite(value)
-    _require(fits, f"{name} must be a finite number, not {value!r}")
-    return float(value)
-
-
-def _site_count(sites: Any, samples: int) -> int:
-    count = _whole("sites", sites, 1)
-    _require(count <= samples, f"{count} sites cannot be made from {samples} samples")
-    return count
-
-
-def _class_index(y: IntArray, total: int | None = None) -> IntArray:
-    index = np.asarray(y)
-    fits = index.ndim == 1 and index.dtype.kind in "iu" and not (index < 0).any()
-    _require(fits, "this partition needs one class index (0, 1, 2, ...) for each sample")
-    _require(total is None or not (index >= total).any(), f"a class index does not fit into {total} classes")
-    return index.astype(np.int64)
-
-
 def _site_name(value: Any) -> str:
-    """Return an id as a name, empty where the id is missing."""
-    if isinstance(value, float):  # whole numbers with gaps among them arrive as floats
+    """Return an id as a name; empty if the id is missing."""
+    if isinstance(value, float):  # whole numbers in a column with missing values are floats
         value = None if np.isnan(value) else int(value) if value.is_integer() else value
     text = "" if value is None else str(value).strip()
     return "" if text in ("<NA>", "NaT") else text

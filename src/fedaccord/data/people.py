@@ -1,4 +1,4 @@
-"""Tables of people on which fairness is studied: COMPAS, students' grades, the 1994 census (docs/fairness.md)."""
+"""Tables of people for studies of fairness: COMPAS, students' grades, the 1994 census (docs/fairness.md)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fedaccord.data.dataset import Dataset, Rows
 from fedaccord.errors import DataError
 
 Columns = dict[str, NDArray[np.str_]]
-Feature = tuple[str, NDArray[Any]]  # the column a feature is made of, and its values
+Feature = tuple[str, NDArray[Any]]  # the source column of a feature, and its values
 
 ADULT = (
     "age",
@@ -57,7 +57,7 @@ def load_people(name: str, files: Sequence[Path]) -> Dataset:
     return _load(name, tuple(files), tuple(file.stat().st_mtime_ns for file in files))
 
 
-@lru_cache(maxsize=4)  # a study of many short runs loads the same table again and again
+@lru_cache(maxsize=4)  # a study of many short runs loads the same table repeatedly
 def _load(name: str, files: tuple[Path, ...], changed: tuple[int, ...]) -> Dataset:
     try:
         if name == "adult":
@@ -69,7 +69,7 @@ def _load(name: str, files: tuple[Path, ...], changed: tuple[int, ...]) -> Datas
 
 
 def _compas(name: str, table: Columns) -> Dataset:
-    """Keep the defendants of ProPublica's filter; the decile score is left out, since it tells the label."""
+    """Keep the defendants of ProPublica's filter; leave out the decile score, which determines the label."""
     days = np.array([float(cell) if cell else np.nan for cell in table["days_b_screening_arrest"]])
     kept = (np.abs(days) <= 30) & (table["is_recid"] != "-1") & (table["c_charge_degree"] != "O")
     kept &= table["score_text"] != "N/A"
@@ -96,7 +96,7 @@ def _student(name: str, table: Columns) -> Dataset:
 
 
 def _adult(name: str, train: Path, test: Path) -> Dataset:
-    """Read the published parts; what a person's relationship is called tells the sex, so it is no feature."""
+    """Read the published parts; leave out `relationship`, which reveals the sex."""
     tables = [_read(path, ADULT, lambda row: len(row) == len(ADULT)) for path in (train, test)]
     numbers = ("age", "education-num", "capital-gain", "capital-loss", "hours-per-week")
     words = {column: sorted(set(tables[0][column].tolist()) - {"?"}) for column in ("marital-status", "occupation")}
@@ -120,7 +120,7 @@ def _sources(features: Sequence[Feature]) -> tuple[str, ...]:
 
 
 def _read(path: Path, header: Sequence[str] | None = None, is_row: Callable[[list[str]], bool] = bool) -> Columns:
-    """Read a table of text cells; of columns with the same name the last is taken."""
+    """Read a table of text cells; the last of several columns with the same name wins."""
     opener = gzip.open if path.name.endswith(".gz") else open
     with opener(path, "rt", encoding="utf-8-sig", newline="") as file:
         lines = csv.reader(file, skipinitialspace=True)

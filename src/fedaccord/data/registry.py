@@ -1,4 +1,4 @@
-"""Which data sets can be named in an experiment; importable without torch."""
+"""The data sets that an experiment can name; importable without torch."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ DATA_VARIABLE = "FEDACCORD_DATA"
 
 @dataclass(frozen=True)
 class DatasetEntry:
-    """A named data set: its files below the data folder, none for a bundled one."""
+    """A named data set and its files in the data folder; a bundled one has no files."""
 
     name: str
     summary: str
     files: tuple[str, ...] = ()
-    labels: tuple[str, ...] = ()  # names of its classes, where its files have none
-    people: bool = False  # a table of people with sensitive columns, which `data.people` reads
+    labels: tuple[str, ...] = ()  # names of its classes, if its files have none
+    people: bool = False  # a table of people with sensitive columns, read by `data.people`
 
 
 _ENTRIES = (
@@ -107,16 +107,16 @@ DATASETS: dict[str, DatasetEntry] = {entry.name: entry for entry in _ENTRIES}
 
 
 def check_dataset(name: str) -> None:
-    """Refuse a name that is neither in the catalogue nor that of an .npz file; no file is looked for."""
+    """Raise DataError for a name that is neither in the catalogue nor of an .npz file; do not look for the file."""
     if not name.endswith(".npz") and name not in DATASETS:
         hint = did_you_mean(name, DATASETS)
         raise DataError(f"there is no data set '{name}' (an .npz file would end in .npz); {hint}")
 
 
 def dataset_files(name: str, folder: Path, by: str = "") -> list[Path]:
-    """Return the files of a data set: a catalogue name, or the path of an .npz file; empty for a bundled one.
+    """Return the files of a data set, by its catalogue name or the path of an .npz file; empty for a bundled one.
 
-    `by` is what can name the data folder, for a command that has an option for it.
+    `by` names the command-line option that gives the data folder, for messages.
     """
     check_dataset(name)
     if name.endswith(".npz"):
@@ -132,15 +132,15 @@ def dataset_files(name: str, folder: Path, by: str = "") -> list[Path]:
 
 
 def locate(name: str, folder: Path) -> Path:
-    """Return where a file or folder is that an experiment names: beside it, or else below the data folder."""
+    """Return the path of a file that an experiment names: relative to its folder, or else to the data folder."""
     beside, root = folder / name, os.environ.get(DATA_VARIABLE)
-    if root and not os.path.exists(beside) and os.path.exists(Path(root) / name):  # a path's own exists() may raise
+    if root and not os.path.exists(beside) and os.path.exists(Path(root) / name):  # Path.exists may raise
         return Path(root).resolve() / name
     return beside
 
 
 def existing(path: Path, where: str = "") -> Path:
-    """Return the path of a file that is there; otherwise say what is wrong with it, and which key or site named it."""
+    """Return the path of an existing file; raise DataError with the key or site that names it otherwise."""
     place = f"{where}: " if where else ""
     try:
         mode = path.stat().st_mode

@@ -1,4 +1,4 @@
-"""Standardised features: moments are fitted on training rows only."""
+"""Standardisation of features by moments of training rows."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FARTHEST = 10.0  # standard deviations
 
 @dataclass(frozen=True)
 class Moments:
-    """Number of rows, mean and variance of each feature; missing values are not counted."""
+    """Number of present values, mean and variance of each feature."""
 
     n: Array
     mean: Array
@@ -37,22 +37,22 @@ def fit_moments(x: Array, group_features: int | None = None) -> Moments:
 
 
 def pool_moments(parts: Sequence[Moments]) -> Moments:
-    """Return the moments of all sites' rows together, from their moments alone."""
+    """Return the pooled moments of several sites from their moments."""
     n = np.sum([p.n for p in parts], axis=0)
     total = np.maximum(n, 1)
     mean = np.sum([p.n * p.mean for p in parts], axis=0) / total
-    # Spread inside the sites and between them; as a difference of squares it would lose its digits to a large mean.
+    # Variance within sites plus variance between sites; a difference of squares would cancel for a large mean.
     variance = np.sum([p.n * (p.variance + (p.mean - mean) ** 2) for p in parts], axis=0) / total
     return Moments(n, mean, variance)
 
 
 def apply_moments(x: Array, moments: Moments | None) -> Array:
-    """Standardise rows; a constant feature becomes 0, and so does a missing value: the mean."""
+    """Return standardised rows; constant features and missing values become 0."""
     if moments is not None:
         spread = np.sqrt(moments.variance)
         x = (x - moments.mean) / np.where(spread > 1e-12, spread, 1.0)
     x = np.nan_to_num(x, posinf=0.0, neginf=0.0)
     if moments is not None:
-        # A feature that hardly varies in a site's training part must not explode in its test part.
+        # A feature that is nearly constant in training rows must not explode in test rows.
         x = np.clip(x, -FARTHEST, FARTHEST)
     return x.astype(np.float32)

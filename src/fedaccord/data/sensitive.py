@@ -1,4 +1,4 @@
-"""A sensitive attribute: its groups, how a study makes them uncertain, and where they stand in an input."""
+"""A sensitive attribute: its groups, how a study makes them uncertain, and their place among the inputs."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from fedaccord.seeds import derive
 
 @dataclass(frozen=True)
 class Target:
-    """Which group's treatment is measured, attacked or defended: its column, a label's, and where groups are inputs."""
+    """The group and label whose fairness is measured, attacked or defended, and the place of groups among inputs."""
 
     groups: tuple[str, ...]
     group: int  # column of the group
-    label: int  # column of the label that nobody wants to be given
-    block: int | None = None  # the input that is the first group's; None: groups are no inputs
-    normalised: bool = False  # as inputs, a row's candidates share 1 between them
+    label: int  # column of the unfavourable label
+    block: int | None = None  # index of the first group among the inputs; None: groups are not inputs
+    normalised: bool = False  # as an input, each candidate of a row counts as its share of 1
 
     @property
     def inputs(self) -> slice | None:
@@ -32,7 +32,7 @@ class Target:
         return None if self.block is None else slice(self.block, self.block + len(self.groups))
 
     def describe(self) -> dict[str, Any]:
-        """Return the target as JSON can hold it."""
+        """Return the target for JSON."""
         return {
             "groups": list(self.groups),
             "group": self.group,
@@ -42,17 +42,18 @@ class Target:
         }
 
     @classmethod
-    def read(cls, told: dict[str, Any] | None) -> Target | None:
-        """Read back what `describe` made."""
-        if told is None:
+    def read(cls, described: dict[str, Any] | None) -> Target | None:
+        """Return the target from the result of `describe`."""
+        if described is None:
             return None
-        return cls(tuple(told["groups"]), told["group"], told["label"], told["block"], told["normalised"])
+        keys = ("group", "label", "block", "normalised")
+        return cls(tuple(described["groups"]), *(described[key] for key in keys))
 
 
 def find_target(
     groups: Sequence[str], labels: Sequence[str], group: str, label: str, block: int | None, normalised: bool = False
 ) -> Target:
-    """Return the target by names; a name that is not there is an error that says the closest."""
+    """Return the target by names; raise ConfigError with the closest name for an unknown one."""
     if not groups:
         raise ConfigError("[fairness] needs a sensitive attribute: data.sensitive, or `sensitive` in [[sites]]")
     for key, name, names in (("group", group, groups), ("label", label, labels)):
@@ -62,10 +63,10 @@ def find_target(
 
 
 def with_groups(dataset: Dataset, asked: Sensitive, seed: int, as_input: bool, normalise: bool = False) -> Dataset:
-    """Return the data set with the groups of a column, as a study's sites would know them.
+    """Return the data set with the groups of a column, as uncertain as a study asks.
 
-    As inputs, a row's candidates stand at the end of its features, each as 1 or, to `normalise`, as its share of 1;
-    features made of the column itself are left out.
+    As inputs, candidate groups are the last features of a row, each 1 or, with `normalise`, its share of 1. Features
+    made from the column itself are left out.
     """
     columns = dataset.train.columns
     if asked.column not in columns:
@@ -74,7 +75,7 @@ def with_groups(dataset: Dataset, asked: Sensitive, seed: int, as_input: bool, n
     if as_input and len(dataset.shape) != 1:
         raise ConfigError("fairness.input: groups can join features by row only, not images; set input = false")
     names = sorted({str(value) for value in columns[asked.column]}, key=natural)
-    kept = [n for n, source in enumerate(dataset.sources) if source != asked.column] if dataset.sources else None
+    other = [n for n, source in enumerate(dataset.sources) if source != asked.column] if dataset.sources else None
 
     def part(rows: Rows, which: str, where: str = "") -> Rows:
         place = {name: number for number, name in enumerate(names)}
@@ -85,12 +86,12 @@ def with_groups(dataset: Dataset, asked: Sensitive, seed: int, as_input: bool, n
         truth = np.array([place.get(str(value), -1) for value in values], dtype=np.int64)
         rng = np.random.default_rng(derive(seed, "groups", which))
         sets = _candidates(truth, len(names), asked, rng)
-        x = rows.x if kept is None or rows.x.shape[1:] != dataset.shape else rows.x[:, kept]
+        x = rows.x if other is None or rows.x.shape[1:] != dataset.shape else rows.x[:, other]
         x = np.concatenate([x, _as_inputs(sets, normalise)], axis=1) if as_input and x.ndim == 2 else x
         return replace(rows, x=x, groups=sets, group=truth)
 
     def elsewhere(rows: Rows, where: str) -> Rows:
-        # Rows without the column cannot be inputs; where groups are none, they are judged without groups.
+        # Without the column, rows cannot be inputs; if groups are not inputs, they are judged without groups.
         return part(rows, where, where) if as_input or asked.column in rows.columns else rows
 
     train = part(dataset.train, "train")
@@ -107,7 +108,7 @@ def _as_inputs(sets: Any, normalise: bool) -> Any:
 
 
 def _candidates(truth: Any, groups: int, asked: Sensitive, rng: np.random.Generator) -> Any:
-    """Draw candidate groups; a group that the training part has never seen may be any."""
+    """Draw candidate groups; a group that is not in the training part becomes the set of all groups."""
     known = np.maximum(truth, 0)
     if asked.flips == "cyclic":
         flips = corruption.cyclic_flips(groups, asked.following, asked.other)

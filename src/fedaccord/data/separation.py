@@ -9,7 +9,7 @@ from fedaccord.errors import listed
 from fedaccord.labels.coverage import labels_without_site
 
 
-def held_by_server(data: FederationData) -> list[str]:
+def labels_of_server(data: FederationData) -> list[str]:
     """Return the classes of which the server has labelled samples."""
     if data.labelled is None:
         return []
@@ -19,7 +19,7 @@ def held_by_server(data: FederationData) -> list[str]:
 def lacking_at_server(data: FederationData) -> set[str]:
     """Return the classes that some site knows and the server has no labelled sample of."""
     unknown = labels_without_site({name: site.view for name, site in data.sites.items()}, data.space)
-    return set(data.space.names) - set(held_by_server(data)) - set(unknown)
+    return set(data.space.names) - set(labels_of_server(data)) - set(unknown)
 
 
 def server_lacks(data: FederationData, names: set[str], consequence: str) -> list[str]:
@@ -28,7 +28,7 @@ def server_lacks(data: FederationData, names: set[str], consequence: str) -> lis
     return [f"the server has no labelled sample of {shown}; {consequence}"] if names else []
 
 
-def same_to_all_sites(data: FederationData) -> list[list[str]]:
+def indistinguishable_classes(data: FederationData) -> list[list[str]]:
     """Return groups of classes that no site distinguishes: always under one coarse label or in one candidate set."""
     marks: dict[str, list[object]] = {name: [] for name in data.space}
     for site in data.sites.values():
@@ -52,5 +52,5 @@ def distinguished(data: FederationData, coarse: bool = True) -> set[str]:
     if not sites:
         return set()
     unknown = labels_without_site({name: site.view for name, site in sites.items()}, data.space)
-    mixed = {name for group in same_to_all_sites(replace(data, sites=sites)) for name in group}
+    mixed = {name for group in indistinguishable_classes(replace(data, sites=sites)) for name in group}
     return set(data.space.names) - set(unknown) - mixed

@@ -1,4 +1,4 @@
-"""What the server holds of its own: samples taken out of a data set before it is split, and files."""
+"""The server's own data: samples taken from a data set before it is split, and files."""
 
 from __future__ import annotations
 
@@ -29,38 +29,37 @@ POOLED_TEST = "the pool of the sites' own test parts, which only a study can see
 def take_out(
     rows: Rows, among: Array, labelled: PerClass | None, unlabelled: int | None, space: LabelSpace, seed: int
 ) -> tuple[Rows | None, Rows | None, Array]:
-    """Take what the server holds out of some of the rows: labelled samples, inputs without labels, and which are left.
+    """Return the server's labelled rows, its unlabelled rows, and the indices that are left of `among`.
 
-    Samples of sites that do not train are not `among` them: a model that learned of them would not be judged on the
-    unseen.
+    `among` excludes sites that do not train: their samples are the test.
     """
-    taught = held = None
+    with_labels = without_labels = None
     if labelled is not None:
         classes = None if rows.y is None else rows.y[among]
         taken, left = per_class(classes, labelled, space, derive(seed, "labelled"))
-        taught, among = rows.take(among[taken]), among[left]
+        with_labels, among = rows.take(among[taken]), among[left]
     if unlabelled is not None:
         taken, left = set_aside(len(among), unlabelled, derive(seed, "unlabelled"))
-        held, among = rows.take(among[taken]), among[left]
-    return taught, held, among
+        without_labels, among = rows.take(among[taken]), among[left]
+    return with_labels, without_labels, among
 
 
 def per_class(classes: Array | None, wanted: PerClass, space: LabelSpace, seed: int) -> tuple[Array, Array]:
-    """Return which samples are the server's labelled ones, so many of each class, and the rest, without the reserve.
+    """Return the rows of the server's labelled samples of each class, and the other rows without the reserve.
 
-    A class's samples are ordered once by the seed, so that fewer at the server are among those of more.
+    The seed fixes one order of each class, so that a smaller number of samples is a subset of a larger one.
     """
     if classes is None:
         raise ConfigError("server.labelled takes true classes, and the data set has none")
-    kept = wanted.reserve or wanted.per_class
+    reserved = wanted.reserve or wanted.per_class
     order = np.random.default_rng(seed).permutation(len(classes))
     taken, away = [], []
     for column, name in enumerate(space):
         of_class = order[classes[order] == column]
-        if len(of_class) < kept:
-            raise ConfigError(f"server.labelled asks for {kept} samples of '{name}', and there are {len(of_class)}")
+        if len(of_class) < reserved:
+            raise ConfigError(f"server.labelled asks for {reserved} samples of '{name}', and there are {len(of_class)}")
         taken.append(of_class[: wanted.per_class])
-        away.append(of_class[:kept])
+        away.append(of_class[:reserved])
     rest = np.setdiff1d(np.arange(len(classes)), np.concatenate(away))
     if not len(rest):
         raise ConfigError("server.labelled takes every sample, so no site would have any")
@@ -68,7 +67,7 @@ def per_class(classes: Array | None, wanted: PerClass, space: LabelSpace, seed: 
 
 
 def set_aside(rows: int, number: int, seed: int) -> tuple[Array, Array]:
-    """Return which of so many rows the server holds without labels, and the rest, which the sites share."""
+    """Return the `number` of `rows` that the server takes without labels, and the rest for the sites."""
     if number >= rows:
         raise ConfigError(f"server.unlabelled asks for {number} of {rows} samples, so no site would have any")
     order = np.random.default_rng(seed).permutation(rows)
@@ -78,7 +77,7 @@ def set_aside(rows: int, number: int, seed: int) -> tuple[Array, Array]:
 def set_sites_aside(
     parts: Partition, names: list[str], unseen: int | Sequence[str], seed: int
 ) -> tuple[Partition, list[str], Array]:
-    """Take whole sites out, by name or drawn by the seed; returns the rest, its names, and the rows taken out."""
+    """Take out whole sites, by name or drawn; return the other sites, their names, and the rows taken out."""
     number = unseen if isinstance(unseen, int) else len(set(unseen))
     if number >= len(names):
         raise ConfigError(f"server.unseen asks for {number} of {len(names)} sites, so none would be left to train")
@@ -89,30 +88,30 @@ def set_sites_aside(
             if name not in names:
                 raise ConfigError(f"server.unseen: there is no site '{name}'; {did_you_mean(name, names)}")
         away = np.unique([names.index(name) for name in unseen])
-    kept = np.setdiff1d(np.arange(len(names)), away)
+    staying = np.setdiff1d(np.arange(len(names)), away)
     rows = np.sort(np.concatenate([parts.parts[i] for i in away]))
     left = replace(
         parts,
-        parts=[parts.parts[i] for i in kept],
+        parts=[parts.parts[i] for i in staying],
         unused=np.sort(np.concatenate([parts.unused, rows])),
-        labels=None if parts.labels is None else [parts.labels[i] for i in kept],
+        labels=None if parts.labels is None else [parts.labels[i] for i in staying],
         notes=[
             *parts.notes,
             f"the server is judged on {number} sites that do not train: " + ", ".join(names[i] for i in away),
         ],
-        names=None if parts.names is None else [parts.names[i] for i in kept],
+        names=None if parts.names is None else [parts.names[i] for i in staying],
     )
-    return left, [names[i] for i in kept], rows
+    return left, [names[i] for i in staying], rows
 
 
 @dataclass(frozen=True)
 class ServerTest:
-    """What the global model is judged on: inputs, true classes or tags, where known their groups, and where from."""
+    """The test of the global model: inputs, true classes or tags, their source, and their groups if known."""
 
     x: Tensor
     truth: Tensor
     source: str
-    groups: tuple[Tensor, Tensor | None] | None = None  # sets of possible groups, and the true ones where known
+    groups: tuple[Tensor, Tensor | None] | None = None  # candidate groups, and the true ones if known
 
 
 def published_test(
@@ -123,12 +122,12 @@ def published_test(
     moments: Sequence[Moments],
     source: str,
 ) -> ServerTest | None:
-    """Return the server's test of these rows, at most so many: true classes, or tags where all sites have tags.
+    """Return a test of at most `most` of these rows, with true classes, or with tags if all sites have tags.
 
-    None where the rows do not have them.
+    Return None if the rows do not have them.
     """
-    judged = None if rows is None else rows.tags if _all_tags(sites) else rows.y
-    if rows is None or judged is None:
+    labels = None if rows is None else rows.tags if _all_tags(sites) else rows.y
+    if rows is None or labels is None:
         return None
     picked = np.arange(len(rows))
     if most is not None and most < len(rows):
@@ -137,11 +136,11 @@ def published_test(
     groups = None
     if rows.groups is not None and rows.group is not None:
         groups = torch.from_numpy(rows.groups[picked]), torch.from_numpy(rows.group[picked])
-    return ServerTest(torch.from_numpy(x), torch.from_numpy(judged[picked]), source, groups)
+    return ServerTest(torch.from_numpy(x), torch.from_numpy(labels[picked]), source, groups)
 
 
 def pooled_test(sites: Mapping[str, SiteData]) -> ServerTest | None:
-    """Return all sites' test parts together, with their true classes or tags; None where these are not known."""
+    """Return the test rows of all sites, with their true classes or tags; None if these are unknown."""
     tags = _all_tags(sites)
     parts = [(s.test, s.test.target if tags else s.test.truth) for s in sites.values() if len(s.test)]
     known = [(part, truth) for part, truth in parts if truth is not None]
@@ -159,7 +158,7 @@ def _all_tags(sites: Mapping[str, SiteData]) -> bool:
 
 
 def read_arrays(path: Path, where: str) -> Dataset:
-    """Read an .npz file of samples that `where` names."""
+    """Read an .npz file of samples; `where` is its place for messages."""
     return from_arrays(read_npz(existing(path, where), where), str(path))
 
 
@@ -173,8 +172,8 @@ def read_server_file(
 ) -> ServerTest:
     """Read the server's samples and their classes from an .npz file; rows without a class are left out.
 
-    They are scaled by what all sites' training parts have together. A test file may mark its test rows. `grouped` gives
-    them groups as the sites' rows have them.
+    They are scaled by the pooled moments of all sites' training rows. A test file may mark its test rows. `grouped`
+    adds groups in the same way as to the sites' rows.
     """
     file = read_arrays(path, where)
     rows = file.test if file.test is not None and where == "server.test" else file.train

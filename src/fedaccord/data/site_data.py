@@ -1,4 +1,4 @@
-"""A site's own samples. They never leave the site."""
+"""The samples of one site, which never leave it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fedaccord.labels.views import View
 
 @dataclass(frozen=True)
 class Samples:
-    """Features, encoded annotations and, where they are known, the true class (-1 = unknown) and candidate groups."""
+    """Features, encoded annotations and, if known, true classes (-1 = unknown) and candidate groups."""
 
     x: Tensor
     target: Tensor
@@ -25,7 +25,7 @@ class Samples:
 
 @dataclass(frozen=True)
 class SiteData:
-    """One site: how it observes labels, what it trains on and what it is judged on."""
+    """One site: its view, its training samples and its test samples."""
 
     name: str
     view: View

@@ -16,7 +16,7 @@ from fedaccord.data.declarations import SiteSection
 from fedaccord.data.requests import SiteFiles
 from fedaccord.data.server_data import ServerTest
 from fedaccord.data.site_data import Samples, SiteData
-from fedaccord.data.sites import SMALLEST_WITH_TEST, FederationData
+from fedaccord.data.sites import FederationData, draw_test_rows
 from fedaccord.data.tables import Table, are_missing, by_value, natural, report_cells
 from fedaccord.errors import AnnotationError, ConfigError, DataError
 from fedaccord.labels.space import LabelSpace
@@ -38,7 +38,7 @@ Index = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class SiteTable:
-    """A site's table, its declaration, and which of its rows train and test."""
+    """A site's table, its declaration, and its training and test rows."""
 
     section: SiteSection
     table: Table
@@ -52,11 +52,12 @@ class SiteTable:
         return [label] if isinstance(label, str) else list(label or [])
 
 
-Encoder = Callable[[SiteTable], tuple[NDArray[np.float32], dict[str, int], list[str]]]  # features, gaps, wrong cells
+# From a table to its features, the number of missing cells by column, and sentences on wrong cells.
+Encoder = Callable[[SiteTable], tuple[NDArray[np.float32], dict[str, int], list[str]]]
 
 
 def set_test_aside(section: SiteSection, table: Table, seed: int) -> SiteTable:
-    """Draw a site's own test rows, and refuse a declaration that no table can meet."""
+    """Draw a site's test rows; raise ConfigError for a declaration that does not fit a table."""
     where, view = f"site '{section.name}'", section.view
     if section.label is None and view.needs_label:
         raise ConfigError(f"{where}: the key 'label' is missing; it names the label column")
@@ -66,10 +67,9 @@ def set_test_aside(section: SiteSection, table: Table, seed: int) -> SiteTable:
         raise ConfigError(f"{where}: view.generate is for [data]; here the label column holds the sets, as in `a|b`")
     for column in (*(section.label if isinstance(section.label, list) else [section.label]), section.sensitive):
         if column is not None:
-            table.column(column)  # one that is not there is told here, not as a difference between the sites' features
-    order = np.random.default_rng(derive(seed, "test", section.name)).permutation(table.rows)
-    share = int(section.test * table.rows) if table.rows >= SMALLEST_WITH_TEST else 0
-    return SiteTable(section, table, np.sort(order[share:]), np.sort(order[:share]))
+            table.column(column)  # a missing column is an error here, not a difference between the sites' features
+    test, train = draw_test_rows(table.rows, section.test, derive(seed, "test", section.name))
+    return SiteTable(section, table, train, test)
 
 
 def assemble(
@@ -81,14 +81,13 @@ def assemble(
     result = FederationData(space, {}, shape, groups=group_names(sites, missing))
     problems: list[str] = []
     for name, site in sites.items():
-        x, gaps, wrong = encode(site)
+        x, result.missing_cells[name], wrong = encode(site)
         problems += wrong
         no_label = [word for word in missing if word not in space]
         context = ViewContext(f"site '{name}'", report=result.flaw_collector(name))
         view = build_view(_declared(site, no_label), space, context)
         target = read_labels(site.table, site.section.label, view, missing, problems)
         groups = _read_groups(site, result.groups, missing, problems)
-        result.missing_cells[name] = gaps
         result.add(_site(site, view, x, target, groups), site.section.test)
     with result.collecting_flaws():
         report_cells(problems)
@@ -152,7 +151,7 @@ def read_true_classes(
 
 def _read_column(table: Table, column: str, view: View, missing: Sequence[str], problems: list[str]) -> Tensor:
     words, codes = by_value(table.column(column))
-    # A label may be called "None" or "NA": then the cell says so, and nothing is missing.
+    # A label may be named "None" or "NA"; then such a cell is not missing.
     absent = are_missing(np.array(words, dtype=object), set(missing) - set(view.allowed_names))
     values = [None if gone else view.parse(word) for word, gone in zip(words, absent, strict=True)]
     try:
@@ -187,7 +186,7 @@ def _flag_columns(table: Table, columns: list[str], view: View, missing: Sequenc
 
 
 def _classes(sites: Mapping[str, SiteTable], missing: Sequence[str]) -> list[str]:
-    """Return the label names the sites' files and declarations use; numbers in their own order."""
+    """Return the label names in the sites' files and declarations; numbers are sorted by value."""
     names: set[str] = set()
     for site in sites.values():
         view = site.section.view
@@ -208,13 +207,13 @@ def _own_names(site: SiteTable, missing: Sequence[str]) -> set[str]:
 
 
 def _declared(site: SiteTable, missing: Sequence[str]) -> ViewDeclaration:
-    """Return a site's declared view; the labels that it knows as its "own" are those in its file."""
+    """Return a site's declared view; known = "own" becomes the labels in its file."""
     view = site.section.view
     return view.with_known(sorted(_own_names(site, missing)) or None) if view.knows_own else view
 
 
 def group_names(sites: Mapping[str, SiteTable], missing: Sequence[str]) -> list[str]:
-    """Return the groups of the sensitive attribute, of all sites that have the column."""
+    """Return the groups in the sensitive columns of all sites."""
     columns = [(site.table, site.section.sensitive) for site in sites.values()]
     words = {word for table, column in columns if column is not None for word in table.column(column)}
     parts = {plain(part.strip()) for word in words - {"", *missing} for part in word.split("|")}
@@ -222,7 +221,7 @@ def group_names(sites: Mapping[str, SiteTable], missing: Sequence[str]) -> list[
 
 
 def _read_groups(site: SiteTable, groups: list[str], missing: Sequence[str], problems: list[str]) -> Tensor | None:
-    """Read the sensitive column as candidate groups, bool (rows, groups); a missing value may be any."""
+    """Return the sensitive column as candidate groups, bool (rows, groups); a missing value means any group."""
     if site.section.sensitive is None or not groups:
         return None
     return _read_column(site.table, site.section.sensitive, Candidates(LabelSpace(groups)), missing, problems)

@@ -65,13 +65,13 @@ def _open(section: SiteSection, request: SiteFiles) -> SiteTable:
 
 
 def _group_column(sites: Mapping[str, SiteTable], missing: Sequence[str], normalise: bool) -> ColumnPlan:
-    """Return how the sensitive column becomes features; every site needs it, by the same name."""
+    """Return the plan for the sensitive column as features; every site must have it, by the same name."""
     names = {name: site.section.sensitive for name, site in sites.items()}
     for name, column in names.items():
         if column is None or column != next(iter(names.values())):
-            told = "names no sensitive column" if column is None else f"calls it '{column}'"
+            problem = "names no sensitive column" if column is None else f"calls it '{column}'"
             raise ConfigError(
-                f"fairness.input: every site needs the same sensitive column, and site '{name}' {told}; "
+                f"fairness.input: every site needs the same sensitive column, and site '{name}' {problem}; "
                 "set input = false to keep groups out of the model"
             )
     first = next(iter(names.values()))
@@ -80,7 +80,7 @@ def _group_column(sites: Mapping[str, SiteTable], missing: Sequence[str], normal
 
 
 def feature_columns(site: SiteTable, features: Features, taken: Sequence[str] = ()) -> list[str]:
-    """Return the columns that are features: those asked for, or all that are not `taken` for something else."""
+    """Return the feature columns: those in `[features]`, or all that are not `taken` for something else."""
     other = {*site.labels, site.section.sensitive}
     asked = features.asked()
     for name in asked:
@@ -92,8 +92,8 @@ def feature_columns(site: SiteTable, features: Features, taken: Sequence[str] = 
 
 
 def _plan(sites: Mapping[str, SiteTable], features: Features) -> tuple[FeaturePlan, list[DataError]]:
-    """Agree on the features; columns that some sites take for numbers and others for words are left out, and told."""
-    # A column that is the label or the sensitive attribute of one site is no feature of any other.
+    """Return the common features, and an error for each column that holds numbers at some sites and words at others."""
+    # The label or sensitive column of one site is not a feature of any other.
     taken = [c for site in sites.values() for c in (*site.labels, site.section.sensitive) if c is not None]
     columns = {name: feature_columns(site, features, taken) for name, site in sites.items()}
     first, wanted = next(iter(columns.items()))
@@ -105,11 +105,11 @@ def _plan(sites: Mapping[str, SiteTable], features: Features) -> tuple[FeaturePl
                 + ", ".join(f"'{c}'" for c in differing[:5])
                 + "); name the common ones in features.numbers and features.categories, or others in features.ignore"
             )
-    # What the experiment file gives is not reported by the sites at all.
-    told = [c for c in wanted if c not in {*features.given_numbers(), *features.given_categories(), *features.text}]
+    # Sites do not report columns that the experiment file describes.
+    reported = [c for c in wanted if c not in {*features.given_numbers(), *features.given_categories(), *features.text}]
     numbers, words = features.number_names(), features.category_names()
     reports: dict[str, Mapping[str, ColumnReport]] = {
-        name: describe_columns(site.table, told, features.missing, site.train, numbers, words)
+        name: describe_columns(site.table, reported, features.missing, site.train, numbers, words)
         for name, site in sites.items()
     }
     tables = {name: site.table for name, site in sites.items()}
@@ -117,7 +117,7 @@ def _plan(sites: Mapping[str, SiteTable], features: Features) -> tuple[FeaturePl
         column: cells_error(cells_of_other_kind(column, tables, reports, features.missing), f"{problem}: ")
         for column, problem in mixed_kinds(reports).items()
     }
-    if mixed and len(mixed) == len(wanted):  # labels can be looked at without any feature
+    if mixed and len(mixed) == len(wanted):  # labels can be checked without features
         return FeaturePlan(columns=(), missing=tuple(features.missing)), list(mixed.values())
     clear = {name: {c: r for c, r in report.items() if c not in mixed} for name, report in reports.items()}
     plan = agree(

@@ -1,4 +1,4 @@
-"""A site's file as cells of text, so that every wrong cell can be named by file, row, column and value."""
+"""A site's file as text cells, so that messages can name a wrong cell by file, row, column and value."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from fedaccord.errors import DataError, did_you_mean
 Cells = NDArray[np.object_]
 CSV_ENDINGS = (".csv", ".tsv", ".data", ".txt", ".csv.gz", ".tsv.gz")
 SHOWN = 10
-LARGEST = 1e30  # squares of larger numbers leave no room for a variance
+LARGEST = 1e30  # the variance of larger numbers would overflow
 _TRUTH = {"true": 1.0, "false": 0.0}
 
 
 @dataclass(frozen=True)
 class Table:
-    """Columns of text cells, and the line of the file (in a .parquet file: the row) in which each row stands."""
+    """Columns of text cells, and the line (in a .parquet file: the row) of each row in its file."""
 
     path: Path
     columns: dict[str, Cells]
     lines: NDArray[np.int64]
-    title: str = ""  # what messages call the file; several sites' files may have the same name
+    title: str = ""  # name of the file in messages; several sites' files may have the same name
 
     @property
     def shown(self) -> str:
@@ -42,26 +42,26 @@ class Table:
         return len(self.lines)
 
     def column(self, name: str) -> Cells:
-        """Return a column by name; an unknown one is an error that says the closest."""
+        """Return a column by name; raise DataError with the closest name for an unknown one."""
         if name not in self.columns:
             raise DataError(f"'{self.shown}' has no column '{name}'; {did_you_mean(name, self.columns)}")
         return self.columns[name]
 
     def wrong(self, row: int, column: str, what: str) -> str:
-        """Say what is wrong with one cell, and where it stands."""
+        """Return a sentence on a wrong cell, with its place."""
         unit = "row" if self.path.name.lower().endswith(".parquet") else "line"
         return f"{self.shown}, {unit} {self.lines[row]}, column '{column}': {what}"
 
 
 def is_table(path: Path) -> bool:
-    """Say whether a file is read as a table, by its ending."""
+    """Return whether a file is a table, by its ending."""
     return path.name.lower().endswith((*CSV_ENDINGS, ".parquet"))
 
 
 def read_table(path: Path, header: Sequence[str] | None = None, where: str = "", title: str = "") -> Table:
     """Read a .csv, .tsv or .parquet file; `header` names the columns of a text file without a header line.
 
-    A column without a name, such as the row numbers that pandas writes, is left out: nothing can ask for it.
+    A column without a name, such as the row numbers that pandas writes, is left out.
     """
     existing(path, where)
     try:
@@ -82,20 +82,20 @@ def read_table(path: Path, header: Sequence[str] | None = None, where: str = "",
 
 
 def report_cells(problems: Sequence[str]) -> None:
-    """Raise the `cells_error` of these problems; nothing happens without any."""
+    """Raise the `cells_error` of these problems, if there are any."""
     if problems:
         raise cells_error(problems)
 
 
 def cells_error(problems: Sequence[str], why: str = "") -> DataError:
-    """Return an error that shows the first ten wrong cells and counts the rest; `why` begins the sentence."""
+    """Return an error with the first ten wrong cells and the number of others; `why` begins the message."""
     more = f"; and {len(problems) - SHOWN} more" if len(problems) > SHOWN else ""
     cells = "a cell" if len(problems) == 1 else f"{len(problems)} cells"
     return DataError(f"{why}{cells} cannot be read: " + "; ".join(problems[:SHOWN]) + more)
 
 
 def natural(name: str) -> tuple[int, float, str]:
-    """Return the key that sorts names as people do: numbers by their size, then words."""
+    """Return a sort key that puts numbers first, by value, then words."""
     try:
         return (0, float(name), name)
     except ValueError:
@@ -103,13 +103,13 @@ def natural(name: str) -> tuple[int, float, str]:
 
 
 def are_missing(cells: Cells, missing: Collection[str]) -> NDArray[np.bool_]:
-    """Say of each cell whether its value is missing."""
+    """Return for each cell whether its value is missing."""
     words = {"", *missing}
     return np.fromiter((cell in words for cell in cells), dtype=bool, count=len(cells))
 
 
 def read_numbers(cells: Cells, missing: Collection[str]) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Parse a column of numbers; missing and wrong cells are NaN, and the rows of wrong ones are returned."""
+    """Return a column as numbers, NaN for missing and wrong cells, and the rows of wrong cells."""
     values = np.full(len(cells), np.nan)
     given = np.flatnonzero(~are_missing(cells, missing))
     try:
@@ -123,7 +123,7 @@ def read_numbers(cells: Cells, missing: Collection[str]) -> tuple[NDArray[np.flo
 
 
 def by_value(cells: Cells) -> tuple[list[str], NDArray[np.int64]]:
-    """Return the different cells of a column, in order of appearance, and for each row which of them it holds."""
+    """Return the distinct cells of a column in order of appearance, and for each row the index of its cell."""
     place: dict[str, int] = {}
     codes = [place.setdefault(cell, len(place)) for cell in cells]
     return list(place), np.array(codes, dtype=np.int64)
@@ -132,7 +132,7 @@ def by_value(cells: Cells) -> tuple[list[str], NDArray[np.int64]]:
 def _read_text(path: Path, header: Sequence[str] | None) -> tuple[list[str], list[Sequence[str]], list[int]]:
     name = path.name.lower()
     opener = gzip.open if name.endswith(".gz") else open
-    with opener(path, "rt", encoding="utf-8-sig", newline="") as file:  # some programs put a mark at the beginning
+    with opener(path, "rt", encoding="utf-8-sig", newline="") as file:  # the file may begin with a byte order mark
         rows = _rows_of(file, "\t" if ".tsv" in name else ",")
         names = [name.strip() for name in header] if header is not None else next(rows, (0, list[str]()))[1]
         if header is None and len(names) == 1 and any(mark in names[0] for mark in ";\t"):
@@ -154,7 +154,7 @@ def _read_text(path: Path, header: Sequence[str] | None) -> tuple[list[str], lis
 
 
 def _rows_of(file: IO[str], separator: str) -> Iterator[tuple[int, list[str]]]:
-    """Yield the rows of a text file with the line each begins in; empty lines are left out."""
+    """Yield the rows of a text file with the line in which each begins; skip empty lines."""
     reader = csv.reader(file, delimiter=separator, skipinitialspace=True, strict=True)
     line = 1
     for row in reader:
@@ -165,26 +165,26 @@ def _rows_of(file: IO[str], separator: str) -> Iterator[tuple[int, list[str]]]:
 
 
 def _read_parquet(path: Path) -> tuple[list[str], list[Sequence[str]], list[int]]:
-    import pandas as pd  # imported here: pandas takes a second to load
+    import pandas as pd  # imported here because pandas takes a second to load
 
     try:
         frame = pd.read_parquet(path)
-    except ValueError as error:  # pyarrow's errors are among them
+    except ValueError as error:  # the base of pyarrow's errors
         raise DataError(f"'{path}' cannot be read as a table: {' '.join(str(error).split())}") from None
     columns: list[Sequence[str]] = []
     for number, name in enumerate(frame.columns):
         column = frame.iloc[:, number]
-        gaps = column.isna().to_numpy()
+        missing = column.isna().to_numpy()
         values = column.tolist()
         if any(isinstance(value, list | tuple | dict | np.ndarray) for value in values):
             raise DataError(f"'{path}': column '{name}' holds lists; write several labels as text, `a;b` or `a|b`")
-        columns.append(["" if gap else _text(value) for value, gap in zip(values, gaps, strict=True)])
+        columns.append(["" if gone else _text(value) for value, gone in zip(values, missing, strict=True)])
     return [str(name).strip() for name in frame.columns], columns, list(range(1, len(frame) + 1))
 
 
 def _text(value: Any) -> str:
     if isinstance(value, float) and value.is_integer():
-        return str(int(value))  # a whole number with gaps in its column arrives as a float
+        return str(int(value))  # whole numbers in a column with missing values are floats
     return str(value).strip()
 
 

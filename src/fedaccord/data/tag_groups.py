@@ -1,4 +1,4 @@
-"""Rows of tags in groups, so that a partition by class can deal them: sites then differ in which tags go together."""
+"""Groups of rows with similar tags, so that a partition by class can deal them to sites that differ in tags."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from numpy.typing import NDArray
 from fedaccord.data.dataset import Array
 from fedaccord.labels.clusters import k_means
 
-FEW_TAGS = 20  # up to here a row's rarest tag is its group
-CLUSTERS = 12  # of more tags
+FEW_TAGS = 20  # up to this number a row's group is its rarest tag
+CLUSTERS = 12  # if there are more tags
 
 
 def tag_groups(tags: Array, seed: int) -> NDArray[np.int64]:
-    """Return a group for each row: its rarest tag, or with many tags the cluster of its row of tags (k-means).
+    """Return a group for each row: its rarest tag, or if there are many tags its k-means cluster.
 
-    Rows without any tag are a group of their own.
+    Rows without any tag form another group.
     """
     present = tags == 1
     if tags.shape[1] <= FEW_TAGS:

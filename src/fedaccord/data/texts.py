@@ -1,4 +1,4 @@
-"""Data sets of short texts, hashed into features: character and word n-grams weighted by how rare they are."""
+"""Data sets of short texts, hashed into features: character n-grams weighted by their rarity."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from fedaccord.data.tables import read_table
 from fedaccord.errors import DataError
 
 WIDTH = 1024
-OUT_OF_SCOPE = "oos"  # CLINC150's texts of no intent; the federation's classes are the intents
+OUT_OF_SCOPE = "oos"  # texts without an intent in CLINC150; the federation's classes are the intents
 COLUMNS = ("split", "text", "intent", "domain")
 
 
 def load_intents(path: Path, name: str, judged_on: str = "test") -> Dataset:
-    """Load CLINC150 (Larson et al. 2019): 150 intents in 10 domains, which are its grouping `coarse`.
+    """Load CLINC150 (Larson et al. 2019): 150 intents in 10 domains, its grouping `coarse`.
 
-    `judged_on` is the published part that is its test: "test", or "val" while settings are chosen.
+    `judged_on` is the published part used as the test: "test", or "val" to choose settings.
     """
     changed = path.stat().st_mtime_ns
     return _load(path, name, judged_on, changed)
 
 
-@lru_cache(maxsize=1)  # hashing takes seconds, and a table of many runs loads the same texts again and again
+@lru_cache(maxsize=1)  # hashing takes seconds, and a study of many runs loads the same texts repeatedly
 def _load(path: Path, name: str, judged_on: str, changed: int) -> Dataset:
     table = read_table(path, where="data.dataset")
     for column in COLUMNS:
@@ -51,11 +51,11 @@ def _load(path: Path, name: str, judged_on: str, changed: int) -> Dataset:
 
 
 def hashed(train: list[str], test: list[str], width: int = WIDTH) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Hash texts: character 3- and 4-grams within words, weighted by rarity among the training texts, length one.
+    """Return texts as hashed character 3- and 4-grams within words, weighted by rarity in training texts, of norm one.
 
     In a federation the rarity of a gram needs one sum of document counts over the sites.
     """
-    from sklearn.feature_extraction.text import HashingVectorizer  # imported here: it takes a second to load
+    from sklearn.feature_extraction.text import HashingVectorizer  # imported here because it takes a second
 
     grams = HashingVectorizer(
         analyzer="char_wb", ngram_range=(3, 4), n_features=width, alternate_sign=False, norm=None, dtype=np.float32

@@ -1,7 +1,7 @@
-"""How a model treats a group: rates of a label by group, with the counts behind them (docs/methods.md 10.1).
+"""Fairness metrics of a group: rates of a label by group, with their counts (docs/methods.md 10.1).
 
-`member` says who belongs to the group in question, by the true attribute or by the candidates. Of an empty cell no rate
-is known: it is NaN, and so is every figure made of it.
+`member` marks the members of the group, by the true attribute or by the candidates. The rate of an empty cell is NaN,
+and so is every metric that uses it.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from torch import Tensor
 
 Figures = dict[str, float]
 CELLS = ("members", "others", "members_with_label", "others_with_label")
-CANDIDATE = "_candidate"  # ends the figures by candidate bits
-TRUE_GROUPS = "true_groups"  # 1 where true groups are known, 0 where certain candidates stand in for them
+CANDIDATE = "_candidate"  # suffix of metrics by candidate groups
+TRUE_GROUPS = "true_groups"  # 1 if true groups are known, 0 if certain candidates replace them
 
 
 def equal_opportunity_difference(predicted: Tensor, actual: Tensor, member: Tensor) -> float:
@@ -29,10 +29,10 @@ def statistical_parity_difference(predicted: Tensor, member: Tensor) -> float:
 
 
 def group_figures(predicted: Tensor, truth: Tensor, member: Tensor, label: int) -> Figures:
-    """Return EOD, SPD, both parts' accuracy and the counts of the cells, from columns of labels; -1 is left out.
+    """Return EOD, SPD, the accuracy of members and of others, and counts, from columns of labels; -1 is left out.
 
-    `members` and `others` are rows of each part, `members_with_label` and `others_with_label` those of EOD's cells;
-    with `_given` behind the name, those of them that were given the label.
+    `members` and `others` count rows, `members_with_label` and `others_with_label` the rows with the label. With the
+    suffix `_given` they count those that were predicted to have the label.
     """
     seen = truth >= 0
     predicted, truth, member = predicted[seen], truth[seen], member[seen]
@@ -57,9 +57,9 @@ def fairness_figures(
     label: int,
     names: Sequence[str] = (),
 ) -> Figures:
-    """Return `group_figures` by true groups and, as `..._candidate`, by candidate bits; and each group's accuracy.
+    """Return `group_figures` by true groups and, as `..._candidate`, by candidate groups; and each group's accuracy.
 
-    Without true groups, those of certain candidates (sets of one) stand in for them. `rows.NAME` is its rows.
+    If true groups are unknown, rows with a single candidate are used. `rows.NAME` is the number of rows of a group.
     """
     certain = torch.where(sets.sum(1) == 1, sets.int().argmax(1), -1)
     known = certain if true is None else true
@@ -74,9 +74,9 @@ def fairness_figures(
 
 
 def pooled_figures(each: Iterable[Mapping[str, float]]) -> Figures:
-    """Return the figures of all sites' rows together, from each site's own; `true_groups` is the share that has them.
+    """Return the metrics of all sites' rows from each site's metrics; `true_groups` is the share of sites with them.
 
-    Empty where no site has any. A mean of the sites' differences would count a site of three people like one of 300.
+    Return an empty table if no site has any. A mean over sites would weight a site of three people like one of 300.
     """
     sites = [figures for figures in each if CELLS[0] in figures]
     if not sites:
@@ -104,7 +104,7 @@ def _total(sites: Sequence[Mapping[str, float]], name: str) -> float:
 
 
 def _weighed(sites: Sequence[Mapping[str, float]], rate: str, rows: str) -> float:
-    """Return a rate over all sites' rows; a site without rows has no rate."""
+    """Return a rate over all sites' rows; sites without rows are left out."""
     return _ratio(sum(figures.get(rate, 0.0) * figures.get(rows, 0.0) for figures in sites), _total(sites, rows))
 
 

@@ -1,4 +1,4 @@
-"""How good predictions are: pure functions of logits, annotations and, where it is known, the truth."""
+"""Metrics of predictions: pure functions of logits and true classes."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ Metrics = dict[str, float]
 
 
 def confusion(truth: Tensor, predicted: Tensor, classes: int) -> Tensor:
-    """Count pairs: row = truth, column = prediction; samples of unknown truth are left out."""
+    """Return the confusion counts: row = truth, column = prediction; samples of unknown truth are left out."""
     seen = truth >= 0
     pairs = truth[seen].long() * classes + predicted[seen].long()
     return torch.bincount(pairs, minlength=classes * classes).reshape(classes, classes)
 
 
 def class_metrics(logits: Tensor, truth: Tensor) -> tuple[Metrics, Tensor]:
-    """Judge a model in the federation's classes: accuracy, negative log-likelihood, and the confusion counts."""
+    """Return accuracy and negative log-likelihood in the federation's classes, and the confusion counts."""
     seen = truth >= 0
     counts = confusion(truth, logits.argmax(-1), logits.shape[-1])
     if not bool(seen.any()):
@@ -40,12 +40,12 @@ def accuracy(counts: Tensor) -> Metrics:
 
 
 def finite(metrics: Metrics) -> Metrics:
-    """Leave out figures that are no numbers, such as the likelihood of logits that overflowed."""
+    """Return the finite metrics, e.g. without the likelihood of logits that overflowed."""
     return {name: value for name, value in metrics.items() if math.isfinite(value)}
 
 
 def summarise_sites(each: Mapping[str, Metrics]) -> dict[str, Metrics]:
-    """Return mean, standard deviation, min and max over the sites, for every metric that some site has."""
+    """Return the mean, standard deviation, minimum and maximum over the sites of every metric."""
     names = sorted({name for metrics in each.values() for name in metrics} - {"samples"})
     columns = {name: [m[name] for m in each.values() if math.isfinite(m.get(name, math.nan))] for name in names}
     columns = {name: values for name, values in columns.items() if values}
@@ -58,7 +58,7 @@ def summarise_sites(each: Mapping[str, Metrics]) -> dict[str, Metrics]:
 
 
 def recall(counts: Tensor, names: Sequence[str]) -> dict[str, float | None]:
-    """Return the share of each class that was found; None where the test data has none of it."""
+    """Return the recall of each class; None for a class without test samples."""
     totals = counts.sum(1).tolist()
     hits = counts.diagonal().tolist()
     return {name: hit / total if total else None for name, hit, total in zip(names, hits, totals, strict=True)}

@@ -1,4 +1,4 @@
-"""How good predicted tags are (docs/methods.md 7.8): every figure looks at annotated decisions only.
+"""Metrics of predicted tags (docs/methods.md 7.8): only annotated decisions count.
 
 Scores are probabilities (n, C), targets 1, 0 and -1 = not annotated. Classes without a positive sample are left out of
 `map`, `cp` and `cr`.
@@ -21,12 +21,12 @@ THRESHOLD = 0.5  # a tag of at least this probability is predicted
 
 
 def tag_metrics(scores: Tensor, target: Tensor) -> dict[str, float]:
-    """Judge tags: average precision, precision, recall and F1 by class and over all decisions, at threshold 0.5."""
+    """Return average precision, precision, recall and F1, by class and over all decisions, at threshold 0.5."""
     seen, present, said = target != NOT_ANNOTATED, target == 1, scores >= THRESHOLD
     if not bool(seen.any()):
         return {}
     accuracy = float((said == present)[seen].float().mean())
-    right = (said & present).sum(0).double()  # what is present is annotated
+    right = (said & present).sum(0).double()  # present tags are annotated
     claimed, positive = (said & seen).sum(0).double(), present.sum(0).double()
     judged = positive > 0
     overall = _precision_recall("o", right.sum(), claimed.sum(), positive.sum())
@@ -47,16 +47,16 @@ def tag_metrics(scores: Tensor, target: Tensor) -> dict[str, float]:
 def average_precision(scores: Tensor, target: Tensor) -> Tensor:
     """Return the average precision of each column, float64 (C,); NaN where no sample has the tag.
 
-    `sum_n (recall_n - recall_{n-1}) precision_n` over falling thresholds; samples of one score share a threshold.
+    `sum_n (recall_n - recall_{n-1}) precision_n` over decreasing thresholds; equal scores share a threshold.
     """
     seen = target != NOT_ANNOTATED
-    ranked = scores.double().masked_fill(~seen, -1.0).sort(0, descending=True)  # what is not judged ranks last
+    ranked = scores.double().masked_fill(~seen, -1.0).sort(0, descending=True)  # tags without annotation rank last
     positive = (target == 1).gather(0, ranked.indices).double()
     judged = seen.gather(0, ranked.indices)
     is_last = torch.ones_like(judged)
     is_last[:-1] = ranked.values[1:] != ranked.values[:-1]
     place = torch.arange(1, len(scores) + 1, device=scores.device)[:, None].expand_as(judged)
-    # The place of the last sample of the same score: the smallest such place from here on.
+    # Rank of the last sample with the same score.
     last = torch.where(is_last, place, len(scores)).flip(0).cummin(0).values.flip(0)
     precision = positive.cumsum(0).gather(0, last - 1) / last
     return (precision * positive).sum(0) / positive.sum(0)

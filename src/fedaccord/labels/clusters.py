@@ -1,4 +1,4 @@
-"""k-means, small and the same everywhere: double precision, one stream of random numbers, ties by order."""
+"""A small reproducible k-means: double precision, one random stream, ties by order."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ MOST_STEPS = 100
 
 
 def k_means(points: Tensor, clusters: int, seed: int, restarts: int = 10) -> Tensor:
-    """Return the cluster of each point, int64 (n,), of the best of several starts; some clusters may be empty."""
+    """Return the cluster of each point, int64 (n,), from the best of several restarts; clusters may be empty."""
     generator = torch.Generator().manual_seed(seed)
     x = points.double()
     runs = [_lloyd(x, _first_centres(x, clusters, generator)) for _ in range(restarts)]
@@ -17,7 +17,7 @@ def k_means(points: Tensor, clusters: int, seed: int, restarts: int = 10) -> Ten
 
 
 def _first_centres(x: Tensor, clusters: int, generator: torch.Generator) -> Tensor:
-    """Draw centres among the points, each the likelier the farther it is from those before (k-means++)."""
+    """Draw initial centres from the points, by squared distance from earlier centres (k-means++)."""
     centres = x[torch.randint(len(x), (1,), generator=generator)]
     while len(centres) < clusters:
         nearest = torch.cdist(x, centres).square().amin(1)

@@ -1,4 +1,4 @@
-"""How annotations of a study are made from true labels: candidate sets and coarse labels, seeded."""
+"""Annotations of a study from true labels: seeded draws of candidate sets and coarse labels."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ else:
 
 
 def uniform_candidates(y: Ints, classes: int, q: float, rng: Rng, min_size: int = 1, drop_full: bool = True) -> Bools:
-    """Add every wrong label with probability q."""
+    """Return sets with every wrong label with probability q."""
     _check_rate("q", q)
     return draw_candidates(np.full((len(y), classes), q), y, rng, min_size, drop_full)
 
 
 def class_dependent_candidates(y: Ints, flips: Floats, rng: Rng, min_size: int = 1, drop_full: bool = True) -> Bools:
-    """Add label j to a sample of class y with probability `flips[y, j]`; the diagonal must be one."""
+    """Return sets with label j for class y with probability `flips[y, j]`; the diagonal must be one."""
     if flips.ndim != 2 or flips.shape[0] != flips.shape[1] or not np.allclose(np.diag(flips), 1):
         raise ConfigError("a flipping matrix is square with ones on its diagonal")
     if not (flips.min() >= 0 and flips.max() <= 1):
@@ -45,12 +45,12 @@ def cyclic_flips(classes: int, following: float, other: float) -> Floats:
 def instance_rates(
     probabilities: Floats, y: Ints, rho: float, normalise: str = "mean", temperature: float = 1.0
 ) -> Floats:
-    """Return the probability that each wrong label enters, from a clean classifier's predictions (n, C).
+    """Return the probability of each wrong label, from the predictions (n, C) of a classifier trained on true labels.
 
-    `normalise="none"` is the printed rule `rho * r`, `"mean"` the one whose set sizes match the reported ones,
-    `min(1, rho * r / mean(r))`, with `r_j = f_j / max_{z != y} f_z`, `r_y = 0` and the mean over all C entries. A
-    classifier that is sure even of its confusions makes small sets, since no rate exceeds 1; a `temperature` above 1
-    divides its logits and so evens them out.
+    With `normalise="none"` it is the published rule `rho * r`; with `"mean"` it is `min(1, rho * r / mean(r))`, whose
+    set sizes match the published ones. Here `r_j = f_j / max_{z != y} f_z`, `r_y = 0`, and the mean is over all C
+    entries. An overconfident classifier gives small sets, since no rate exceeds 1; a `temperature` above 1 divides its
+    logits.
     """
     _check_rate("rho", rho)
     rows = np.arange(len(y))
@@ -75,20 +75,20 @@ def instance_candidates(
     drop_full: bool = True,
     temperature: float = 1.0,
 ) -> Bools:
-    """Add wrong labels in the measure in which a clean classifier confuses them with the true one."""
+    """Return sets with wrong labels as likely as a clean classifier confuses them with the true one."""
     rates = instance_rates(probabilities, y, rho, normalise, temperature)
     return draw_candidates(rates, y, rng, min_size, drop_full)
 
 
 def superset_candidates(y: Ints, classes: int, rng: Rng) -> Bools:
-    """Draw one of the `2^(C-1) - 1` sets that hold the true label uniformly; only the full set is left out."""
+    """Draw uniformly from the `2^(C-1) - 1` sets that contain the true label, without the full set."""
     if classes < 2:
         raise ConfigError("candidate sets that are not the full set need at least two classes")
     return draw_candidates(np.full((len(y), classes), 0.5), y, rng)
 
 
 def draw_candidates(rates: Floats, y: Ints, rng: Rng, min_size: int = 1, drop_full: bool = True) -> Bools:
-    """Draw each wrong label by its own probability; the true label is always in the set."""
+    """Draw each wrong label with its probability; the true label is always in the set."""
     rows = np.arange(len(y))
     classes = rates.shape[1]
     largest = max(classes - 1, 1) if drop_full else classes

@@ -1,4 +1,4 @@
-"""Who knows which label, and which labels are connected through some site."""
+"""Which site knows which label, and which labels are connected through a site."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from fedaccord.labels.views import View
 
 
 def coverage_matrix(views: Mapping[str, View]) -> Tensor:
-    """Say for each site and label whether the site's view informs it: bool (sites, labels), sites in given order."""
+    """Return for each site and label whether the site's view informs it: bool (sites, labels)."""
     return torch.stack([view.informs() for view in views.values()])
 
 
 def labels_without_site(views: Mapping[str, View], space: LabelSpace) -> list[str]:
-    """Return the labels that no site can teach."""
+    """Return the labels that no site informs."""
     covered = coverage_matrix(views).any(0)
     return [name for name, seen in zip(space, covered.tolist(), strict=True) if not seen]
 
 
 def connected_groups(views: Mapping[str, View], space: LabelSpace) -> list[tuple[str, ...]]:
-    """Return the groups of labels that sites compare with each other, directly or over other labels.
+    """Return the groups of labels that sites compare with each other, directly or through other labels.
 
-    Softmax scores are only identified within such a group: no method can compare labels of two groups. Tags are
-    decided one by one, so a tag view connects nothing and needs no connection.
+    Softmax scores are only identified within such a group: no method can compare labels of two groups. A view of tags
+    decides each tag by itself, so it connects nothing and needs no connection.
     """
     group = list(range(len(space)))
 

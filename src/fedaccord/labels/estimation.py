@@ -1,7 +1,7 @@
-"""Finding out what coarse names stand for: estimates of `M[j, k] = P(coarse label j | class k)` (docs/methods.md 6.3).
+"""Estimates of a coarse site's correspondence `M[j, k] = P(coarse label j | class k)` (docs/methods.md 6.3).
 
-All are pure functions. `coarse` holds the coarse column of each sample, (n,), `classes` the class it is taken for, and
-`probabilities` P(class | sample), (n, K); a sample whose coarse column is -1 is not annotated and counts nowhere.
+All are pure functions. `coarse` holds the coarse column of each sample, (n,), `classes` its predicted class, and
+`probabilities` P(class | sample), (n, K). A sample whose coarse column is -1 is not annotated and is not counted.
 """
 
 from __future__ import annotations
@@ -19,33 +19,33 @@ else:
 
 
 CORRESPONDENCE = "correspondence"
-"""What an estimated matrix is called in messages, in a site's memory and in a model folder."""
+"""Name of an estimated matrix in messages, in a site's memory and in a model folder."""
 
-SMALLEST = 1e-8  # what no entry of a matrix may fall below where its logarithm is taken
+SMALLEST = 1e-8  # lower bound of a matrix entry before its logarithm
 
 
 def uniform_matrix(names: int, classes: int) -> Tensor:
-    """Return the matrix of a site of which nothing is known: every coarse name equally likely given every class."""
+    """Return the uninformative matrix: every coarse name is equally likely given every class."""
     return torch.full((names, classes), 1.0 / names)
 
 
 def confident(probabilities: Tensor, threshold: float) -> tuple[Tensor, Tensor]:
-    """Return the likeliest class of each sample, and whether its probability is above the threshold."""
+    """Return the most likely class of each sample, and whether its probability exceeds the threshold."""
     best = probabilities.max(-1)
     return best.indices, best.values > threshold
 
 
 def pair_counts(coarse: Tensor, classes: Tensor, shape: tuple[int, int]) -> Tensor:
-    """Count samples by coarse name and class: float (J, K)."""
+    """Return the number of samples by coarse name and class: float (J, K)."""
     seen = coarse >= 0
     pairs = coarse[seen] * shape[1] + classes[seen]
     return torch.bincount(pairs, minlength=shape[0] * shape[1]).reshape(shape).float()
 
 
 def columns_of_counts(counts: Tensor, fallback: Tensor, smoothing: float = 0.0) -> Tensor:
-    """Return `(count + s) / (total + J s)` column by column; an empty column is the fallback's.
+    """Return `(count + s) / (total + J s)` for each column; an empty column is taken from the fallback.
 
-    A column of zeros would lose the mass of its class, and the loss would fight that class.
+    A column of zeros would lose the mass of its class, and the loss would suppress that class.
     """
     total = counts.sum(0, keepdim=True)
     shares = (counts + smoothing) / (total + len(counts) * smoothing).clamp(min=torch.finfo(counts.dtype).tiny)
@@ -55,7 +55,7 @@ def columns_of_counts(counts: Tensor, fallback: Tensor, smoothing: float = 0.0) 
 def estimate_by_counts(
     probabilities: Tensor, coarse: Tensor, threshold: float, fallback: Tensor, smoothing: float = 0.0
 ) -> tuple[Tensor, Tensor]:
-    """Return variant E's matrix from the confident samples, and which of its columns these samples fill: bool (K,)."""
+    """Return variant E's matrix from confident samples, and the columns that these samples fill: bool (K,)."""
     classes, sure = confident(probabilities, threshold)
     shape = (fallback.shape[0], fallback.shape[1])
     counts = pair_counts(coarse[sure], classes[sure], shape)
@@ -63,7 +63,7 @@ def estimate_by_counts(
 
 
 def average_columns(matrices: Sequence[Tensor], valid: Sequence[Tensor], fallback: Tensor) -> Tensor:
-    """Return the plain mean of matrices, each column over those in which it is valid; one valid nowhere falls back."""
+    """Return the mean of matrices, each column over those in which it is valid; otherwise from the fallback."""
     stacked, counted = torch.stack(list(matrices)), torch.stack(list(valid)).to(fallback.dtype)
     number = counted.sum(0)
     mean = (stacked * counted[:, None, :]).sum(0) / number.clamp(min=1)
@@ -71,9 +71,9 @@ def average_columns(matrices: Sequence[Tensor], valid: Sequence[Tensor], fallbac
 
 
 def median_columns(matrices: Sequence[Tensor], valid: Sequence[Tensor], fallback: Tensor) -> Tensor:
-    """Return the middle of matrices, entry by entry over those in which its column is valid; columns sum to 1 again.
+    """Return the median of matrices, each entry over those in which its column is valid, with normalised columns.
 
-    A column that is valid nowhere, or whose middle values are all zero, falls back.
+    A column that is never valid, or whose medians are all zero, is taken from the fallback.
     """
     stacked, counted = torch.stack(list(matrices)), torch.stack(list(valid))
     middle = stacked.masked_fill(~counted[:, None, :], torch.nan).nanquantile(0.5, dim=0).nan_to_num(0.0)
@@ -81,24 +81,21 @@ def median_columns(matrices: Sequence[Tensor], valid: Sequence[Tensor], fallback
 
 
 def sent_matrix(matrix: Tensor) -> tuple[Tensor, Tensor]:
-    """Return a matrix that somebody sent with columns of shares, whatever was in it, and which of these say anything.
-
-    No entry is below 0 or counts for more than 1, and columns sum to 1; an empty one says nothing.
-    """
+    """Return a received matrix with entries clamped to 0..1 and columns normalised, and its non-empty columns."""
     shares = matrix.clamp(0, 1)
     return columns_of_counts(shares, torch.zeros_like(shares)), shares.sum(0) > 0
 
 
 def sent_counts(counts: Tensor, samples: int) -> Tensor:
-    """Return counts that somebody sent, none below 0 and in all of no more samples than are there."""
+    """Return received counts, clamped so that none is negative and their sum is at most the number of samples."""
     counts = counts.clamp(0, samples)
     return counts * min(1.0, samples / max(float(counts.sum()), 1e-12))
 
 
 def expected_counts(probabilities: Tensor, coarse: Tensor, matrix: Tensor) -> Tensor:
-    """Return the E-step's counts (J, K): each sample spread over the classes by its posterior `p_k M[j, k]`.
+    """Return the counts of the E-step (J, K): each sample counts for the classes by its posterior `p_k M[j, k]`.
 
-    Counts of several sites can be added up before `columns_of_counts`, which is the M-step.
+    Counts of several sites add up. `columns_of_counts` is the M-step.
     """
     seen = coarse >= 0
     joint = probabilities[seen] * matrix[coarse[seen]]
@@ -112,7 +109,7 @@ def matrix_of_logits(logits: Tensor) -> Tensor:
 
 
 def logits_of_matrix(matrix: Tensor) -> Tensor:
-    """Return free parameters that stand for a matrix."""
+    """Return the free parameters of a matrix."""
     return (matrix + SMALLEST).log()
 
 

@@ -1,4 +1,4 @@
-"""The site prior: a site's own label frequencies as a logit offset, estimated at the site and never sent."""
+"""The site prior: a site's label frequencies as a logit offset, estimated at the site and never sent."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ if TYPE_CHECKING:
 else:
     torch = lazy_import("torch")
 
-PRIOR = "prior"  # where a site's memory keeps its own
+PRIOR = "prior"  # name of the prior in a site's memory
 
 
 def log_prior(confidences: Tensor, known: Tensor, pseudo_count: float = 1.0) -> Tensor:
-    """Return `log pi(y)`, smoothed, from P(label | sample) rows (n, C); minus infinity for labels not known.
+    """Return smoothed `log pi(y)` from P(label | sample) rows (n, C); minus infinity for unknown labels.
 
     `pi(y) = (m + sum_i confidence_i(y)) / (m * number of known labels + n)` with the pseudo-count m.
     """
@@ -26,10 +26,10 @@ def log_prior(confidences: Tensor, known: Tensor, pseudo_count: float = 1.0) -> 
 
 
 def relative_offset(target: Tensor, everybody: Tensor, pseudo_count: float = 20.0) -> Tensor:
-    """Return by how much a site's log odds of tags differ from everybody's, from its annotations of 1, 0 and -1.
+    """Return the difference of a site's log odds of tags, from annotations of 1, 0 and -1, from those of all sites.
 
-    The site's frequencies are smoothed by so many samples of everybody's, (C,), so a tag it hardly annotates has no
-    offset.
+    The site's frequencies are smoothed by `pseudo_count` samples with the frequencies of all sites, (C,), so that a tag
+    with few annotations has no offset.
     """
     present, annotated = (target == 1).sum(0).double(), (target >= 0).sum(0).double()
     shared = everybody.double().clamp(1e-6, 1 - 1e-6)

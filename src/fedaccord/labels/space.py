@@ -1,4 +1,4 @@
-"""The federation's label space: labels are known by names, and only this room turns names into columns."""
+"""The federation's label space: the only place that turns label names into columns."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class LabelSpace:
         return f"LabelSpace({list(self.names)!r})"
 
     def column(self, name: str, where: str = "") -> int:
-        """Return the column of a label; an unknown name is an error that says the closest one."""
+        """Return the column of a label; raise ConfigError with the closest name for an unknown one."""
         try:
             return self._columns[str(name)]
         except KeyError:
@@ -47,17 +47,17 @@ class LabelSpace:
             raise ConfigError(f"{place}'{name}' is not a label of this federation; {hint}") from None
 
     def columns(self, names: Iterable[str], where: str = "") -> list[int]:
-        """Return the columns of several labels, in the order given."""
+        """Return the columns of several labels, in the given order."""
         return [self.column(name, where) for name in _several(names)]
 
     def subspace(self, names: Iterable[str]) -> LabelSpace:
-        """Return the space of only these labels, in this space's order."""
+        """Return the space of these labels, in the order of this space."""
         wanted = set(self.columns(names))
         return LabelSpace(name for column, name in enumerate(self.names) if column in wanted)
 
 
 def _several(names: Iterable[str]) -> Iterable[str]:
-    """Return the names, unless they are one text, whose letters nobody means as labels."""
+    """Return the names; raise ConfigError for a single text, whose letters are not meant as labels."""
     if isinstance(names, str):
         raise ConfigError(f"label names are given as a list, as in ['cold', 'flu'], not as the one text '{names}'")
     return names

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from fedaccord.data.separation import distinguished, lacking_at_server, same_to_all_sites, server_lacks
+from fedaccord.data.separation import distinguished, indistinguishable_classes, lacking_at_server, server_lacks
 from fedaccord.data.sites import FederationData
 from fedaccord.errors import listed
 from fedaccord.findings import Finding, note, warning
@@ -79,7 +79,7 @@ def advice(data: FederationData) -> list[str]:
     held = torch.bincount(data.labelled[1], minlength=len(data.space))
     who = f"the server has {int(held.sum())} labelled samples and {len(coarse)} of {len(data.sites)} sites coarse names"
     notes = [f"{who}: the methods fedmt and fedmt+ are made for this"]
-    for names in same_to_all_sites(data):
+    for names in indistinguishable_classes(data):
         numbers = {name: int(held[data.space.column(name)]) for name in names}
         without = [name for name, number in numbers.items() if not number]
         has = f"none of {listed(without)}" if without else f"at least {min(numbers.values())} of each"
