@@ -56,7 +56,7 @@ def test_the_settings_choose_it():
     [
         ("scaffold", "control variates correct steps of SGD"),
         *(
-            (name, "the method's own momentum goes into steps of SGD")
+            (name, "the momentum of this method is part of steps of SGD")
             for name in ("mime", "domo", "fedadc", "fednag", "fastslowmo", "pfedmo", "representation")
         ),
     ],

@@ -12,7 +12,7 @@ from fedaccord.data.site_data import Samples, SiteData
 from fedaccord.labels.views import Candidates, Tags
 from fedaccord.methods.harmony.alignment import Alignment, RunningPhi
 from fedaccord.methods.harmony.site import Harmony
-from fedaccord.methods.momentum.site import MimeSteps
+from fedaccord.methods.momentum.mime import MimeSteps
 from fedaccord.models.stacked import stacked_forward
 from fedaccord.seeds import derive
 from fedaccord.training import cohort as together

@@ -546,13 +546,13 @@ class TestTrouble:
             server.layout.named(kept.tensors[name])["head.bias"][0] = 3e38
         kept.numbers |= {f"worst loss/{name}": 1e9 for name in "abc"}
         (drop,) = play_round(server).dropped
-        assert drop.reason == "what 3 of 3 sites would get back is not finite; they get the mean"
+        assert drop.reason == "the models of 3 of 3 sites are not finite, so these sites get the mean"
         assert torch.equal(server.state.model, kept.tensors["mean model"])
         for name in "abc":
             assert all(bool(t.isfinite().all()) for t in server.brief(name, server.tensors).tensors.values())
 
     def test_sites_with_tags_have_no_softmax_to_compare(self):
-        with pytest.raises(ConfigError, match=r"one class of each sample, .* but site 'b' has tags"):
+        with pytest.raises(ConfigError, match=r"one class for each sample, .* but site 'b' has tags"):
             started("pfedmo", [site("a"), site("b", view=Tags(SPACE))])
         started("fednag", [site("a", view=Tags(SPACE)), site("b", view=Tags(SPACE))])
 

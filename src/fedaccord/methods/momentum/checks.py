@@ -1,4 +1,4 @@
-"""What `fedaccord check` says about a server that trains on public samples."""
+"""Findings of `fedaccord check` about the server's public samples."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from fedaccord.data.sites import FederationData
 from fedaccord.findings import Finding, note, warning
 from fedaccord.methods.momentum.settings import PfedmoSettings, PublicDataSettings
 
-UNTAUGHT = "nothing else tells the method what they are, so the model cannot learn them"
-PULLED = "only the sites' labels teach them, and the pull to the server's own model works against it"
+UNTAUGHT = "no other data contain them, so the model cannot learn them"
+PULLED = "only the sites' labels teach them, and the pull towards the server's model works against it"
 
 
 def check(settings: PublicDataSettings, data: FederationData) -> list[Finding]:
-    """Look at classes that the server has no public sample of."""
+    """Return findings about classes without public samples."""
     if data.labelled is None:
         return []
     lacking = lacking_at_server(data)

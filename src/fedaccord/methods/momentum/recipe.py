@@ -1,16 +1,16 @@
-"""Momentum between rounds: pFedMo (docs/methods.md 8) and the methods it is compared with.
+"""Momentum between rounds (docs/methods.md 8): pFedMo and the methods it is compared with.
 
-    method       sites step by            server steps by          what travels beside the model
+    method       step of a site           step of the server       sent in addition to the model
     fedmom       SGD                      Nesterov                 nothing
     slowmo       SGD                      heavy ball               nothing
-    mime         Mime's steps             mean                     statistics and gradients
-    domo         SGD, after a pre-step    heavy ball               the server's momentum, to the sites
+    mime         Mime                     mean                     statistics and gradients
+    domo         SGD after a pre-step     heavy ball               the server's momentum, to the sites
     fedadc       SGD with a drift         heavy ball               the server's momentum, to the sites
     fednag       Nesterov                 mean                     the sites' momentum, both ways
     fastslowmo   Nesterov                 Nesterov                 the sites' momentum, both ways
-    pfedmo       Nesterov                 personalised returns     the sites' momentum, both ways
+    pfedmo       Nesterov                 personalised models      the sites' momentum, both ways
 
-With `softmax = "view"` head rows are combined over the sites that inform their labels, as in `accord`.
+With `softmax = "view"` head rows are aggregated over the sites that inform their labels, as in `accord`.
 """
 
 from __future__ import annotations
@@ -26,17 +26,11 @@ from fedaccord.federation.recipe import Exchange, Recipe
 from fedaccord.federation.requirements import RequireViews
 from fedaccord.federation.side_tensors import SideTensors
 from fedaccord.methods.common_model import proximal_objective, require_sgd, share_model, shared_model_recipe
-from fedaccord.methods.momentum.representation import PersonalisedReturns, Representation, RepresentationAlone
-from fedaccord.methods.momentum.server import (
-    GRADIENT,
-    MOMENTUM,
-    STATISTICS,
-    GradientStatistics,
-    ServerHeavyBall,
-    ServerNesterov,
-    SharedMomentum,
-    TravellingMomentum,
-)
+from fedaccord.methods.momentum.drift import Drift, SharedMomentum
+from fedaccord.methods.momentum.mime import GRADIENT, STATISTICS, GradientStatistics
+from fedaccord.methods.momentum.personalised import PersonalisedModels
+from fedaccord.methods.momentum.representation import Representation, RepresentationAlone
+from fedaccord.methods.momentum.server_momentum import ServerHeavyBall, ServerNesterov
 from fedaccord.methods.momentum.settings import (
     DomoSettings,
     FastSlowMoSettings,
@@ -50,7 +44,7 @@ from fedaccord.methods.momentum.settings import (
     RepresentationSettings,
     SlowMoSettings,
 )
-from fedaccord.methods.momentum.site import Drift
+from fedaccord.methods.momentum.travelling import MOMENTUM, TravellingMomentum
 from fedaccord.training.settings import TrainingSettings
 from fedaccord.training.solvers import SGD
 
@@ -58,39 +52,40 @@ if TYPE_CHECKING:
     from fedaccord.federation.server import Server
 
 
-_REFUSE_TAGS = RequireViews("one_label", "one class of each sample, as the server's own model has")
+_REQUIRE_ONE_LABEL = RequireViews("one_label", "one class for each sample, like the server's model")
 
 
 def fedmom(settings: FedMomSettings) -> Recipe:
-    """FedAvg whose server takes Nesterov steps along the sites' mean (Huo et al. 2020)."""
-    recipe = _plain(settings)
+    """Return the recipe of FedMom: FedAvg with Nesterov momentum at the server (Huo et al. 2020)."""
+    recipe = _shared_model_recipe(settings)
     return replace(recipe, refine=(*recipe.refine, ServerNesterov(settings.server_lr, settings.beta)))
 
 
 def slowmo(settings: SlowMoSettings) -> Recipe:
-    """FedAvg whose server takes heavy-ball steps along the sites' mean (Wang et al. 2020)."""
-    recipe = _plain(settings)
+    """Return the recipe of SlowMo: FedAvg with heavy-ball momentum at the server (Wang et al. 2020)."""
+    recipe = _shared_model_recipe(settings)
     return replace(recipe, refine=(*recipe.refine, ServerHeavyBall(settings, settings.alpha, settings.beta)))
 
 
 def domo(settings: DomoSettings) -> Recipe:
-    """SlowMo whose sites begin where the server's momentum leads, and send what they add (Xu and Huang 2022)."""
+    """Return the recipe of DOMO: SlowMo whose sites first move along the server's momentum (Xu and Huang 2022)."""
     share = settings.beta if settings.fusion is None else settings.fusion
-    return _told(slowmo(settings), settings, Drift("each" if settings.spread else "first", share, sent=False))
+    drift = Drift("each" if settings.spread else "first", share, sent=False)
+    return _with_shared_momentum(slowmo(settings), settings, drift)
 
 
 def fedadc(settings: FedAdcSettings) -> Recipe:
-    """Sites take the server's momentum into their own steps, which carry it on (Ozfatura et al. 2021)."""
+    """Return the recipe of FedADC: the server's momentum is part of the local steps (Ozfatura et al. 2021)."""
     share = settings.beta if settings.beta_local is None else settings.beta_local
-    recipe = _plain(settings)
-    carried = ServerHeavyBall(settings, settings.alpha, settings.beta - share)
+    recipe = _shared_model_recipe(settings)
+    server_step = ServerHeavyBall(settings, settings.alpha, settings.beta - share)
     drift = Drift("ahead" if settings.form == "nesterov" else "each", share, sent=True)
-    return _told(replace(recipe, refine=(*recipe.refine, carried)), settings, drift)
+    return _with_shared_momentum(replace(recipe, refine=(*recipe.refine, server_step)), settings, drift)
 
 
 def mime(settings: MimeSettings) -> Recipe:
-    """Corrected local steps with the server's statistics in place of momentum (Karimireddy et al. 2021)."""
-    recipe = _plain(settings)
+    """Return the recipe of Mime: corrected local steps with the server's statistics (Karimireddy et al. 2021)."""
+    recipe = _shared_model_recipe(settings)
     assert recipe.aggregator is not None
     statistics = GradientStatistics(
         SideTensors(recipe.sharing, GRADIENT),
@@ -113,10 +108,10 @@ def mime(settings: MimeSettings) -> Recipe:
 
 
 def fednag(settings: NesterovSettings) -> Recipe:
-    """Sites step by Nesterov's rule; models and momenta are both averaged (Yang et al. 2022)."""
-    recipe = _plain(settings)
-    momentum = _travelling(settings, recipe.aggregator)
-    recipe = _choosing_once(recipe, momentum.chosen_together)
+    """Return the recipe of FedNAG: Nesterov momentum at the sites, averaged like the models (Yang et al. 2022)."""
+    recipe = _shared_model_recipe(settings)
+    momentum = _travelling_momentum(settings, recipe.aggregator)
+    recipe = _with_krum_scores(recipe, momentum.score_with_momenta)
     return replace(
         recipe,
         solver=momentum,
@@ -127,32 +122,32 @@ def fednag(settings: NesterovSettings) -> Recipe:
 
 
 def fastslowmo(settings: FastSlowMoSettings) -> Recipe:
-    """FedNAG whose server takes a Nesterov step as well (Yang et al.)."""
+    """Return the recipe of FastSlowMo: FedNAG with Nesterov momentum at the server, too (Yang et al.)."""
     recipe = fednag(settings)
     return replace(recipe, refine=(*recipe.refine, ServerNesterov(1.0, settings.beta)))
 
 
 def pfedmo(settings: PfedmoSettings) -> Recipe:
-    """FedNAG whose sites get models of their own back, by how they agree with the server's (pFedMo)."""
-    recipe = _plain(settings)
+    """Return the recipe of pFedMo: FedNAG with models personalised by their agreement with the representation."""
+    recipe = _shared_model_recipe(settings)
     representation = _representation(settings, recipe.aggregator)
-    returns = PersonalisedReturns(
+    models = PersonalisedModels(
         representation.momentum, representation, settings.rule, settings.pi, settings.score_batch
     )
-    recipe = _choosing_once(recipe, returns.chosen_together)
+    recipe = _with_krum_scores(recipe, models.score_with_momenta)
     return replace(
         recipe,
         solver=representation.momentum,
         trains="sites and server",
-        prepare=(returns.prepare,),
-        exchange=Exchange(returns.brief, representation.momentum.extras),
-        ready=(*recipe.ready, _REFUSE_TAGS, representation.refuse_too_few),
-        refine=(*recipe.refine, returns.refine),
+        prepare=(models.prepare,),
+        exchange=Exchange(models.brief, representation.momentum.extras),
+        ready=(*recipe.ready, _REQUIRE_ONE_LABEL, representation.refuse_too_few),
+        refine=(*recipe.refine, models.refine),
     )
 
 
 def representation(settings: RepresentationSettings) -> Recipe:
-    """The server's part of pFedMo alone: what its public samples give without any site."""
+    """Return the recipe of the baseline without sites: the server trains on its public samples."""
     alone = _representation(settings, mean)
     return Recipe(
         settings,
@@ -163,32 +158,32 @@ def representation(settings: RepresentationSettings) -> Recipe:
     )
 
 
-def _plain(settings: MomentumSettings) -> Recipe:
+def _shared_model_recipe(settings: MomentumSettings) -> Recipe:
     return shared_model_recipe(settings, rows_by_owner=settings.softmax == "view")
 
 
-def _choosing_once(recipe: Recipe, together: Callable[[Server, Replies], Replies]) -> Recipe:
-    """Let Krum's rules choose sites by all that these send; other rules look at each parameter by itself."""
+def _with_krum_scores(recipe: Recipe, score_with_momenta: Callable[[Server, Replies], Replies]) -> Recipe:
+    """Let Krum select sites by models and momenta together; other rules treat each parameter separately."""
     rule = recipe.aggregator
     if not (isinstance(rule, RobustAggregation) and rule.rule.chooses):
         return recipe
-    return replace(recipe, admit=(*recipe.admit, together))
+    return replace(recipe, admit=(*recipe.admit, score_with_momenta))
 
 
-def _told(recipe: Recipe, settings: MomentumSettings, drift: Drift) -> Recipe:
+def _with_shared_momentum(recipe: Recipe, settings: MomentumSettings, drift: Drift) -> Recipe:
     shared = SharedMomentum(SideTensors(recipe.sharing, MOMENTUM), settings, _sgd(settings), drift)
     return replace(recipe, solver=shared, exchange=Exchange(shared.brief))
 
 
-def _travelling(settings: NesterovSettings, aggregator: Aggregator | None) -> TravellingMomentum:
+def _travelling_momentum(settings: NesterovSettings, aggregator: Aggregator | None) -> TravellingMomentum:
     assert aggregator is not None
     return TravellingMomentum(SideTensors(share_model(settings), MOMENTUM), aggregator, _sgd(settings), settings.gamma)
 
 
 def _representation(settings: PublicDataSettings, aggregator: Aggregator | None) -> Representation:
-    momentum = _travelling(settings, aggregator)
+    momentum = _travelling_momentum(settings, aggregator)
     return Representation(settings, proximal_objective(0.0, settings.loss), momentum, settings.held_out)
 
 
 def _sgd(settings: TrainingSettings) -> SGD:
-    return require_sgd(settings, "the method's own momentum goes into steps of SGD")
+    return require_sgd(settings, "the momentum of this method is part of steps of SGD")

@@ -1,4 +1,4 @@
-"""Server momentum on the sites' mean, and pFedMo's personalised returns (docs/methods.md 8.2 to 8.9)."""
+"""Equations of server momentum and of pFedMo's personalised models (docs/methods.md 8.2, 8.3 and 8.9)."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ def heavy_ball(sent: Tensor, mean: Tensor, last: Tensor, lr: float, alpha: float
 def personalised(
     rule: Rule, share: float, mean: Tensor, mean_momentum: Tensor, model: Tensor, momentum: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Return a site's model and momentum: the sites' means, moved by a share towards the representation's.
+    """Return a site's model and momentum: the sites' means, moved by `share` towards the representation's.
 
-    The printed rule, `w_i = (1 - s) mean + s w_r + (mean_m - m_i)`, stands here as what it comes to: the pull on the
-    model cancels, and without momentum (`w = m` everywhere) exactly the mean is left.
+    The printed rule, `w_i = (1 - s) mean + s w_r + (mean_m - m_i)`, is computed in its simplified form: the pull on the
+    model cancels, and without momentum (`w = m` everywhere) the result is exactly the mean.
     """
-    own_momentum = torch.lerp(mean_momentum, momentum, share)
+    site_momentum = torch.lerp(mean_momentum, momentum, share)
     if rule == "printed":
-        return mean + share * ((model - momentum) - (mean - mean_momentum)), own_momentum
+        return mean + share * ((model - momentum) - (mean - mean_momentum)), site_momentum
     pulled = torch.lerp(mean, model, share)
-    return (pulled + (own_momentum - mean_momentum) if rule == "reversed" else pulled), own_momentum
+    return (pulled + (site_momentum - mean_momentum) if rule == "reversed" else pulled), site_momentum
 
 
 def agreement_losses(representation: Tensor, logits: Tensor) -> Tensor:
@@ -47,5 +47,5 @@ def agreement_losses(representation: Tensor, logits: Tensor) -> Tensor:
 
 
 def score(loss: float, worst: float) -> float:
-    """Return how well a site agrees, from 0 to below 1: `1 - loss / worst`, with the largest of its losses so far."""
+    """Return a site's agreement `1 - loss / worst`, in 0..1, where `worst` is its largest loss so far."""
     return 1.0 - loss / worst if worst > 0 else 0.0

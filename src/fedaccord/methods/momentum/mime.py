@@ -1,0 +1,181 @@
+"""Mime (docs/methods.md 8.6): local steps with the server's gradient statistics as momentum."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from fedaccord.aggregation.replies import Aggregator, Replies
+from fedaccord.errors import TooFewSitesError
+from fedaccord.federation.briefs import model_briefs
+from fedaccord.federation.reply_weights import equal_weights
+from fedaccord.federation.side_tensors import SideTensors
+from fedaccord.messages.message import Message, SiteId
+from fedaccord.messages.names import COMPUTED
+from fedaccord.methods.momentum.server_momentum import combined
+from fedaccord.seeds import derive
+from fedaccord.training.batches import batches
+from fedaccord.training.local import has_batch_norm, measure
+from fedaccord.training.objectives import Objective
+from fedaccord.training.solvers import SGD, LossAndGradients, Stepper, regularised
+from fedaccord.training.work import Batch, LocalWork
+
+if TYPE_CHECKING:
+    from fedaccord.federation.server import Server, SiteCard
+
+CHUNK = 1024  # samples per batch of a full gradient
+STATISTICS = "statistics"  # prefix in messages, and name in the method's state
+GRADIENT = "gradient"  # prefix of a full gradient in messages, name in the method's state, and the task
+
+
+class MimeSteps(Stepper):
+    """Mime's steps: `y <- y - lr [(1 - beta) d + beta s]` with statistics `s` that are fixed for a round.
+
+    `d = g(y; b) - g(w; b) + c` with batch `b`, received model `w` and mean full gradient `c` (`full`). Without `full`,
+    `d = g(y; b)` (MimeLite).
+    """
+
+    def __init__(
+        self, settings: SGD, work: LocalWork, beta: float, statistics: list[Tensor], full: list[Tensor] | None
+    ) -> None:
+        self.settings, self.model, self.received = settings, work.model, work.received
+        self.parameters, self.lr, self.beta = work.parameters, work.lr, beta
+        self.statistics, self.full = statistics, full
+        self.uses_received_gradient = full is not None
+        self.evaluations = 2 if self.uses_received_gradient else 1
+
+    def evaluate(self, measure: Callable[[], LossAndGradients]) -> LossAndGradients:
+        """Also compute the batch's gradient at the received model, with the same random numbers and buffers."""
+        if self.full is None:
+            return measure()
+        rng_state, buffers = torch.get_rng_state(), copied_buffers(self.model)
+        current = [p.detach().clone() for p in self.parameters]
+        self._set_parameters(self.received)
+        _, gradients = measure()
+        self.received_gradient = list(gradients[: len(self.parameters)])
+        self._set_parameters(current)
+        restore_buffers(self.model, buffers)
+        torch.set_rng_state(rng_state)
+        return measure()
+
+    @torch.no_grad()
+    def step(self, gradients: list[Tensor]) -> None:
+        """Take one step."""
+        direction = regularised(gradients, self.parameters, self.settings)
+        if self.full is not None:
+            # Weight decay is part of all three gradients.
+            received = regularised(self.received_gradient, self.received, self.settings)
+            direction = list(torch._foreach_add(torch._foreach_sub(direction, received), self.full))
+        torch._foreach_add_(self.parameters, direction, alpha=-self.lr * (1 - self.beta))
+        torch._foreach_add_(self.parameters, self.statistics, alpha=-self.lr * self.beta)
+
+    @torch.no_grad()
+    def _set_parameters(self, values: list[Tensor]) -> None:
+        torch._foreach_copy_(self.parameters, values)
+
+
+def full_gradient(
+    work: LocalWork, objective: Objective, settings: SGD, most: int | None = None
+) -> tuple[list[Tensor], int]:
+    """Return the mean gradient at the current model over all training samples, and their number.
+
+    With `most`, at most that many samples, drawn anew in each round.
+    """
+    data, buffers = work.site.train, copied_buffers(work.model)
+    work.model.train()
+    objective.start(work)
+    samples = len(data) if work.rows is None else len(work.rows)
+    generator = torch.Generator().manual_seed(derive(work.seed, "full gradient", work.site.name, work.round))
+    total, seen = [torch.zeros_like(p) for p in work.parameters], 0
+    for order in batches(samples, CHUNK, generator, epochs=1, drop_single=has_batch_norm(work.model)):
+        order = order[: samples if most is None else most - seen]
+        if not len(order):
+            break
+        rows = order.to(data.x.device) if work.rows is None else work.rows[order]
+        batch = Batch(rows, data.x.index_select(0, rows), data.target.index_select(0, rows))
+        _, gradients = measure(work, objective, batch)
+        torch._foreach_add_(total, list(gradients[: len(total)]), alpha=len(rows))
+        seen += len(rows)
+    restore_buffers(work.model, buffers)
+    mean = list(torch._foreach_div(total, max(1, seen)))
+    return regularised(mean, [p.detach() for p in work.parameters], settings), seen
+
+
+def copied_buffers(model: nn.Module) -> list[Tensor]:
+    """Return copies of a model's buffers, since forward passes change running statistics."""
+    return [buffer.clone() for buffer in model.buffers()]
+
+
+@torch.no_grad()
+def restore_buffers(model: nn.Module, copies: list[Tensor]) -> None:
+    """Set a model's buffers to these copies."""
+    for buffer, copy in zip(model.buffers(), copies, strict=True):
+        buffer.copy_(copy)
+
+
+@dataclass(frozen=True)
+class GradientStatistics:
+    """Mime's parts of a recipe: statistics `s` of the full gradient at the sent model, fixed during local steps."""
+
+    batchable: ClassVar[bool] = True
+
+    gradient: SideTensors
+    statistics: SideTensors
+    aggregator: Aggregator  # that of the model, so that a robust rule protects the gradients too
+    objective: Objective
+    sgd: SGD
+    beta: float
+    corrected: bool = True  # False: MimeLite
+    samples: int | None = None  # maximum number of samples for a full gradient; None: all
+
+    # At a site
+
+    def start(self, work: LocalWork) -> Stepper:
+        """Return a site's stepper for one round: the `solver` slot."""
+        full = self.gradient.read(work, work.brief) if self.corrected else None
+        return MimeSteps(self.sgd, work, self.beta, self.statistics.read(work, work.brief), full)
+
+    def answer(self, work: LocalWork) -> Message:
+        """Return a site's full gradient at the received model: the task `gradient`."""
+        gradient, samples = full_gradient(work, self.objective, self.sgd, self.samples)
+        return Message(self.gradient.write(work, gradient), {"samples": samples, COMPUTED: samples})
+
+    # At the server
+
+    def prepare(self, server: Server) -> None:
+        """Ask the round's sites for their full gradients, and aggregate them like models."""
+        sites = server.sample_sites()
+        expected = self.gradient.expected(server, server.cards[sites[0]]) if sites else None
+        answers = server.ask(GRADIENT, model_briefs(server, sites), expected)
+        if not answers:
+            return
+        try:
+            server.state.method.tensors[GRADIENT] = self.aggregator(self._as_replies(server, answers))
+        except TooFewSitesError as error:
+            server.drop("", GRADIENT, "", f"{error}; the last gradient is kept")
+
+    def _as_replies(self, server: Server, answers: dict[SiteId, Message]) -> Replies:
+        """Return the gradients as replies, weighted like models by the sample counts with which the sites joined."""
+        replies, zeros = server.reply_table(answers), torch.zeros(server.layout.size)
+        samples = torch.tensor([server.cards[site].samples for site in replies.sites], dtype=torch.float64)
+        replies = replace(self.gradient.replies(server, replies, zeros), weights=samples)
+        return equal_weights(server, replies) if equal_weights in server.recipe.admit else replies
+
+    def brief(self, server: Server, card: SiteCard) -> Message:
+        """Return the statistics, and the mean full gradient for the correction."""
+        state, zeros = server.state.method.tensors, torch.zeros(server.layout.size)
+        tensors = self.statistics.outgoing(server, card, state.get(STATISTICS, zeros))
+        if self.corrected:
+            tensors |= self.gradient.outgoing(server, card, state.get(GRADIENT, zeros))
+        return Message(tensors)
+
+    def refine(self, server: Server) -> None:
+        """Update the statistics: `s <- (1 - beta) c + beta s`."""
+        state = server.state.method.tensors
+        if combined(server) is not None and GRADIENT in state:
+            last = state.get(STATISTICS, torch.zeros(server.layout.size))
+            state[STATISTICS] = (1 - self.beta) * state[GRADIENT] + self.beta * last
