@@ -32,7 +32,6 @@ ROOMS = [
     "toml_keys",
     "renamed",
     "config",
-    "config_reference",
     "stopping",
     "recording",
     "session",

@@ -1,4 +1,4 @@
-"""The reference of the experiment file, written from the code: `python -m fedaccord.config_reference > docs/config.md`.
+"""The reference of the experiment file, written from the code: `python tools/config_reference.py > docs/config.md`.
 
 Sections and keys are walked in the order of the models that check them; importable without torch.
 """
@@ -26,7 +26,7 @@ from fedaccord.training.settings import TrainingSettings
 HEAD = """\
 # The experiment file
 
-<!-- Written by `python -m fedaccord.config_reference > docs/config.md`; do not edit by hand. -->
+<!-- Written by `python tools/config_reference.py > docs/config.md`; do not edit by hand. -->
 
 An experiment is one TOML file. `fedaccord run FILE` carries it out, and `--set section.key=value` changes a key for one
 run. An unknown key is an error. A run folder holds the file with every default filled in (`config.toml`), which can be
