@@ -137,7 +137,7 @@ def _nursery() -> None:
     from fedaccord.methods.entry import MethodEntry
 
     torch.set_num_threads(1)
-    registry.METHODS["personal"] = MethodEntry("personal", "", AccordSettings, "mortal:personal")
+    registry.METHODS["personal"] = MethodEntry("personal", AccordSettings, "mortal:personal")
     for line in sys.stdin:
         task = json.loads(line)
         began = time.monotonic()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fedaccord.training.settings import TrainingSettings
@@ -21,16 +21,26 @@ class LocalRule:
 
 @dataclass(frozen=True)
 class MethodEntry:
-    """A method: its name, one line on what it does, its settings, and where its parts are.
+    """A method: its name, its settings, where its parts are, and what it offers to others.
 
-    References are "package.module:function" and are imported when they are needed.
+    References are "package.module:function" and are imported when they are needed. In a family's folder they are
+    relative to the folder, as in "recipe:fedavg".
     """
 
     name: str
-    summary: str
     settings: type[TrainingSettings]
     recipe: str  # of (settings), returns the recipe
     check: str = ""  # of (settings, data), returns findings of `fedaccord check` about this method
     advice: str = ""  # of (data), returns notes of `fedaccord check` for any federation: where this method would help
     local_rule: LocalRule | None = None
     loss: str = ""  # a loss for candidate sets that other methods may use under this method's name
+    summary: str = ""  # one line; left out: the first line of the settings' docstring
+
+    def in_package(self, package: str) -> MethodEntry:
+        """Return the entry with whole references and its summary, for a family in this package."""
+        recipe, check, advice = (f"{package}.{ref}" if ref else "" for ref in (self.recipe, self.check, self.advice))
+        rule = self.local_rule
+        if rule is not None and rule.apply:
+            rule = replace(rule, apply=f"{package}.{rule.apply}")
+        summary = self.summary or (self.settings.__doc__ or "").splitlines()[0]
+        return replace(self, recipe=recipe, check=check, advice=advice, local_rule=rule, summary=summary)

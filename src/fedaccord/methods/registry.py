@@ -23,8 +23,10 @@ DEFAULT = "accord"
 
 
 def _built_in() -> dict[str, MethodEntry]:
-    families = [module.name for module in pkgutil.iter_modules(methods.__path__) if module.ispkg]
-    entries = [e for family in families for e in import_module(f"{methods.__name__}.{family}.settings").METHODS]
+    families = [
+        f"{methods.__name__}.{module.name}" for module in pkgutil.iter_modules(methods.__path__) if module.ispkg
+    ]
+    entries = [e.in_package(family) for family in families for e in import_module(f"{family}.settings").METHODS]
     return {entry.name: entry for entry in sorted(entries, key=lambda entry: entry.name != DEFAULT)}
 
 
@@ -64,7 +66,7 @@ def outside_entry(name: str, build: Callable[[Any], Recipe], reference: str) -> 
             "fedaccord.site_setting if a site's part of the method reads it, else by fedaccord.server_setting"
         )
     summary = (build.__doc__ or "").strip().splitlines()
-    return MethodEntry(name, summary[0] if summary else "", settings, reference)
+    return MethodEntry(name, settings, reference, summary=summary[0] if summary else "")
 
 
 def make_recipe(name: str, settings: TrainingSettings | Mapping[str, Any]) -> Recipe:

@@ -8,16 +8,9 @@ from fedaccord.training.settings import Prior
 
 
 class AccordSettings(SharedModelSettings):
-    """Settings of `accord`; the default of `prior` was chosen by paired runs, see docs/accord.md."""
+    """Likelihood of each site's own annotations, head rows averaged per label, site priors (ours, the default)."""
 
     prior: Prior = "all"
 
 
-METHODS = (
-    MethodEntry(
-        "accord",
-        "every site minimises the likelihood of its own annotations; head rows are averaged per label (ours, default)",
-        AccordSettings,
-        "fedaccord.methods.accord.recipe:accord",
-    ),
-)
+METHODS = (MethodEntry("accord", AccordSettings, "recipe:accord"),)

@@ -8,7 +8,7 @@ from fedaccord.training.settings import NotNegative, site_setting
 
 
 class FedProxSettings(ClassicSettings):
-    """Settings of `fedprox`."""
+    """FedProx (Li et al. 2020): FedAvg with a proximal term at the sites."""
 
     mu: NotNegative = site_setting(0.01, "weight of the proximal term")
 
@@ -19,16 +19,15 @@ PLAIN_RULE = "fedavg"
 METHODS = (
     MethodEntry(
         "fedavg",
-        "federated averaging (McMahan et al. 2017): one shared softmax, models averaged by sample count",
         ClassicSettings,
-        "fedaccord.methods.averaging.recipe:fedavg",
+        "recipe:fedavg",
         local_rule=LocalRule(),
+        summary="FedAvg (McMahan et al. 2017): models averaged by sample count, one softmax over all classes.",
     ),
     MethodEntry(
         "fedprox",
-        "federated averaging with a proximal term that holds sites near the shared model (Li et al. 2020)",
         FedProxSettings,
-        "fedaccord.methods.averaging.recipe:fedprox",
-        local_rule=LocalRule("fedaccord.methods.averaging.recipe:with_proximal_term", settings=("mu",)),
+        "recipe:fedprox",
+        local_rule=LocalRule("recipe:with_proximal_term", settings=("mu",)),
     ),
 )

@@ -38,22 +38,22 @@ class RenewedBaselineSettings(PartialBaselineSettings, RenewalSettings):
 
 
 class FedLWSettings(PartialBaselineSettings, LeverageSettings):
-    """Settings of `fed-lw`."""
+    """Candidate sets: FedAvg with the leveraged weighted loss (LW, Wen et al. 2021)."""
 
 
 class FedAbsGceSettings(PartialBaselineSettings, BoundedSettings):
-    """Settings of `fed-abs-gce`."""
+    """Candidate sets: FedAvg with a bounded loss per candidate (ABS-GCE, Lv et al. 2023)."""
 
 
 class FedClplSettings(PartialBaselineSettings, ConvexSettings):
-    """Settings of `fed-clpl`; a round is one local epoch, as in FairFedPAPL."""
+    """Candidate sets: FedAvg with the convex loss CLPL (Cour et al. 2011), as in FairFedPAPL."""
 
     rounds: Count = 50
     steps: Count | None = None
 
 
 class LaApproxSettings(PartialBaselineSettings):
-    """Settings of `fedpll-la-approx`."""
+    """Candidate sets: augmentation and gradient alignment; an approximation of FedPLL_LAAR, no reproduction."""
 
     rho: NotNegative = site_setting(
         0.1, "weight of the penalty on local gradients that deviate from the last global update"
@@ -61,7 +61,7 @@ class LaApproxSettings(PartialBaselineSettings):
 
 
 class PfedpllSettings(PaperSettings, TripletSettings, LeverageSettings):
-    """Settings of `pfedpll`; each of its three parts can be switched off."""
+    """Candidate sets: pFedPLL, with a shared encoder, personal layer and head, calibrated loss and KL weights."""
 
     isolation: bool = site_setting(True, "share only the encoder and add a personal layer; false: share everything")
     calibration: bool = site_setting(True, "use the loss with three terms; false: the loss LW")
@@ -74,7 +74,7 @@ class PfedpllSettings(PaperSettings, TripletSettings, LeverageSettings):
 
 
 class PfedpllPlusSettings(PartialBaselineSettings, AnyLossSettings):
-    """Settings of `pfedpll+`; its defaults were chosen on parts of the training data, see docs/partial-labels.md."""
+    """Candidate sets: everything shared, and site priors from label confidences (ours)."""
 
     loss: LossName = "pfedpll"
     prior: Prior = "all"
@@ -83,65 +83,34 @@ class PfedpllPlusSettings(PartialBaselineSettings, AnyLossSettings):
 
 
 METHODS = (
-    MethodEntry(
-        "pfedpll",
-        "candidate sets: shared encoder, personal layer and head, calibrated loss, KL weights (pFedPLL)",
-        PfedpllSettings,
-        "fedaccord.methods.candidate_sets.pfedpll:pfedpll",
-        loss="calibrated",
-    ),
-    MethodEntry(
-        "pfedpll+",
-        "candidate sets: everything shared, and each site's label frequencies by its confidences (ours)",
-        PfedpllPlusSettings,
-        "fedaccord.methods.candidate_sets.pfedpll:pfedpll_plus",
-    ),
+    MethodEntry("pfedpll", PfedpllSettings, "pfedpll:pfedpll", loss="calibrated"),
+    MethodEntry("pfedpll+", PfedpllPlusSettings, "pfedpll:pfedpll_plus"),
     MethodEntry(
         "fed-cc",
-        "candidate sets: federated averaging with the likelihood of the set (CC, Feng et al. 2020)",
         PartialBaselineSettings,
-        "fedaccord.methods.candidate_sets.baselines:fed_cc",
+        "baselines:fed_cc",
+        summary="Candidate sets: FedAvg with the likelihood of the set (CC, Feng et al. 2020).",
     ),
     MethodEntry(
         "fed-rc",
-        "candidate sets: federated averaging with cross-entropy by confidences (RC, Feng et al. 2020)",
         RenewedBaselineSettings,
-        "fedaccord.methods.candidate_sets.baselines:fed_rc",
+        "baselines:fed_rc",
+        summary="Candidate sets: FedAvg with cross-entropy weighted by confidences (RC, Feng et al. 2020).",
     ),
-    MethodEntry(
-        "fed-lw",
-        "candidate sets: federated averaging with the leveraged weighted loss (LW, Wen et al. 2021)",
-        FedLWSettings,
-        "fedaccord.methods.candidate_sets.baselines:fed_lw",
-    ),
+    MethodEntry("fed-lw", FedLWSettings, "baselines:fed_lw"),
     MethodEntry(
         "fed-cavl",
-        "candidate sets: federated averaging towards the most activated candidate (CAVL, Zhang et al. 2022)",
         RenewedBaselineSettings,
-        "fedaccord.methods.candidate_sets.baselines:fed_cavl",
+        "baselines:fed_cavl",
+        summary="Candidate sets: FedAvg towards the most activated candidate (CAVL, Zhang et al. 2022).",
     ),
-    MethodEntry(
-        "fed-abs-gce",
-        "candidate sets: federated averaging with a bounded loss of each candidate (ABS_GCE, Lv et al. 2023)",
-        FedAbsGceSettings,
-        "fedaccord.methods.candidate_sets.baselines:fed_abs_gce",
-    ),
+    MethodEntry("fed-abs-gce", FedAbsGceSettings, "baselines:fed_abs_gce"),
     MethodEntry(
         "fed-uniform",
-        "candidate sets: federated averaging with every candidate as good a label as the others",
         PartialBaselineSettings,
-        "fedaccord.methods.candidate_sets.baselines:fed_uniform",
+        "baselines:fed_uniform",
+        summary="Candidate sets: FedAvg with cross-entropy against all candidates equally.",
     ),
-    MethodEntry(
-        "fed-clpl",
-        "candidate sets: federated averaging with the convex loss CLPL (Cour et al. 2011), as in FairFedPAPL",
-        FedClplSettings,
-        "fedaccord.methods.candidate_sets.baselines:fed_clpl",
-    ),
-    MethodEntry(
-        "fedpll-la-approx",
-        "candidate sets: augmentation and gradient alignment; our approximation of FedPLL_LAAR, not a reproduction",
-        LaApproxSettings,
-        "fedaccord.methods.candidate_sets.baselines:fedpll_la_approx",
-    ),
+    MethodEntry("fed-clpl", FedClplSettings, "baselines:fed_clpl"),
+    MethodEntry("fedpll-la-approx", LaApproxSettings, "baselines:fedpll_la_approx"),
 )

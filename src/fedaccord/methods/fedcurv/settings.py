@@ -8,17 +8,10 @@ from fedaccord.training.settings import Count, NotNegative, site_setting
 
 
 class FedCurvSettings(ClassicSettings):
-    """Settings of `fedcurv`."""
+    """FedCurv (Shoham et al. 2019): FedAvg with a Fisher-weighted penalty towards the other sites' models."""
 
     curvature: NotNegative = site_setting(0.1, "weight of the penalty that pulls towards the other sites' models")
     fisher_samples: Count = site_setting(256, "maximum number of samples for a site's Fisher information")
 
 
-METHODS = (
-    MethodEntry(
-        "fedcurv",
-        "federated averaging with a pull to the other sites' models where these are sure (Shoham et al. 2019)",
-        FedCurvSettings,
-        "fedaccord.methods.fedcurv.recipe:fedcurv",
-    ),
-)
+METHODS = (MethodEntry("fedcurv", FedCurvSettings, "recipe:fedcurv"),)

@@ -7,14 +7,7 @@ from fedaccord.methods.shared_settings import ClassicSettings
 
 
 class FedNovaSettings(ClassicSettings):
-    """Settings of `fednova`."""
+    """FedNova (Wang et al. 2020): FedAvg that corrects for different numbers of local steps."""
 
 
-METHODS = (
-    MethodEntry(
-        "fednova",
-        "federated averaging that takes different numbers of local steps out again (Wang et al. 2020)",
-        FedNovaSettings,
-        "fedaccord.methods.fednova.recipe:fednova",
-    ),
-)
+METHODS = (MethodEntry("fednova", FedNovaSettings, "recipe:fednova"),)

@@ -19,7 +19,7 @@ HeadRows = Literal["owners", "annotated"]
 
 
 class FedHarmonySettings(SharedModelSettings):
-    """Settings of `fedharmony`, with the published values where the paper states them."""
+    """Tags: FedHarmony, which aligns sites with the others' tag correlations and weights them by agreement."""
 
     rounds: Count = 50
     epochs: Count | None = 5
@@ -92,7 +92,7 @@ class FedHarmonySettings(SharedModelSettings):
 
 
 class FedHarmonyPlusSettings(FedHarmonySettings):
-    """Settings of `fedharmony+`; its defaults were chosen on parts of the training data, see docs/multi-label.md."""
+    """Tags: correlations from tag counts, head rows weighted by annotations, site priors (ours)."""
 
     epochs: Count | None = 2
     batch: Count = 32
@@ -108,16 +108,6 @@ class FedHarmonyPlusSettings(FedHarmonySettings):
 
 
 METHODS = (
-    MethodEntry(
-        "fedharmony",
-        "several labels at once: sites drawn to how the others' tags go together, weighed by agreement (FedHarmony)",
-        FedHarmonySettings,
-        "fedaccord.methods.harmony.recipe:fedharmony",
-    ),
-    MethodEntry(
-        "fedharmony+",
-        "several labels at once: correlations from counts of tags, head rows by annotations, site frequencies (ours)",
-        FedHarmonyPlusSettings,
-        "fedaccord.methods.harmony.recipe:fedharmony",
-    ),
+    MethodEntry("fedharmony", FedHarmonySettings, "recipe:fedharmony"),
+    MethodEntry("fedharmony+", FedHarmonyPlusSettings, "recipe:fedharmony"),
 )

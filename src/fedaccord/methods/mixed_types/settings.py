@@ -67,7 +67,7 @@ class MixedSiteSettings(SupercentreSettings, SharedModelSettings):
 
 
 class FedTransSettings(MixedSiteSettings):
-    """Settings of `fedtrans`."""
+    """Sites train a model of their own names, which the server fine-tunes on its labelled samples."""
 
     server_lr: Rate | None = server_setting(0.01, "learning rate of the fine-tuning on the server's samples")
     server_epochs: Whole = server_setting(100, "number of epochs of the fine-tuning after the last round")
@@ -84,7 +84,7 @@ class FedTransSettings(MixedSiteSettings):
 
 
 class FedRepSettings(MixedSiteSettings):
-    """Settings of `fedrep`."""
+    """FedRep as FedMT compares it: server and sites train one encoder, each below its own head."""
 
     server_weight: Fraction | None = server_setting(
         None, "weight of the server in the mean encoder; left out: that of one more site"
@@ -92,7 +92,7 @@ class FedRepSettings(MixedSiteSettings):
 
 
 class SemiFLSettings(MixedSiteSettings):
-    """Settings of `semifl`."""
+    """SemiFL (Diao et al. 2022): a server with few labels, pseudo-labels at sites whose labels are not used."""
 
     clip: NotNegative = 1.0
     threshold: Fraction = site_setting(
@@ -103,7 +103,7 @@ class SemiFLSettings(MixedSiteSettings):
 
 
 class FedMTSettings(SemiFLSettings):
-    """Settings of `fedmt`; the paper's threshold and weight need a good model at the server (docs/mixed-types.md)."""
+    """FedMT (Zhang et al. 2024): a server with few labels, sites with coarse names, declared or estimated."""
 
     correspondence: Literal["known", "estimated", "estimated-average", "learnable", "learnable-average"] = site_setting(
         "estimated",
@@ -140,7 +140,7 @@ class FedMTSettings(SemiFLSettings):
 
 
 class FedMTPlusSettings(FedMTSettings):
-    """Settings of `fedmt+`; docs/mixed-types.md says how its defaults were chosen."""
+    """FedMT with correspondences by EM over all sites, and pseudo-labels given the coarse label (ours)."""
 
     epochs: Count | None = 2
     warmup: Whole = 300
@@ -152,47 +152,16 @@ class FedMTPlusSettings(FedMTSettings):
 
 
 METHODS = (
-    MethodEntry(
-        "fedmt",
-        "a server with few labels, sites with coarse names of known or estimated meaning (FedMT, Zhang et al. 2024)",
-        FedMTSettings,
-        "fedaccord.methods.mixed_types.recipe:fedmt",
-        check="fedaccord.methods.mixed_types.checks:check",
-        advice="fedaccord.methods.mixed_types.checks:advice",
-    ),
-    MethodEntry(
-        "fedmt+",
-        "fedmt with coarse names learned by EM over all sites, and pseudo-labels given the coarse label (ours)",
-        FedMTPlusSettings,
-        "fedaccord.methods.mixed_types.recipe:fedmt",
-        check="fedaccord.methods.mixed_types.checks:check",
-    ),
-    MethodEntry(
-        "semifl",
-        "a server with few labels, pseudo-labels at sites, whose own labels are not used (SemiFL, Diao et al. 2022)",
-        SemiFLSettings,
-        "fedaccord.methods.mixed_types.recipe:semifl",
-        check="fedaccord.methods.mixed_types.checks:check",
-    ),
-    MethodEntry(
-        "fedrep",
-        "server and sites train one encoder, each below a head for its own names (FedRep as compared by FedMT)",
-        FedRepSettings,
-        "fedaccord.methods.mixed_types.recipe:fedrep",
-        check="fedaccord.methods.mixed_types.checks:check",
-    ),
-    MethodEntry(
-        "fedtrans",
-        "sites train a model of their own names, which the server fine-tunes on its labelled samples",
-        FedTransSettings,
-        "fedaccord.methods.mixed_types.recipe:fedtrans",
-        check="fedaccord.methods.mixed_types.checks:check",
-    ),
+    MethodEntry("fedmt", FedMTSettings, "recipe:fedmt", check="checks:check", advice="checks:advice"),
+    MethodEntry("fedmt+", FedMTPlusSettings, "recipe:fedmt", check="checks:check"),
+    MethodEntry("semifl", SemiFLSettings, "recipe:semifl", check="checks:check"),
+    MethodEntry("fedrep", FedRepSettings, "recipe:fedrep", check="checks:check"),
+    MethodEntry("fedtrans", FedTransSettings, "recipe:fedtrans", check="checks:check"),
     MethodEntry(
         "single",
-        "the server trains on its labelled samples alone; what sites with coarse labels have to beat",
         SupercentreSettings,
-        "fedaccord.methods.mixed_types.recipe:single",
-        check="fedaccord.methods.mixed_types.checks:check",
+        "recipe:single",
+        check="checks:check",
+        summary="The server trains alone on its labelled samples: the baseline for coarsely labelled sites.",
     ),
 )

@@ -30,20 +30,20 @@ class ServerMomentumSettings(MomentumSettings):
 
 
 class FedMomSettings(ServerMomentumSettings):
-    """Settings of `fedmom`."""
+    """FedMom (Huo et al. 2020): FedAvg with Nesterov momentum at the server."""
 
     beta: Fraction = 0.9
     server_lr: Rate = server_setting(1.0, "learning rate of the server: factor of the mean update")
 
 
 class SlowMoSettings(ServerMomentumSettings):
-    """Settings of `slowmo`."""
+    """SlowMo (Wang et al. 2020): FedAvg with heavy-ball momentum at the server."""
 
     alpha: Rate = server_setting(1.0, "learning rate of the server: factor of its momentum")
 
 
 class MimeSettings(MomentumSettings):
-    """Settings of `mime`."""
+    """Mime (Karimireddy et al. 2021): the server's gradient statistics as momentum in corrected local steps."""
 
     beta: Fraction = site_setting(0.9, "weight of the server's statistics in every local step")
     lite: bool = site_setting(False, "MimeLite: do not correct local gradients by the mean gradient of all sites")
@@ -68,7 +68,7 @@ class MimeSettings(MomentumSettings):
 
 
 class DomoSettings(SlowMoSettings):
-    """Settings of `domo`; `beta` is the server's momentum and `momentum` that of the sites."""
+    """DOMO (Xu and Huang 2022): momentum at server and sites; sites start from the server's momentum step."""
 
     beta: Fraction = site_setting(0.5, _BETA)
     momentum: Fraction = 0.5
@@ -79,7 +79,7 @@ class DomoSettings(SlowMoSettings):
 
 
 class FedAdcSettings(SlowMoSettings):
-    """Settings of `fedadc`."""
+    """FedADC (Ozfatura et al. 2021): the server's momentum inside the sites' steps."""
 
     beta: Fraction = site_setting(0.5, _BETA)
     beta_local: Fraction | None = site_setting(
@@ -103,7 +103,7 @@ class NesterovSettings(MomentumSettings):
 
 
 class FastSlowMoSettings(NesterovSettings):
-    """Settings of `fastslowmo`."""
+    """FastSlowMo (Yang et al.): Nesterov momentum at the sites and at the server."""
 
     beta: Fraction = server_setting(0.5, _BETA)
 
@@ -126,7 +126,7 @@ class PublicDataSettings(NesterovSettings):
 
 
 class RepresentationSettings(PublicDataSettings):
-    """Settings of `representation`; it computes no scores, so by default it trains on all samples."""
+    """The server's part of pFedMo alone: a model of its labelled samples, without any site."""
 
     held_out: Fraction = server_setting(0.0, "fraction of the server's labelled samples that it does not train on")
 
@@ -139,7 +139,7 @@ class RepresentationSettings(PublicDataSettings):
 
 
 class PfedmoSettings(PublicDataSettings):
-    """Settings of `pfedmo`; docs/momentum.md says how the default of `rule` was chosen."""
+    """pFedMo: Nesterov momentum, and models personalised by each site's agreement with the server's model."""
 
     rule: Literal["pull", "printed", "reversed"] = server_setting(
         "pull", "how a site's model is computed from the mean and the server's representation"
@@ -157,60 +157,18 @@ class PfedmoSettings(PublicDataSettings):
 
 
 METHODS = (
-    MethodEntry(
-        "pfedmo",
-        "sites' Nesterov momentum, and models returned to each site by its agreement with the server's (pFedMo)",
-        PfedmoSettings,
-        "fedaccord.methods.momentum.recipe:pfedmo",
-        check="fedaccord.methods.momentum.checks:check",
-    ),
+    MethodEntry("pfedmo", PfedmoSettings, "recipe:pfedmo", check="checks:check"),
     MethodEntry(
         "fednag",
-        "Nesterov momentum at the sites, averaged with their models (Yang et al. 2022)",
         NesterovSettings,
-        "fedaccord.methods.momentum.recipe:fednag",
+        "recipe:fednag",
+        summary="FedNAG (Yang et al. 2022): Nesterov momentum at the sites, averaged with their models.",
     ),
-    MethodEntry(
-        "fastslowmo",
-        "Nesterov momentum at the sites and at the server (FastSlowMo, Yang et al.)",
-        FastSlowMoSettings,
-        "fedaccord.methods.momentum.recipe:fastslowmo",
-    ),
-    MethodEntry(
-        "fedmom",
-        "federated averaging with Nesterov momentum at the server (Huo et al. 2020)",
-        FedMomSettings,
-        "fedaccord.methods.momentum.recipe:fedmom",
-    ),
-    MethodEntry(
-        "slowmo",
-        "federated averaging with heavy-ball momentum at the server (Wang et al. 2020)",
-        SlowMoSettings,
-        "fedaccord.methods.momentum.recipe:slowmo",
-    ),
-    MethodEntry(
-        "domo",
-        "momentum at the server and the sites, which begin where the server's leads (Xu and Huang 2022)",
-        DomoSettings,
-        "fedaccord.methods.momentum.recipe:domo",
-    ),
-    MethodEntry(
-        "fedadc",
-        "the server's momentum inside the sites' steps (Ozfatura et al. 2021)",
-        FedAdcSettings,
-        "fedaccord.methods.momentum.recipe:fedadc",
-    ),
-    MethodEntry(
-        "mime",
-        "the server's gradient statistics as momentum in corrected local steps (Karimireddy et al. 2021)",
-        MimeSettings,
-        "fedaccord.methods.momentum.recipe:mime",
-    ),
-    MethodEntry(
-        "representation",
-        "the server's part of pfedmo alone: what its labelled samples give without any site",
-        RepresentationSettings,
-        "fedaccord.methods.momentum.recipe:representation",
-        check="fedaccord.methods.momentum.checks:check",
-    ),
+    MethodEntry("fastslowmo", FastSlowMoSettings, "recipe:fastslowmo"),
+    MethodEntry("fedmom", FedMomSettings, "recipe:fedmom"),
+    MethodEntry("slowmo", SlowMoSettings, "recipe:slowmo"),
+    MethodEntry("domo", DomoSettings, "recipe:domo"),
+    MethodEntry("fedadc", FedAdcSettings, "recipe:fedadc"),
+    MethodEntry("mime", MimeSettings, "recipe:mime"),
+    MethodEntry("representation", RepresentationSettings, "recipe:representation", check="checks:check"),
 )

@@ -15,7 +15,7 @@ from fedaccord.training.settings import Count, Fraction, NotNegative, Rate, serv
 
 
 class PrivateLabelsSettings(SharedModelSettings):
-    """Settings of `private-labels`."""
+    """Private label sets (arXiv 2508.18774): a site shares only the head rows of labels that it knows."""
 
     rounds: Count = 100
     batch: Count = 64
@@ -93,12 +93,4 @@ class PrivateLabelsSettings(SharedModelSettings):
         return self
 
 
-METHODS = (
-    MethodEntry(
-        "private-labels",
-        "sites know some labels each and need not say which; head rows averaged over their owners (arXiv 2508.18774)",
-        PrivateLabelsSettings,
-        "fedaccord.methods.private_labels.recipe:private_labels",
-        check="fedaccord.methods.private_labels.checks:check",
-    ),
-)
+METHODS = (MethodEntry("private-labels", PrivateLabelsSettings, "recipe:private_labels", check="checks:check"),)

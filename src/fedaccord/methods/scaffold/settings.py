@@ -8,7 +8,7 @@ from fedaccord.training.settings import Fraction, NotNegative, Rate, server_sett
 
 
 class ScaffoldSettings(ClassicSettings):
-    """Settings of `scaffold`: as published, local steps have no momentum."""
+    """SCAFFOLD (Karimireddy et al. 2020): FedAvg with local steps corrected by control variates."""
 
     momentum: Fraction = 0.0
     server_lr: Rate = server_setting(1.0, "learning rate of the server: factor of the mean update")
@@ -18,11 +18,8 @@ class ScaffoldSettings(ClassicSettings):
 METHODS = (
     MethodEntry(
         "scaffold",
-        "federated averaging with local steps corrected by control variates (Karimireddy et al. 2020)",
         ScaffoldSettings,
-        "fedaccord.methods.scaffold.recipe:scaffold",
-        local_rule=LocalRule(
-            "fedaccord.methods.scaffold.recipe:with_control_variates", defaults={"momentum": 0.0}, exchanges=True
-        ),
+        "recipe:scaffold",
+        local_rule=LocalRule("recipe:with_control_variates", defaults={"momentum": 0.0}, exchanges=True),
     ),
 )

@@ -8,7 +8,7 @@ from fedaccord.training.settings import Positive, server_setting
 
 
 class SphereFedSettings(ClassicSettings):
-    """Settings of `spherefed`."""
+    """Tags: SphereFed (Dong et al. 2022), with unit features below a frozen head that is solved for at the end."""
 
     ridge: Positive = server_setting(1.0, "ridge penalty of the head that is solved for after the last round")
 
@@ -18,11 +18,4 @@ class SphereFedSettings(ClassicSettings):
         return 'method.name = "spherefed" solves for its head'
 
 
-METHODS = (
-    MethodEntry(
-        "spherefed",
-        "several labels at once: unit features below a frozen head, solved for at the end (Dong et al. 2022)",
-        SphereFedSettings,
-        "fedaccord.methods.spherefed.recipe:spherefed",
-    ),
-)
+METHODS = (MethodEntry("spherefed", SphereFedSettings, "recipe:spherefed"),)

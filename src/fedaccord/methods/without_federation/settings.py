@@ -14,11 +14,11 @@ from fedaccord.training.settings import TrainingSettings, server_setting
 
 
 class LocalSettings(AnyLossSettings):
-    """Settings of `local`."""
+    """Every site trains alone on its own data: the baseline that federation has to beat."""
 
 
 class PooledSettings(TrainingSettings):
-    """Settings of `pooled`."""
+    """All samples in one place, for studies: it moves data, so no federation can do it."""
 
     labels: Literal["truth", "views"] = server_setting(
         "truth", "train on the true classes (an upper bound), or on the sites' annotations"
@@ -31,16 +31,6 @@ class PooledSettings(TrainingSettings):
 
 
 METHODS = (
-    MethodEntry(
-        "local",
-        "every site trains alone on its own data; what federation has to beat",
-        LocalSettings,
-        "fedaccord.methods.without_federation.recipe:local",
-    ),
-    MethodEntry(
-        "pooled",
-        "all samples in one place, for comparison in studies; it moves data, so no federation can do it",
-        PooledSettings,
-        "fedaccord.methods.without_federation.recipe:pooled",
-    ),
+    MethodEntry("local", LocalSettings, "recipe:local"),
+    MethodEntry("pooled", PooledSettings, "recipe:pooled"),
 )
