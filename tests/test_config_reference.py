@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -41,9 +42,37 @@ def test_every_section_method_and_model_is_there():
     for section in Experiment.model_fields:
         assert section in ("name", "seed") or f"\n## `[{section}]`\n" in page or f"\n## `[[{section}]]`\n" in page
     for name in METHODS:
-        assert f"\n### `{name}`\n" in page
+        assert page.count(f"# `{name}`\n") == 1
     for name in MODELS:
         assert f"\n| `{name}` | " in page
+
+
+def test_a_shared_setting_is_documented_once_and_says_where_it_belongs():
+    page = reference()
+    assert page.count("\n| `hostile` | ") == 1
+    assert "\n| `iterations` | whole number (at least 1) | left out | server | " in page
+    own = page.partition("# `fedmt+`\n")[2].partition("\n#")[0]
+    assert "[every method](#every-method), " in own
+    assert "[`fedmt`](#fedmt)" in own
+    assert [line.split("`")[1] for line in own.splitlines() if line.startswith("| `")] == [
+        "epochs",
+        "warmup",
+        "server_epochs",
+        "threshold",
+        "estimator",
+        "pseudo_label",
+        "lambda2",
+    ]
+
+
+def test_every_link_within_the_page_leads_to_a_heading():
+    page = reference()
+    headings = {heading(line.lstrip("# ")) for line in page.splitlines() if line.startswith("#")}
+    assert set(re.findall(r"\(#([^)]*)\)", page)) <= headings
+
+
+def heading(title):
+    return re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-")
 
 
 @pytest.mark.parametrize(

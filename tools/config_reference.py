@@ -6,6 +6,8 @@ Sections and keys are walked in the order of the models that check them; importa
 from __future__ import annotations
 
 import json
+import re
+from inspect import get_annotations
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
@@ -13,15 +15,17 @@ from annotated_types import Ge, Gt, Le, Lt, MaxLen, MinLen
 from pydantic import AfterValidator, BaseModel
 from pydantic.fields import FieldInfo
 
+from fedaccord import methods
 from fedaccord.adversary.settings import AttackSettings, DefenceSettings
 from fedaccord.config import Experiment
 from fedaccord.data.declarations import Partition
 from fedaccord.data.registry import DATASETS
 from fedaccord.labels.views.registry import ViewConfig
+from fedaccord.methods.entry import MethodEntry
 from fedaccord.methods.offers import Choices
 from fedaccord.methods.registry import METHODS
 from fedaccord.models.registry import MODELS
-from fedaccord.training.settings import TrainingSettings
+from fedaccord.training.settings import TrainingSettings, place_of
 
 HEAD = """\
 # The experiment file
@@ -151,21 +155,89 @@ def _top_level() -> list[str]:
 def _method_parts() -> list[str]:
     default = Experiment.model_construct(method={}).method_name
     parts = [
-        "The method, its training settings and its own. `fedaccord methods` lists the methods.",
+        "The method and its settings. `fedaccord methods` lists the methods. Settings with the place `site` are sent "
+        "to the sites; those with the place `server` never leave the server.",
         _rows([("`name`", "a name of `fedaccord methods`", f"`{_toml(default)}`", "the method")]),
-        "Settings of every method:",
-        *_table(TrainingSettings.model_fields),
-        "Methods, with the settings that are theirs alone or have another default:",
     ]
+    families: dict[str, list[MethodEntry]] = {}
     for entry in METHODS.values():
-        common = TrainingSettings.model_fields
-        own = {
-            name: field
-            for name, field in entry.settings.model_fields.items()
-            if name not in common or field.default != common[name].default
-        }
-        parts += [f"### `{entry.name}`", f"{entry.summary[0].upper()}{entry.summary[1:]}.", *_table(own)]
+        families.setdefault(_family_of(entry.recipe), []).append(entry)
+    parts += _group_parts("")
+    for family, entries in families.items():
+        groups, level = _group_parts(family), "###"
+        if len(entries) > 1:
+            parts.append(f"### {family.replace('_', ' ').capitalize()}")
+            level = "####"
+        parts += [*groups, *(part for entry in entries for part in _entry_parts(entry, level))]
     return parts
+
+
+def _group_parts(family: str) -> list[str]:
+    """Document the settings that several methods share, of one family or ("") of several."""
+    level = "####" if family else "###"
+    groups = [c for entry in METHODS.values() for c in _settings_classes(entry.settings)]
+    found = [c for c in dict.fromkeys(groups) if _is_group(c) and _family_of(c.__module__) == family]
+    return [part for c in found for part in (f"{level} {_group_title(c)}", *_settings_table(_new_settings(c)))]
+
+
+def _entry_parts(entry: MethodEntry, level: str) -> list[str]:
+    """Document one method: the shared settings it has, then its own and those whose default it changes."""
+    links: list[str] = []
+    own: dict[str, FieldInfo] = {}
+    for c in _settings_classes(entry.settings):
+        owner = next((other for other in METHODS.values() if other.settings is c), entry)
+        if _is_group(c):
+            links.append(_link(_group_title(c)))
+        elif owner is not entry:
+            links.append(_link(f"`{owner.name}`"))
+        else:
+            own |= _new_settings(c)
+    shared = ", ".join(links)
+    return [
+        f"{level} `{entry.name}`",
+        f"{entry.summary[0].upper()}{entry.summary[1:]}.",
+        f"Settings: {shared}{'; and, new or with another default:' if own else '.'}",
+        *_settings_table(own),
+    ]
+
+
+def _settings_classes(settings: type[TrainingSettings]) -> list[type[TrainingSettings]]:
+    """Return the classes that declare a method's settings, the most general first."""
+    classes = [c for c in reversed(settings.__mro__) if issubclass(c, TrainingSettings)]
+    return [c for c in classes if _new_settings(c)]
+
+
+def _new_settings(settings: type[TrainingSettings]) -> dict[str, FieldInfo]:
+    """Return the settings that a class declares itself: new ones, and those with another default."""
+    fields = settings.model_fields
+    return {name: fields[name] for name in get_annotations(settings) if name in fields}
+
+
+def _is_group(settings: type[TrainingSettings]) -> bool:
+    """Say whether a class is documented apart from any method: several methods have its settings."""
+    return not (settings.__doc__ or "").startswith("Settings of `")
+
+
+def _group_title(settings: type[TrainingSettings]) -> str:
+    title = re.split("[;:.]", (settings.__doc__ or "").removeprefix("Settings of "))[0]
+    return title[:1].upper() + title[1:]
+
+
+def _family_of(module: str) -> str:
+    """Return the folder of the family that a module belongs to; empty for a module that families share."""
+    inside = module.removeprefix(f"{methods.__name__}.").split(".")
+    return inside[0] if len(inside) == 2 else ""
+
+
+def _link(title: str) -> str:
+    return f"[{title[:1].lower() + title[1:]}](#{re.sub('[^a-z0-9_ -]', '', title.lower()).replace(' ', '-')})"
+
+
+def _settings_table(settings: dict[str, FieldInfo]) -> list[str]:
+    rows = [
+        (*row[:3], str(place_of(field)), row[3]) for row, field in zip(_lines(settings), settings.values(), strict=True)
+    ]
+    return [_rows(rows, ("key", "takes", "default", "place", "meaning"))] if rows else []
 
 
 def _model_parts() -> list[str]:
@@ -193,11 +265,14 @@ def _kinds(union: Any) -> list[str]:
 
 
 def _table(fields: dict[str, FieldInfo]) -> list[str]:
-    rows = []
-    for name, field in fields.items():
-        takes = in_words(field.annotation, tuple(field.metadata))
-        rows.append((f"`{name}`", takes, _default(field), field.description or ""))
-    return [_rows(rows)] if rows else []
+    return [_rows(_lines(fields))] if fields else []
+
+
+def _lines(fields: dict[str, FieldInfo]) -> list[tuple[str, str, str, str]]:
+    return [
+        (f"`{name}`", in_words(field.annotation, tuple(field.metadata)), _default(field), field.description or "")
+        for name, field in fields.items()
+    ]
 
 
 def _rows(rows: list[Any], head: tuple[str, ...] = ("key", "takes", "default", "meaning")) -> str:

@@ -26,7 +26,7 @@ METHODS = (
     ),
     MethodEntry(
         "fedprox",
-        "federated averaging with a proximal term that holds sites near the shared model (Li et al. 2020)",
+        "federated averaging with a proximal term that keeps sites near the shared model (Li et al. 2020)",
         FedProxSettings,
         "fedaccord.methods.averaging.recipe:fedprox",
         local_rule=LocalRule("fedaccord.methods.averaging.recipe:with_proximal_term", settings=("mu",)),

@@ -17,7 +17,7 @@ class FedCurvSettings(ClassicSettings):
 METHODS = (
     MethodEntry(
         "fedcurv",
-        "federated averaging with a pull to the other sites' models where these are sure (Shoham et al. 2019)",
+        "federated averaging with a Fisher-weighted penalty towards the other sites' models (Shoham et al. 2019)",
         FedCurvSettings,
         "fedaccord.methods.fedcurv.recipe:fedcurv",
     ),

@@ -13,7 +13,7 @@ class FedNovaSettings(ClassicSettings):
 METHODS = (
     MethodEntry(
         "fednova",
-        "federated averaging that takes different numbers of local steps out again (Wang et al. 2020)",
+        "federated averaging of updates normalised by their number of local steps (Wang et al. 2020)",
         FedNovaSettings,
         "fedaccord.methods.fednova.recipe:fednova",
     ),

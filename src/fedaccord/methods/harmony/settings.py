@@ -21,7 +21,6 @@ HeadRows = Literal["owners", "annotated"]
 class FedHarmonySettings(SharedModelSettings):
     """Settings of `fedharmony`, with the published values where the paper states them."""
 
-    rounds: Count = 50
     epochs: Count | None = 5
     batch: Count = 16
     lr: Rate = 1e-4
@@ -110,13 +109,13 @@ class FedHarmonyPlusSettings(FedHarmonySettings):
 METHODS = (
     MethodEntry(
         "fedharmony",
-        "several labels at once: sites drawn to how the others' tags go together, weighed by agreement (FedHarmony)",
+        "several labels at once: sites align tag correlations with the others', weights by agreement (FedHarmony)",
         FedHarmonySettings,
         "fedaccord.methods.harmony.recipe:fedharmony",
     ),
     MethodEntry(
         "fedharmony+",
-        "several labels at once: correlations from counts of tags, head rows by annotations, site frequencies (ours)",
+        "several labels at once: correlations from tag counts, head rows weighted by annotations, site priors (ours)",
         FedHarmonyPlusSettings,
         "fedaccord.methods.harmony.recipe:fedharmony",
     ),

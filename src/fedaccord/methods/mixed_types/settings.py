@@ -169,14 +169,14 @@ METHODS = (
     ),
     MethodEntry(
         "semifl",
-        "a server with few labels, pseudo-labels at sites, whose own labels are not used (SemiFL, Diao et al. 2022)",
+        "a server with few labels, pseudo-labels at the sites, whose own labels are ignored (SemiFL, Diao et al. 2022)",
         SemiFLSettings,
         "fedaccord.methods.mixed_types.recipe:semifl",
         check="fedaccord.methods.mixed_types.checks:check",
     ),
     MethodEntry(
         "fedrep",
-        "server and sites train one encoder, each below a head for its own names (FedRep as compared by FedMT)",
+        "server and sites train one encoder, each with a head for its own names (FedRep as compared by FedMT)",
         FedRepSettings,
         "fedaccord.methods.mixed_types.recipe:fedrep",
         check="fedaccord.methods.mixed_types.checks:check",
@@ -190,7 +190,7 @@ METHODS = (
     ),
     MethodEntry(
         "single",
-        "the server trains on its labelled samples alone; what sites with coarse labels have to beat",
+        "the server trains on its labelled samples alone; the baseline that sites with coarse labels have to beat",
         SupercentreSettings,
         "fedaccord.methods.mixed_types.recipe:single",
         check="fedaccord.methods.mixed_types.checks:check",

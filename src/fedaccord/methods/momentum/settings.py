@@ -159,7 +159,7 @@ class PfedmoSettings(PublicDataSettings):
 METHODS = (
     MethodEntry(
         "pfedmo",
-        "sites' Nesterov momentum, and models returned to each site by its agreement with the server's (pFedMo)",
+        "Nesterov momentum at the sites, and models personalised by agreement with the server's model (pFedMo)",
         PfedmoSettings,
         "fedaccord.methods.momentum.recipe:pfedmo",
         check="fedaccord.methods.momentum.checks:check",
@@ -190,7 +190,7 @@ METHODS = (
     ),
     MethodEntry(
         "domo",
-        "momentum at the server and the sites, which begin where the server's leads (Xu and Huang 2022)",
+        "momentum at the server and at the sites, which first take the server's momentum step (Xu and Huang 2022)",
         DomoSettings,
         "fedaccord.methods.momentum.recipe:domo",
     ),
@@ -208,7 +208,7 @@ METHODS = (
     ),
     MethodEntry(
         "representation",
-        "the server's part of pfedmo alone: what its labelled samples give without any site",
+        "the server's part of pfedmo alone, trained on the server's labelled samples without any site",
         RepresentationSettings,
         "fedaccord.methods.momentum.recipe:representation",
         check="fedaccord.methods.momentum.checks:check",

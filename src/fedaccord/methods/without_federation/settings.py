@@ -33,13 +33,13 @@ class PooledSettings(TrainingSettings):
 METHODS = (
     MethodEntry(
         "local",
-        "every site trains alone on its own data; what federation has to beat",
+        "every site trains alone on its own data; the baseline that federation has to beat",
         LocalSettings,
         "fedaccord.methods.without_federation.recipe:local",
     ),
     MethodEntry(
         "pooled",
-        "all samples in one place, for comparison in studies; it moves data, so no federation can do it",
+        "one model trained on all samples in one place, for comparison in studies only, since it moves the data",
         PooledSettings,
         "fedaccord.methods.without_federation.recipe:pooled",
     ),
