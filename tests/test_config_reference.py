@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -63,16 +62,6 @@ def test_a_shared_setting_is_documented_once_and_says_where_it_belongs():
         "pseudo_label",
         "lambda2",
     ]
-
-
-def test_every_link_within_the_page_leads_to_a_heading():
-    page = reference()
-    headings = {heading(line.lstrip("# ")) for line in page.splitlines() if line.startswith("#")}
-    assert set(re.findall(r"\(#([^)]*)\)", page)) <= headings
-
-
-def heading(title):
-    return re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-")
 
 
 @pytest.mark.parametrize(

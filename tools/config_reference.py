@@ -1,6 +1,6 @@
-"""The reference of the experiment file, written from the code: `python tools/config_reference.py > docs/config.md`.
+"""Write the reference of the experiment file: `python tools/config_reference.py > docs/config.md`.
 
-Sections and keys are walked in the order of the models that check them; importable without torch.
+Sections and keys have the order of the models that validate them; importable without torch.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ HEAD = """\
 
 <!-- Written by `python tools/config_reference.py > docs/config.md`; do not edit by hand. -->
 
-An experiment is one TOML file. `fedaccord run FILE` carries it out, and `--set section.key=value` changes a key for one
-run. An unknown key is an error. A run folder holds the file with every default filled in (`config.toml`), which can be
-run again. Paths start from the folder of the file; a file that is not there is looked for below the folder named by the
-environment variable `FEDACCORD_DATA`.
+An experiment is one TOML file. `fedaccord run FILE` runs it, and `--set section.key=value` changes a key for one run.
+An unknown key is an error. A run folder contains the file with all defaults filled in (`config.toml`), which can be run
+again. Paths are relative to the folder of the file; a file that is not found there is looked for in the folder named by
+the environment variable `FEDACCORD_DATA`.
 """
 _WORDS: dict[Any, str] = {str: "text", int: "whole number", float: "number", bool: "true or false"}
 _PLURALS = {
@@ -45,7 +45,7 @@ _PLURALS = {
     "table": "tables",
     "[view](#views)": "[views](#views)",
 }
-# Tables within a method's settings that are too long for a line, and what they are called.
+# Tables in a method's settings that are too long for a row, by name.
 _APART: dict[Any, str] = {AttackSettings: "attack", DefenceSettings: "defence"}
 _LIMITS = (
     (Ge, "ge", "at least {:g}"),
@@ -67,9 +67,9 @@ def reference() -> str:
         else:
             parts += [head, _sentence(model), *_table(model.model_fields)]
             parts += _model_parts() if name == "model" else _dataset_parts() if name == "data" else []
-    parts += ["## Views", "A view says how a site observes the true label. A view that names no `kind` is exact."]
+    parts += ["## Views", "A view states how a site observes the true label. A view without `kind` is exact."]
     parts += _kinds(ViewConfig)
-    parts += ["## Partitions", "A partition says how one data set is dealt to sites."]
+    parts += ["## Partitions", "A partition states how one data set is divided among sites."]
     parts += _kinds(Partition)
     for model, name in _APART.items():
         parts += [f"## {name.capitalize()}s", _sentence(model), *_table(model.model_fields)]
@@ -97,12 +97,12 @@ def undescribed() -> list[str]:
 
 
 def by_kind(union: Any) -> dict[str, type[BaseModel]]:
-    """Return the models of a union that is told apart by `kind`."""
+    """Return the models of a union that is discriminated by `kind`."""
     return {get_args(model.model_fields["kind"].annotation)[0]: model for model in _models_in(union)}
 
 
 def in_words(annotation: Any, metadata: tuple[Any, ...] = ()) -> str:
-    """Say in words what a key takes: `list[str]` is a list of texts."""
+    """Return in words what a key takes: `list[str]` is a list of texts."""
     if get_origin(annotation) is Annotated:
         inner, *more = get_args(annotation)
         limits = [limit for one in more for limit in (one.metadata if isinstance(one, FieldInfo) else [one])]
@@ -149,7 +149,7 @@ def _plural(annotation: Any) -> str:
 
 def _top_level() -> list[str]:
     fields = {name: field for name, field in Experiment.model_fields.items() if name not in sections()}
-    return ["## At the top", *_table(fields)]
+    return ["## Top level", *_table(fields)]
 
 
 def _method_parts() -> list[str]:
@@ -246,7 +246,7 @@ def _model_parts() -> list[str]:
         settings = ", ".join(f"`{key} = {_toml(value)}`" for key, value in entry.settings.items())
         rows.append((f"`{entry.name}`", entry.summary, settings or "none"))
     return [
-        "Names, and the settings each takes beside its name, with their defaults:",
+        "Names of models, with their settings and defaults:",
         _rows(rows, ("name", "network", "settings")),
     ]
 
