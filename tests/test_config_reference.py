@@ -41,9 +41,27 @@ def test_every_section_method_and_model_is_there():
     for section in Experiment.model_fields:
         assert section in ("name", "seed") or f"\n## `[{section}]`\n" in page or f"\n## `[[{section}]]`\n" in page
     for name in METHODS:
-        assert f"\n### `{name}`\n" in page
+        assert page.count(f"# `{name}`\n") == 1
     for name in MODELS:
         assert f"\n| `{name}` | " in page
+
+
+def test_a_shared_setting_is_documented_once_and_says_where_it_belongs():
+    page = reference()
+    assert page.count("\n| `hostile` | ") == 1
+    assert "\n| `iterations` | whole number (at least 1) | left out | server | " in page
+    own = page.partition("# `fedmt+`\n")[2].partition("\n#")[0]
+    assert "[every method](#every-method), " in own
+    assert "[`fedmt`](#fedmt)" in own
+    assert [line.split("`")[1] for line in own.splitlines() if line.startswith("| `")] == [
+        "epochs",
+        "warmup",
+        "server_epochs",
+        "threshold",
+        "estimator",
+        "pseudo_label",
+        "lambda2",
+    ]
 
 
 @pytest.mark.parametrize(

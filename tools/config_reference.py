@@ -1,11 +1,13 @@
-"""The reference of the experiment file, written from the code: `python tools/config_reference.py > docs/config.md`.
+"""Write the reference of the experiment file: `python tools/config_reference.py > docs/config.md`.
 
-Sections and keys are walked in the order of the models that check them; importable without torch.
+Sections and keys have the order of the models that validate them; importable without torch.
 """
 
 from __future__ import annotations
 
 import json
+import re
+from inspect import get_annotations
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
@@ -13,25 +15,27 @@ from annotated_types import Ge, Gt, Le, Lt, MaxLen, MinLen
 from pydantic import AfterValidator, BaseModel
 from pydantic.fields import FieldInfo
 
+from fedaccord import methods
 from fedaccord.adversary.settings import AttackSettings, DefenceSettings
 from fedaccord.config import Experiment
 from fedaccord.data.declarations import Partition
 from fedaccord.data.registry import DATASETS
 from fedaccord.labels.views.registry import ViewConfig
+from fedaccord.methods.entry import MethodEntry
 from fedaccord.methods.offers import Choices
 from fedaccord.methods.registry import METHODS
 from fedaccord.models.registry import MODELS
-from fedaccord.training.settings import TrainingSettings
+from fedaccord.training.settings import TrainingSettings, place_of
 
 HEAD = """\
 # The experiment file
 
 <!-- Written by `python tools/config_reference.py > docs/config.md`; do not edit by hand. -->
 
-An experiment is one TOML file. `fedaccord run FILE` carries it out, and `--set section.key=value` changes a key for one
-run. An unknown key is an error. A run folder holds the file with every default filled in (`config.toml`), which can be
-run again. Paths start from the folder of the file; a file that is not there is looked for below the folder named by the
-environment variable `FEDACCORD_DATA`.
+An experiment is one TOML file. `fedaccord run FILE` runs it, and `--set section.key=value` changes a key for one run.
+An unknown key is an error. A run folder contains the file with all defaults filled in (`config.toml`), which can be run
+again. Paths are relative to the folder of the file; a file that is not found there is looked for in the folder named by
+the environment variable `FEDACCORD_DATA`.
 """
 _WORDS: dict[Any, str] = {str: "text", int: "whole number", float: "number", bool: "true or false"}
 _PLURALS = {
@@ -41,7 +45,7 @@ _PLURALS = {
     "table": "tables",
     "[view](#views)": "[views](#views)",
 }
-# Tables within a method's settings that are too long for a line, and what they are called.
+# Tables in a method's settings that are too long for a row, by name.
 _APART: dict[Any, str] = {AttackSettings: "attack", DefenceSettings: "defence"}
 _LIMITS = (
     (Ge, "ge", "at least {:g}"),
@@ -63,9 +67,9 @@ def reference() -> str:
         else:
             parts += [head, _sentence(model), *_table(model.model_fields)]
             parts += _model_parts() if name == "model" else _dataset_parts() if name == "data" else []
-    parts += ["## Views", "A view says how a site observes the true label. A view that names no `kind` is exact."]
+    parts += ["## Views", "A view states how a site observes the true label. A view without `kind` is exact."]
     parts += _kinds(ViewConfig)
-    parts += ["## Partitions", "A partition says how one data set is dealt to sites."]
+    parts += ["## Partitions", "A partition states how one data set is divided among sites."]
     parts += _kinds(Partition)
     for model, name in _APART.items():
         parts += [f"## {name.capitalize()}s", _sentence(model), *_table(model.model_fields)]
@@ -93,12 +97,12 @@ def undescribed() -> list[str]:
 
 
 def by_kind(union: Any) -> dict[str, type[BaseModel]]:
-    """Return the models of a union that is told apart by `kind`."""
+    """Return the models of a union that is discriminated by `kind`."""
     return {get_args(model.model_fields["kind"].annotation)[0]: model for model in _models_in(union)}
 
 
 def in_words(annotation: Any, metadata: tuple[Any, ...] = ()) -> str:
-    """Say in words what a key takes: `list[str]` is a list of texts."""
+    """Return in words what a key takes: `list[str]` is a list of texts."""
     if get_origin(annotation) is Annotated:
         inner, *more = get_args(annotation)
         limits = [limit for one in more for limit in (one.metadata if isinstance(one, FieldInfo) else [one])]
@@ -145,27 +149,95 @@ def _plural(annotation: Any) -> str:
 
 def _top_level() -> list[str]:
     fields = {name: field for name, field in Experiment.model_fields.items() if name not in sections()}
-    return ["## At the top", *_table(fields)]
+    return ["## Top level", *_table(fields)]
 
 
 def _method_parts() -> list[str]:
     default = Experiment.model_construct(method={}).method_name
     parts = [
-        "The method, its training settings and its own. `fedaccord methods` lists the methods.",
+        "The method and its settings. `fedaccord methods` lists the methods. Settings with the place `site` are sent "
+        "to the sites; those with the place `server` never leave the server.",
         _rows([("`name`", "a name of `fedaccord methods`", f"`{_toml(default)}`", "the method")]),
-        "Settings of every method:",
-        *_table(TrainingSettings.model_fields),
-        "Methods, with the settings that are theirs alone or have another default:",
     ]
+    families: dict[str, list[MethodEntry]] = {}
     for entry in METHODS.values():
-        common = TrainingSettings.model_fields
-        own = {
-            name: field
-            for name, field in entry.settings.model_fields.items()
-            if name not in common or field.default != common[name].default
-        }
-        parts += [f"### `{entry.name}`", f"{entry.summary[0].upper()}{entry.summary[1:]}.", *_table(own)]
+        families.setdefault(_family_of(entry.recipe), []).append(entry)
+    parts += _group_parts("")
+    for family, entries in families.items():
+        groups, level = _group_parts(family), "###"
+        if len(entries) > 1:
+            parts.append(f"### {family.replace('_', ' ').capitalize()}")
+            level = "####"
+        parts += [*groups, *(part for entry in entries for part in _entry_parts(entry, level))]
     return parts
+
+
+def _group_parts(family: str) -> list[str]:
+    """Document the settings that several methods share, of one family or ("") of several."""
+    level = "####" if family else "###"
+    groups = [c for entry in METHODS.values() for c in _settings_classes(entry.settings)]
+    found = [c for c in dict.fromkeys(groups) if _is_group(c) and _family_of(c.__module__) == family]
+    return [part for c in found for part in (f"{level} {_group_title(c)}", *_settings_table(_new_settings(c)))]
+
+
+def _entry_parts(entry: MethodEntry, level: str) -> list[str]:
+    """Document one method: the shared settings it has, then its own and those whose default it changes."""
+    links: list[str] = []
+    own: dict[str, FieldInfo] = {}
+    for c in _settings_classes(entry.settings):
+        owner = next((other for other in METHODS.values() if other.settings is c), entry)
+        if _is_group(c):
+            links.append(_link(_group_title(c)))
+        elif owner is not entry:
+            links.append(_link(f"`{owner.name}`"))
+        else:
+            own |= _new_settings(c)
+    shared = ", ".join(links)
+    return [
+        f"{level} `{entry.name}`",
+        f"{entry.summary[0].upper()}{entry.summary[1:]}.",
+        f"Settings: {shared}{'; and, new or with another default:' if own else '.'}",
+        *_settings_table(own),
+    ]
+
+
+def _settings_classes(settings: type[TrainingSettings]) -> list[type[TrainingSettings]]:
+    """Return the classes that declare a method's settings, the most general first."""
+    classes = [c for c in reversed(settings.__mro__) if issubclass(c, TrainingSettings)]
+    return [c for c in classes if _new_settings(c)]
+
+
+def _new_settings(settings: type[TrainingSettings]) -> dict[str, FieldInfo]:
+    """Return the settings that a class declares itself: new ones, and those with another default."""
+    fields = settings.model_fields
+    return {name: fields[name] for name in get_annotations(settings) if name in fields}
+
+
+def _is_group(settings: type[TrainingSettings]) -> bool:
+    """Say whether a class is documented apart from any method: several methods have its settings."""
+    return not (settings.__doc__ or "").startswith("Settings of `")
+
+
+def _group_title(settings: type[TrainingSettings]) -> str:
+    title = re.split("[;:.]", (settings.__doc__ or "").removeprefix("Settings of "))[0]
+    return title[:1].upper() + title[1:]
+
+
+def _family_of(module: str) -> str:
+    """Return the folder of the family that a module belongs to; empty for a module that families share."""
+    inside = module.removeprefix(f"{methods.__name__}.").split(".")
+    return inside[0] if len(inside) == 2 else ""
+
+
+def _link(title: str) -> str:
+    return f"[{title[:1].lower() + title[1:]}](#{re.sub('[^a-z0-9_ -]', '', title.lower()).replace(' ', '-')})"
+
+
+def _settings_table(settings: dict[str, FieldInfo]) -> list[str]:
+    rows = [
+        (*row[:3], str(place_of(field)), row[3]) for row, field in zip(_lines(settings), settings.values(), strict=True)
+    ]
+    return [_rows(rows, ("key", "takes", "default", "place", "meaning"))] if rows else []
 
 
 def _model_parts() -> list[str]:
@@ -174,7 +246,7 @@ def _model_parts() -> list[str]:
         settings = ", ".join(f"`{key} = {_toml(value)}`" for key, value in entry.settings.items())
         rows.append((f"`{entry.name}`", entry.summary, settings or "none"))
     return [
-        "Names, and the settings each takes beside its name, with their defaults:",
+        "Names of models, with their settings and defaults:",
         _rows(rows, ("name", "network", "settings")),
     ]
 
@@ -193,11 +265,14 @@ def _kinds(union: Any) -> list[str]:
 
 
 def _table(fields: dict[str, FieldInfo]) -> list[str]:
-    rows = []
-    for name, field in fields.items():
-        takes = in_words(field.annotation, tuple(field.metadata))
-        rows.append((f"`{name}`", takes, _default(field), field.description or ""))
-    return [_rows(rows)] if rows else []
+    return [_rows(_lines(fields))] if fields else []
+
+
+def _lines(fields: dict[str, FieldInfo]) -> list[tuple[str, str, str, str]]:
+    return [
+        (f"`{name}`", in_words(field.annotation, tuple(field.metadata)), _default(field), field.description or "")
+        for name, field in fields.items()
+    ]
 
 
 def _rows(rows: list[Any], head: tuple[str, ...] = ("key", "takes", "default", "meaning")) -> str:

@@ -53,7 +53,9 @@ def check_figure(metric: str) -> str:
 class Labels(Section):
     """`[labels]`: the federation's classes or tags, by name."""
 
-    classes: list[str] | None = Field(None, min_length=1, description="names; left out: taken from the data")
+    classes: list[str] | None = Field(
+        None, min_length=1, description="names of the labels; left out: taken from the data"
+    )
 
     @field_validator("classes")
     @classmethod
@@ -68,20 +70,27 @@ class Data(Section):
     """`[data]`: one data set, split into sites."""
 
     dataset: str = Field(description="a name of `fedaccord datasets`, or an .npz file")
-    partition: Partition = Field(description="how the samples are dealt to sites")
+    partition: Partition = Field(description="how samples are assigned to sites")
     view: ViewConfig = Field(default_factory=ExactView, description="how every site observes labels")
-    views: dict[str, ViewConfig] = Field(default_factory=dict, description="other views, by site name")
+    views: dict[str, ViewConfig] = Field(default_factory=dict, description="views that differ, by site name")
     names: list[SiteName] | None = Field(None, description="names of the sites, in the partition's order")
-    test: float = Field(0.2, ge=0, lt=1, description="each site's own test share")
-    samples: Count | None = Field(None, description="use only that many training samples, drawn by the seed")
-    test_samples: Count | None = Field(None, description="use only that many of the published test samples")
+    test: float = Field(0.2, ge=0, lt=1, description="fraction of each site's samples held out as its test set")
+    samples: Count | None = Field(
+        None, description="number of training samples to use, sampled at random; left out: all"
+    )
+    test_samples: Count | None = Field(None, description="number of published test samples to use; left out: all")
     standardise: Literal["auto", "site", "federation", "none"] = Field(
         "auto",
-        description="scale features by each site's training part, or by all sites' moments; auto: site, images none",
+        description="standardise features by each site's own moments or by the federation's, or not; auto: site, but "
+        "none for images",
     )
-    sensitive: Sensitive | None = Field(None, description="the sensitive attribute, for `check` and [fairness]")
-    joins: dict[str, Count] = Field(default_factory=dict, description="the round from which a site takes part, by name")
-    leaves: dict[str, Count] = Field(default_factory=dict, description="the round from which a site is gone, by name")
+    sensitive: Sensitive | None = Field(None, description="sensitive attribute, for `check` and [fairness]")
+    joins: dict[str, Count] = Field(
+        default_factory=dict, description="first round in which a site takes part, by site name"
+    )
+    leaves: dict[str, Count] = Field(
+        default_factory=dict, description="first round in which a site no longer takes part, by site name"
+    )
 
     @model_validator(mode="after")
     def _joins_before_it_leaves(self) -> Data:
@@ -93,28 +102,30 @@ class Data(Section):
 class ServerSection(Section):
     """`[server]`: what the server holds."""
 
-    test: str | None = Field(None, description="a file of test data with true classes, of the kind the sites have")
-    label: str | None = Field(None, description="its column of true classes; left out: that of the exact sites")
+    test: str | None = Field(None, description="file of test data with true classes, in the format of the sites' files")
+    label: str | None = Field(
+        None, description="its column of true classes; left out: the label column of the exact sites"
+    )
     unseen: Count | Annotated[list[SiteName], Field(min_length=1)] | None = Field(
-        None, description="sites of [data] that do not train, by name or so many: the server is judged on them"
+        None, description="sites of [data] that do not train but serve as the server's test set: a number, or names"
     )
     unlabelled: Count | None = Field(
         None,
-        description="inputs without labels that the server holds, taken out of [data]; with `unseen`, out of the "
+        description="number of unlabelled inputs at the server, taken from [data]; with `unseen`, from the "
         "sites that train",
     )
     labelled: PerClass | str | None = Field(
-        None, description="labelled samples that the server trains on: taken out of [data], or a file like `test`"
+        None, description="labelled samples that the server trains on: taken from [data], or a file like `test`"
     )
 
 
 class Stop(Section):
-    """`[stop]`: when a run ends before its last round."""
+    """`[stop]`: early stopping."""
 
-    metric: str | None = Field(None, description='a figure to watch, as in "sites.mean.accuracy" or "global.nll"')
-    patience: Count = Field(10, description="evaluations without improvement before the run ends")
-    min_delta: float = Field(0.0, ge=0, description="what counts as an improvement")
-    seconds: float | None = Field(None, gt=0, description="time budget of the whole run")
+    metric: str | None = Field(None, description='metric to monitor, such as "sites.mean.accuracy" or "global.nll"')
+    patience: Count = Field(10, description="number of evaluations without improvement before the run stops")
+    min_delta: float = Field(0.0, ge=0, description="smallest change that counts as an improvement")
+    seconds: float | None = Field(None, gt=0, description="time budget of the whole run in seconds")
 
     @field_validator("metric")
     @classmethod
@@ -123,7 +134,7 @@ class Stop(Section):
 
 
 class Model(BaseModel):
-    """`[model]`: the network; further keys are the model's own settings."""
+    """`[model]`: the network; all other keys are settings of the model."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
 
@@ -136,23 +147,28 @@ class Model(BaseModel):
 
 
 class Run(Section):
-    """`[run]`: how the run is carried out; nothing here changes the model but for rounding."""
+    """`[run]`: how the run is executed; these keys change the model only by rounding."""
 
     engine: Literal["embedded", "flower"] = Field(
-        "embedded", description="where sites run: processes of our own, or Flower's simulation (an extra)"
+        "embedded",
+        description="engine that runs the sites: FedAccord's own processes, or Flower's simulation (an extra)",
     )
-    workers: int | None = Field(None, ge=0, description="worker processes; 0: in this process; left out: all cores")
-    device: Device = Field("cpu", description='where sites and server compute: "cpu", or "cuda" (then workers = 0)')
+    workers: int | None = Field(
+        None, ge=0, description="number of worker processes; 0: run in this process; left out: one per core"
+    )
+    device: Device = Field("cpu", description='device of sites and server: "cpu", or "cuda" (with workers = 0)')
     batched: Literal["auto", "always", "whole", "never"] = Field(
         "auto",
-        description="train sites with small models many at a time: from 20 sites on, from 3 on, from 3 on and in as "
-        "few programs as can be (faster where one process does all), or never",
+        description="train several sites with small models as one batch: from 20 sites (auto), from 3 sites (always), "
+        "from 3 sites in as few batches as possible (whole, faster in a single process), or never",
     )
-    deadline: float | None = Field(None, gt=0, description="seconds a round waits for its sites")
-    evaluate_every: int = Field(1, ge=0, description="rounds between evaluations; 0: never")
-    checkpoint_every: int = Field(10, ge=0, description="rounds between checkpoints; 0: only the last")
+    deadline: float | None = Field(None, gt=0, description="maximum time in seconds that a round waits for its sites")
+    evaluate_every: int = Field(1, ge=0, description="number of rounds between evaluations; 0: never")
+    checkpoint_every: int = Field(
+        10, ge=0, description="number of rounds between checkpoints; 0: only after the last round"
+    )
     track: list[Literal["tensorboard", "mlflow"]] = Field(
-        default_factory=list, description='where figures are shown beside the run folder: "tensorboard", "mlflow"'
+        default_factory=list, description='trackers that metrics are also sent to: "tensorboard", "mlflow"'
     )
 
     @model_validator(mode="after")
@@ -166,7 +182,7 @@ class Experiment(Section):
     """A whole experiment, validated, with defaults filled in."""
 
     name: str = Field("federation", max_length=100, description="names the run folder")
-    seed: int = Field(0, ge=0, description="every random stream of the run is derived from it")
+    seed: int = Field(0, ge=0, description="seed of all random streams of the run")
     labels: Labels = Field(default_factory=Labels)
     data: Data | None = None
     sites: list[SiteSection] | None = Field(None, min_length=1)

@@ -94,9 +94,9 @@ def cohort_on_meta(name):
 def test_mimes_steps_in_a_cohort():
     works, sites = cohort_on_meta("likelihood")
     zeros = [[torch.zeros_like(p) for p in work.parameters] for work in works]
-    steps = together._Each([MimeSteps(SGD(clip=1.0), w, 0.5, z, z) for w, z in zip(works, zeros, strict=True)])
+    steps = together._SiteSteps([MimeSteps(SGD(clip=1.0), w, 0.5, z, z) for w, z in zip(works, zeros, strict=True)])
     assert steps.uses_received_gradient
-    assert together._steps(sites, steps, stacked_forward(works[0].model)).device == META
+    assert together._run_steps(sites, steps, stacked_forward(works[0].model)).device == META
     assert all(tensor.device == META for work in works for tensor in work.parameters)
 
 
@@ -104,8 +104,8 @@ def test_mimes_steps_in_a_cohort():
 @pytest.mark.parametrize("name", OBJECTIVES)
 def test_all_steps_of_a_cohort(name, solver):
     works, sites = cohort_on_meta(name)
-    steps = together._Plain(sites.stack, SOLVERS[solver], 0.1)
-    losses = together._steps(sites, steps, stacked_forward(works[0].model))
+    steps = together._StackedSteps(sites.stack, SOLVERS[solver], 0.1)
+    losses = together._run_steps(sites, steps, stacked_forward(works[0].model))
     assert losses.device == META
     assert losses.shape == (3,)
     assert all(tensor.device == META for work in works for tensor in work.parameters)

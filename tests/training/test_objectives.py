@@ -88,5 +88,5 @@ def test_a_sum_adds_losses_and_passes_on_every_hook():
 
 def test_an_objective_without_a_loss_says_so():
     work = work_for(site("a"), small_network())
-    with pytest.raises(TypeError, match="Objective has no loss"):
+    with pytest.raises(TypeError, match="Objective does not implement loss"):
         Objective().loss(work, batch_of(work, [0]))

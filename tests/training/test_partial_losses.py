@@ -89,7 +89,7 @@ class TestWorkedNumbers:
     )
     def test_the_first_pass_by_name(self, name, value):
         chosen = partial_loss(name)
-        assert close(chosen.loss(Z, SETS, chosen.begin(SETS, ALL)), value)
+        assert close(chosen.loss(Z, SETS, chosen.initial_weights(SETS, ALL)), value)
 
     def test_a_candidate_with_a_negative_activation_is_still_the_target_in_5_d(self):
         z = torch.tensor([[0.5, 0.3, -2.0, 0.1]])
@@ -117,9 +117,9 @@ class TestParameters:
         assert chosen.loss(Z, SETS, HALF).item() == pytest.approx(expected, abs=1e-5)
 
     def test_confidences_are_renewed_only_where_they_are_used(self):
-        renewing = {name for name in NAMES if partial_loss(name).renew is not None}
+        renewing = {name for name in NAMES if partial_loss(name).update_weights is not None}
         assert renewing == {"rc", "lw", "cavl", "calibrated"}
-        assert partial_loss("calibrated", terms=("s", "nc")).renew is None
+        assert partial_loss("calibrated", terms=("s", "nc")).update_weights is None
 
 
 def double(samples=5, labels=6, seed=3):
@@ -144,7 +144,9 @@ class TestGradients:
             offset[5] = NONE
             sets[:, 5] = False
         known = torch.isfinite(offset)
-        weights = (chosen.renew or (lambda z, sets: chosen.begin(sets, known)))(z.detach() + offset, sets)
+        weights = (chosen.update_weights or (lambda z, sets: chosen.initial_weights(sets, known)))(
+            z.detach() + offset, sets
+        )
         assert torch.autograd.gradcheck(lambda logits: chosen.loss(logits + offset, sets, weights), (z,))
 
 
@@ -165,7 +167,7 @@ class TestEdges:
         assert confidences(Z, one).tolist() == [[0, 1, 0, 0]]
         for name in ("cc", "rc", "uniform", "cavl"):
             chosen = partial_loss(name)
-            assert close(chosen.loss(Z, one, chosen.begin(one, ALL)), entropy)
+            assert close(chosen.loss(Z, one, chosen.initial_weights(one, ALL)), entropy)
 
     @pytest.mark.parametrize("name", NAMES)
     def test_candidates_that_the_model_rules_out(self, name):
@@ -188,15 +190,15 @@ class TestEdges:
         chosen, sets = partial_loss(name), rows([0, 2])
         z = (Z + torch.tensor([0, 0, 0, 99.0])).masked_fill(~known, NONE)
         few, few_sets = Z[:, :3], sets[:, :3]
-        first = chosen.begin(sets, known)
-        assert torch.allclose(first[:, :3], chosen.begin(few_sets, known[:3]))
+        first = chosen.initial_weights(sets, known)
+        assert torch.allclose(first[:, :3], chosen.initial_weights(few_sets, known[:3]))
         assert chosen.loss(z, sets, first).item() == pytest.approx(
             chosen.loss(few, few_sets, first[:, :3]).item(), abs=1e-6
         )
-        if chosen.renew is not None:
-            renewed = chosen.renew(z, sets)
+        if chosen.update_weights is not None:
+            renewed = chosen.update_weights(z, sets)
             assert renewed[0, 3] == 0
-            assert torch.allclose(renewed[:, :3], chosen.renew(few, few_sets))
+            assert torch.allclose(renewed[:, :3], chosen.update_weights(few, few_sets))
         assert finite_gradients(name, z, sets)
 
     @pytest.mark.parametrize("name", NAMES)
@@ -211,9 +213,9 @@ def finite_gradients(name, z, sets):
     chosen = partial_loss(name)
     logits = z.clamp(min=-50).clone().requires_grad_()
     offset = torch.zeros_like(z).masked_fill(~torch.isfinite(z), NONE)
-    weights = chosen.begin(sets, torch.isfinite(z[0]))
-    if chosen.renew is not None:
-        weights = chosen.renew(z, sets)
+    weights = chosen.initial_weights(sets, torch.isfinite(z[0]))
+    if chosen.update_weights is not None:
+        weights = chosen.update_weights(z, sets)
     loss = chosen.loss(logits + offset, sets, weights).sum()
     (gradient,) = torch.autograd.grad(loss, [logits])
     return bool(torch.isfinite(loss)) and bool(torch.isfinite(gradient).all())

@@ -18,9 +18,11 @@ class AttackSettings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, defer_build=True)
 
     kind: Literal["plfa", "pafa", "mixup", "label-flip", "sign-flip", "scaling", "alie", "ipm"] = Field(
-        description="plfa, pafa, mixup: push a group towards a label"
+        description="attack; plfa, pafa and mixup push a group towards a label"
     )
-    sites: int | float | list[str] = Field(0.3, description="hostile sites: a share, rounded down; a number; or names")
+    sites: int | float | list[str] = Field(
+        0.3, description="hostile sites: a fraction, rounded down; a number; or names"
+    )
     ratio: float = Field(0.5, ge=0, le=1, description="mixup: weight of the victim in the mixture")
     strength: float | None = Field(
         None,
@@ -84,7 +86,7 @@ class DefenceSettings(BaseModel):
         description="smallest ratio of the gap to the standard deviation within clusters at which sites are hostile; "
         "by default 3 for group-update+, else 2.5",
     )
-    most: float = Field(1 / 3, gt=0, le=0.5, description="largest share of hostile sites")
+    most: float = Field(1 / 3, gt=0, le=0.5, description="largest fraction of hostile sites")
     memory: float | None = Field(
         None,
         ge=0,

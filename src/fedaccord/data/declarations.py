@@ -20,7 +20,7 @@ class Section(BaseModel):
 
 
 class Iid(Section):
-    """Samples dealt at random, sites of equal size."""
+    """Samples are assigned at random to sites of equal size."""
 
     kind: Literal["iid"]
     sites: Count = Field(description="number of sites")
@@ -28,11 +28,11 @@ class Iid(Section):
 
 
 class Classes(Section):
-    """Each site gets samples of a few classes only."""
+    """Each site has samples of a few classes only."""
 
     kind: Literal["classes"]
     sites: Count = Field(description="number of sites")
-    classes: Count = Field(description="classes at each site")
+    classes: Count = Field(description="number of classes at each site")
     replace: bool = Field(False, description="draw with replacement")
 
 
@@ -40,31 +40,31 @@ class Quantity(Section):
     """Sites of given sizes, with the same class proportions."""
 
     kind: Literal["quantity"]
-    sizes: list[Count] = Field(min_length=1, description="samples at each site")
+    sizes: list[Count] = Field(min_length=1, description="number of samples at each site")
 
 
 class Dirichlet(Section):
-    """Each class is spread over the sites by proportions from a Dirichlet distribution."""
+    """Each class is divided among the sites by proportions from a Dirichlet distribution."""
 
     kind: Literal["dirichlet"]
     sites: Count = Field(description="number of sites")
-    alpha: float = Field(gt=0, description="small: skewed, large: even")
-    min_size: Count = Field(10, description="smallest site allowed")
+    alpha: float = Field(gt=0, description="concentration of the distribution; small values are skewed")
+    min_size: Count = Field(10, description="smallest allowed number of samples at a site")
 
 
 class Gamma(Section):
-    """Two majority classes at each site, the skew of FedMT."""
+    """Each site has two majority classes, as in FedMT."""
 
     kind: Literal["gamma"]
     sites: Count = Field(description="number of sites")
-    gamma: float = Field(ge=0, lt=1, description="share of the majority classes")
-    samples: Count | None = Field(None, description="samples at each site")
-    low: float = Field(0.45, gt=0, description="lower end of the class priors")
-    high: float = Field(0.55, gt=0, description="upper end of the class priors")
-    reading: Literal["multiply", "set"] = Field("multiply", description="how a majority prior is raised")
+    gamma: float = Field(ge=0, lt=1, description="fraction of the majority classes")
+    samples: Count | None = Field(None, description="number of samples at each site")
+    low: float = Field(0.45, gt=0, description="lower bound of the class priors")
+    high: float = Field(0.55, gt=0, description="upper bound of the class priors")
+    reading: Literal["multiply", "set"] = Field("multiply", description="how the prior of a majority class is raised")
     replace: bool = Field(False, description="draw with replacement")
     level: Literal["coarse", "fine"] = Field(
-        "coarse", description="which classes are skewed where the data set names coarse ones; fine: its own"
+        "coarse", description="classes that are skewed if the data set has coarse ones: these, or its own (fine)"
     )
 
 
@@ -73,9 +73,9 @@ class LabelSets(Section):
 
     kind: Literal["label-sets"]
     sites: Count = Field(description="number of sites")
-    labels: Count = Field(description="labels each site knows")
-    samples: Count | None = Field(None, description="samples at each site")
-    coverage: bool = Field(True, description="make sure that every label has a site")
+    labels: Count = Field(description="number of labels that each site knows")
+    samples: Count | None = Field(None, description="number of samples at each site")
+    coverage: bool = Field(True, description="ensure that every label is known to a site")
 
 
 class Natural(Section):
@@ -83,9 +83,9 @@ class Natural(Section):
 
     kind: Literal["natural"]
     by: str = Field(description="name of the column or array")
-    min_size: Count = Field(1, description="smallest site kept as it is")
-    small: Literal["drop", "merge"] = Field("drop", description="what becomes of smaller ones")
-    most: Count | None = Field(None, description="largest number of sites, largest first")
+    min_size: Count = Field(1, description="smallest number of samples of a site")
+    small: Literal["drop", "merge"] = Field("drop", description="what happens to smaller sites")
+    most: Count | None = Field(None, description="maximum number of sites; the largest are kept")
 
 
 Partition = Annotated[Iid | Classes | Quantity | Dirichlet | Gamma | LabelSets | Natural, Field(discriminator="kind")]
@@ -94,8 +94,8 @@ Partition = Annotated[Iid | Classes | Quantity | Dirichlet | Gamma | LabelSets |
 class Sensitive(Section):
     """The sensitive attribute of a data set, and how uncertain a study makes it at the sites."""
 
-    column: str = Field(description="a column of the data set, such as race")
-    flips: Literal["uniform", "cyclic"] = Field("uniform", description="how wrong groups join the true one")
+    column: str = Field(description="column of the data set, such as race")
+    flips: Literal["uniform", "cyclic"] = Field("uniform", description="how wrong groups are added to the true one")
     q: float = Field(0.0, ge=0, le=1, description="uniform: probability of each wrong group; 0: groups are certain")
     following: float = Field(0.5, ge=0, le=1, description="cyclic: probability of the next group")
     other: float = Field(0.1, ge=0, le=1, description="cyclic: probability of every other group")
@@ -110,15 +110,13 @@ class Sensitive(Section):
 
 
 class Fairness(Section):
-    """`[fairness]`: whose treatment is measured, attacked and defended; it needs a sensitive attribute."""
+    """`[fairness]`: the group whose treatment is measured, attacked or defended; needs a sensitive attribute."""
 
     group: str = Field(description="the group in question, a value of the sensitive attribute")
-    label: str = Field(description="the label that one does not want to be given unjustly, such as High risk")
-    input: bool = Field(
-        True, description="give the model a row's candidate groups as inputs, at the end of its features"
-    )
+    label: str = Field(description="the unfavourable label, such as High risk")
+    input: bool = Field(True, description="append a row's candidate groups to its features")
     normalise: bool = Field(
-        False, description="as inputs, a row's candidates share 1 between them; false: each of them is 1"
+        False, description="encode the candidates of a row by values that sum to 1; false: by 1 each"
     )
 
     @model_validator(mode="after")
@@ -131,9 +129,10 @@ class Fairness(Section):
 class PerClass(Section):
     """Labelled samples that the server takes out of `[data]` before it is split."""
 
-    per_class: Count = Field(description="samples of each class")
+    per_class: Count = Field(description="number of samples per class")
     reserve: Count | None = Field(
-        None, description="keep so many of each class from the sites, which then are the same for any `per_class`"
+        None,
+        description="number of samples per class kept from the sites, so that their data do not depend on `per_class`",
     )
 
     @model_validator(mode="after")
@@ -144,27 +143,29 @@ class PerClass(Section):
 
 
 class Features(Section):
-    """`[features]`: how the columns of sites' tables become features."""
+    """`[features]`: how columns of the sites' tables are turned into features."""
 
     numbers: list[str] | dict[str, list[float]] = Field(
-        default_factory=list, description="columns of numbers; as a table: age = [mean, deviation], not to be reported"
+        default_factory=list,
+        description="numeric columns; as a table age = [mean, deviation], so that sites report no moments",
     )
     categories: list[str] | dict[str, list[str]] = Field(
-        default_factory=list, description='columns of words; as a table: sex = ["f", "m"], not to be reported'
+        default_factory=list,
+        description='categorical columns; as a table sex = ["f", "m"], so that sites report no values',
     )
-    text: list[str] = Field(default_factory=list, description="columns of free text, hashed into features")
-    text_width: Count = Field(256, description="features for each text column")
-    ignore: list[str] = Field(default_factory=list, description="columns that are no features")
+    text: list[str] = Field(default_factory=list, description="free-text columns, hashed into features")
+    text_width: Count = Field(256, description="number of features per text column")
+    ignore: list[str] = Field(default_factory=list, description="columns that are not features")
     missing: list[str] = Field(
         default_factory=lambda: ["", "?", "NA", "N/A", "nan", "NaN", "null", "None"],
-        description="cells that mean a value is missing; a label of that name is still a label",
+        description="cells that stand for a missing value; a label of that name is still a label",
     )
-    header: list[str] | None = Field(None, description="names of the columns, for files without a header line")
+    header: list[str] | None = Field(None, description="column names, for files without a header line")
     scale: Literal["federation", "none"] = Field(
-        "federation", description="standardise numbers by the moments of all sites' training rows, or not"
+        "federation", description="standardise numbers by mean and deviation of all sites' training rows, or not"
     )
-    image_size: Count = Field(32, description="images are scaled to that many pixels in width and height")
-    image_colour: bool = Field(True, description="three channels; false: one, of grey")
+    image_size: Count = Field(32, description="width and height in pixels to which images are scaled")
+    image_colour: bool = Field(True, description="three colour channels; false: one grey channel")
 
     @model_validator(mode="after")
     def _each_column_once(self) -> Features:
@@ -199,21 +200,23 @@ class Features(Section):
 
 
 class SiteSection(Section):
-    """`[[sites]]`: a site that brings its own file."""
+    """`[[sites]]`: a site with its own file."""
 
     name: str = Field(min_length=1, description="the site's name")
-    data: str = Field(description="its .csv, .parquet or .npz file, or a folder of images; from this file's folder")
+    data: str = Field(
+        description="its .csv, .parquet or .npz file, or a folder of images, relative to this file's folder"
+    )
     label: str | list[str] | None = Field(
-        None, description="the label column of a table; for tags also a list of 0/1 columns"
+        None, description="label column of a table; for tags also a list of 0/1 columns"
     )
     sensitive: str | None = Field(
-        None, description="a column of groups, counted by `fedaccord check`; `a|b` for candidates"
+        None, description="column of sensitive groups, counted by `fedaccord check`; `a|b` for candidates"
     )
-    header: list[str] | None = Field(None, description="names of the columns, for a file without a header line")
+    header: list[str] | None = Field(None, description="column names, for a file without a header line")
     view: ViewConfig = Field(default_factory=ExactView, description="how this site observes labels")
-    test: float = Field(0.2, ge=0, lt=1, description="its own test share")
-    joins: Count | None = Field(None, description="the round from which it takes part; left out: the first")
-    leaves: Count | None = Field(None, description="the round from which it is gone for good; left out: never")
+    test: float = Field(0.2, ge=0, lt=1, description="fraction of its samples held out as its test set")
+    joins: Count | None = Field(None, description="first round in which it takes part; left out: the first of the run")
+    leaves: Count | None = Field(None, description="first round in which it no longer takes part; left out: it stays")
 
     @model_validator(mode="after")
     def _joins_before_it_leaves(self) -> SiteSection:

@@ -1,4 +1,4 @@
-"""How the experiment file asks for a simulated network; importable without torch."""
+"""The section of the experiment file for a simulated network; importable without torch."""
 
 from __future__ import annotations
 
@@ -14,27 +14,29 @@ SHARES = {"accuracy", "map", "o_map", "cp", "cr", "cf1", "op", "or", "of1", "ham
 
 
 class SiteLink(Section):
-    """What one site has instead."""
+    """Values of one site."""
 
-    speed: Rate | None = Field(None, description="samples whose gradients it takes in a second")
-    up: Rate | None = Field(None, description="its up-link in megabits in a second")
-    down: Rate | None = Field(None, description="its down-link in megabits in a second")
-    latency: Seconds | None = Field(None, description="seconds that a message takes at least")
+    speed: Rate | None = Field(None, description="number of samples per second whose gradients it computes")
+    up: Rate | None = Field(None, description="its uplink in megabits per second")
+    down: Rate | None = Field(None, description="its downlink in megabits per second")
+    latency: Seconds | None = Field(None, description="latency of a message in seconds, each way")
 
 
 class NetworkSection(Section):
-    """`[network]`: a simulated edge network; what its computers and links would take is charged, nothing waits.
+    """`[network]`: a simulated edge network; computing and transfer times are added up, without waiting for them.
 
-    A list of two numbers is a range, from which every site's own value is drawn by the seed.
+    A list of two numbers is a range from which each site's value is sampled.
     """
 
-    speed: Rate | list[Rate] = Field(1000.0, description="samples whose gradients a site takes in a second")
-    up: Rate | list[Rate] = Field(5.0, description="up-link of a site in megabits in a second")
-    down: Rate | list[Rate] = Field(20.0, description="down-link of a site in megabits in a second")
-    latency: Seconds | list[Seconds] = Field(0.05, description="seconds that a message takes at least, each way")
-    sites: dict[str, SiteLink] = Field(default_factory=dict, description="other values, by site name")
-    metric: str = Field("global.accuracy", description="the figure whose target is timed")
-    target: float | None = Field(None, description="value of the figure whose first time is told")
+    speed: Rate | list[Rate] = Field(1000.0, description="number of samples per second whose gradients a site computes")
+    up: Rate | list[Rate] = Field(5.0, description="uplink of a site in megabits per second")
+    down: Rate | list[Rate] = Field(20.0, description="downlink of a site in megabits per second")
+    latency: Seconds | list[Seconds] = Field(0.05, description="latency of a message in seconds, each way")
+    sites: dict[str, SiteLink] = Field(default_factory=dict, description="values that differ, by site name")
+    metric: str = Field("global.accuracy", description="metric whose target is timed")
+    target: float | None = Field(
+        None, description="value of the metric; the time at which it is first reached is reported"
+    )
 
     @field_validator("speed", "up", "down", "latency")
     @classmethod

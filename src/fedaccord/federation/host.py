@@ -27,7 +27,15 @@ from fedaccord.models.network import Network, use_channels_last
 from fedaccord.models.predicting import predict_logits
 from fedaccord.models.stacked import stacked_forward
 from fedaccord.seeds import derive
-from fedaccord.training.cohort import MOST_VALUES, Trained, compatible, is_batchable, parts_of, terms_of, train_together
+from fedaccord.training.cohort import (
+    MOST_VALUES,
+    CohortResult,
+    cohort_key,
+    is_batchable,
+    split_by_size,
+    terms_of,
+    train_together,
+)
 from fedaccord.training.local import seeded, start, train_locally
 from fedaccord.training.settings import TrainingSettings
 from fedaccord.training.work import FIGURES, LocalWork
@@ -104,9 +112,9 @@ class SiteHost:
             if silent is not None:
                 replies[site] = silent
             else:
-                cohorts.setdefault(compatible(work, terms), []).append(work)
+                cohorts.setdefault(cohort_key(work, terms), []).append(work)
         recipe = self.recipe
-        for alike in (part for works in cohorts.values() for part in parts_of(works, terms, MOST_VALUES)):
+        for alike in (part for works in cohorts.values() for part in split_by_size(works, terms, MOST_VALUES)):
             trained = train_together(alike, recipe.objective, recipe.site_solver, recipe.settings, forward)
             means = self._folded(alike, trained)
             for work, reply in zip(alike, trained.replies, strict=True):
@@ -189,7 +197,7 @@ class SiteHost:
         work.memory.put(PERSONAL, {name: model[name].detach().clone() for name in self._kept})
         return reply
 
-    def _folded(self, works: Sequence[LocalWork], trained: Trained) -> list[Tensor] | None:
+    def _folded(self, works: Sequence[LocalWork], trained: CohortResult) -> list[Tensor] | None:
         """Return the mean of what a cohort shares, where its first site may speak for all of it."""
         if (
             not self.averages_cohorts
@@ -199,7 +207,7 @@ class SiteHost:
         ):
             return None
         stack = dict(zip(self._trained, trained.stack, strict=True))
-        return stacked_mean([stack[name] for name in self._shared], [_samples(works[at]) for at in trained.ranked])
+        return stacked_mean([stack[name] for name in self._shared], [_samples(works[at]) for at in trained.order])
 
     def _speak(self, replies: Sequence[Message], sites: Sequence[SiteData], means: Sequence[Tensor]) -> None:
         """Let the first site's reply hold the mean of all; the others name it."""

@@ -53,7 +53,7 @@ class ConvexSettings(TrainingSettings):
 
 
 class TripletSettings(RenewalSettings):
-    """Settings of pFedPLL's loss."""
+    """Settings of the loss of pFedPLL."""
 
     terms: Annotated[list[Term], Field(min_length=1)] = site_setting(
         ["s", "pc", "nc"],

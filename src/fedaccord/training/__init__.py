@@ -1,1 +1,1 @@
-"""The site's own work: objectives, solvers and the one local loop."""
+"""Local training at a site: objectives, solvers and the training loop."""

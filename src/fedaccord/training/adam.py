@@ -1,4 +1,4 @@
-"""Adam (Kingma and Ba 2015) in fused calls on lists of tensors, fresh in every round."""
+"""Adam (Kingma and Ba 2015) with fused operations on lists of tensors; its moments are reset in every round."""
 
 from __future__ import annotations
 
@@ -11,12 +11,16 @@ from torch import Tensor
 from fedaccord.training.solvers import Stepper, clip_norm
 from fedaccord.training.work import LocalWork
 
-MEAN, SQUARE, EPSILON = 0.9, 0.999, 1e-8
+BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8
 
 
 @dataclass(frozen=True)
 class Adam:
-    """Adam with decoupled weight decay (of `weight_decay` times the learning rate in a step) and clipping."""
+    """Adam with decoupled weight decay and gradient clipping.
+
+    A step multiplies the parameters by `1 - lr * weight_decay`. `clip` is the largest norm of a gradient; 0 disables
+    clipping.
+    """
 
     batchable: ClassVar[bool] = True
 
@@ -24,11 +28,11 @@ class Adam:
     clip: float = 0.0
 
     def start(self, work: LocalWork) -> Stepper:
-        """Begin with no moments."""
+        """Return a stepper with zero moments."""
         return self.on(work.parameters, work.lr)
 
     def on(self, parameters: list[Tensor], lr: float) -> AdamStepper:
-        """Begin on parameters of a site, or of several in a stack."""
+        """Return a stepper on the parameters of one site, or of several sites in a stack."""
         return AdamStepper(self, parameters, lr)
 
 
@@ -48,16 +52,16 @@ class AdamStepper(Stepper):
             gradients = clip_norm(gradients, self.settings.clip)
         if self.settings.weight_decay:
             torch._foreach_mul_(self.parameters, 1 - self.lr * self.settings.weight_decay)
-        torch._foreach_lerp_(self.mean, gradients, 1 - MEAN)
-        torch._foreach_mul_(self.square, SQUARE)
-        torch._foreach_addcmul_(self.square, gradients, gradients, 1 - SQUARE)
-        spread = torch._foreach_sqrt(self.square)
-        torch._foreach_div_(spread, (1 - SQUARE**self.steps) ** 0.5)
-        torch._foreach_add_(spread, EPSILON)
-        torch._foreach_addcdiv_(self.parameters, self.mean, spread, -self.lr / (1 - MEAN**self.steps))
+        torch._foreach_lerp_(self.mean, gradients, 1 - BETA1)
+        torch._foreach_mul_(self.square, BETA2)
+        torch._foreach_addcmul_(self.square, gradients, gradients, 1 - BETA2)
+        denominator = torch._foreach_sqrt(self.square)
+        torch._foreach_div_(denominator, (1 - BETA2**self.steps) ** 0.5)
+        torch._foreach_add_(denominator, EPSILON)
+        torch._foreach_addcdiv_(self.parameters, self.mean, denominator, -self.lr / (1 - BETA1**self.steps))
 
     def keep_first(self, sites: int) -> None:
-        """Go on with the first sites of a stack only."""
+        """Continue with the first `sites` sites of a stack only."""
         self.parameters, self.mean, self.square = (
             [tensor[:sites] for tensor in tensors] for tensors in (self.parameters, self.mean, self.square)
         )

@@ -1,4 +1,4 @@
-"""The order in which a site sees its samples."""
+"""Shuffled batches of row indices."""
 
 from __future__ import annotations
 
@@ -16,36 +16,36 @@ def batches(
     steps: int | None = None,
     drop_single: bool = False,
 ) -> Iterator[Tensor]:
-    """Yield index tensors: `epochs` shuffled passes, or exactly `steps` batches from as many passes as that takes.
+    """Yield index tensors of `epochs` shuffled epochs, or of exactly `steps` batches.
 
-    `drop_single` leaves out batches of one sample, since batch-norm has no variance there; a single sample gives none.
+    `drop_single` drops batches of one sample, for which batch norm has no variance.
     """
-    left = steps if steps is not None else -1
-    passes = 0
+    remaining = steps if steps is not None else -1
+    finished_epochs = 0
     if drop_single and (samples == 1 or size == 1):
         return
-    while left != 0 and samples > 0:
+    while remaining != 0 and samples > 0:
         order = torch.randperm(samples, generator=generator)
         for start in range(0, samples, size):
             batch = order[start : start + size]
             if drop_single and len(batch) == 1:
                 continue
             yield batch
-            left -= 1
-            if left == 0:
+            remaining -= 1
+            if remaining == 0:
                 return
-        passes += 1
-        if steps is None and passes >= (epochs or 1):
+        finished_epochs += 1
+        if steps is None and finished_epochs >= (epochs or 1):
             return
 
 
 def step_count(
     samples: int, size: int, epochs: int | None = None, steps: int | None = None, drop_single: bool = False
 ) -> int:
-    """Return how many index tensors `batches` yields."""
+    """Return the number of index tensors that `batches` yields."""
     if samples == 0 or (drop_single and (samples == 1 or size == 1)):
         return 0
     if steps is not None:
         return steps
-    passed = -(-samples // size) - (drop_single and samples % size == 1)
-    return (epochs or 1) * passed
+    batches_per_epoch = -(-samples // size) - (drop_single and samples % size == 1)
+    return (epochs or 1) * batches_per_epoch

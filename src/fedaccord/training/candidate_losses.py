@@ -1,8 +1,8 @@
-"""Losses of learning from candidate sets (docs/methods.md 5.1), and what they believe of each label.
+"""Losses for candidate sets (docs/methods.md 5.1) and their label weights.
 
-All are pure functions of `z`, the logits as a site sees them (with its prior; minus infinity for labels it does not
-know), `sets`, bool of the same shape (samples, labels), and, where they have them, `weights`: what is believed of each
-label, a constant for the gradient. A loss has one value for each sample. Everything is done in log space.
+All are pure functions of `z`, `sets` and, if needed, `weights`, of shape (..., labels) each. `z` are the logits with
+the site's prior, minus infinity for unknown labels; `sets` is bool; `weights` are constants for the gradient. Losses
+have one value per sample, (...,), and are computed in log space.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from torch import Tensor
 
 from fedaccord.labels.views.likelihoods import below_top
 
-SMALLEST = 1e-7  # 1 - p is never taken to be less
+SMALLEST = 1e-7  # lower bound of 1 - p
 TERMS = ("s", "pc", "nc")
 
 
 def set_likelihood(z: Tensor, sets: Tensor) -> Tensor:
-    """CC, and the term L_s of pFedPLL: -log of the probability that the candidates hold together."""
+    """Return `-log sum_{j in set} p_j`: CC, and the term L_s of pFedPLL."""
     return _set_likelihood(_log_p(z), sets)
 
 
 def weighted_cross_entropy(z: Tensor, sets: Tensor, weights: Tensor) -> Tensor:
-    """RC, CAVL, uniform candidates, and the term L_pc: `-sum_{j in set} w_j log p_j`."""
+    """Return `-sum_{j in set} w_j log p_j`: RC, CAVL, uniform candidates, and the term L_pc of pFedPLL."""
     return _weighted_cross_entropy(_log_p(z), sets, weights)
 
 
 def outside_penalty(z: Tensor, sets: Tensor) -> Tensor:
-    """The term L_nc: -log(1 - the largest probability outside the set); zero where nothing is outside."""
+    """Return `-log(1 - max_{j outside} p_j)`, zero if no label is outside: the term L_nc of pFedPLL."""
     return _outside_penalty(_log_p(z), sets)
 
 
@@ -44,7 +44,7 @@ def triplet(
     terms: Collection[str] = TERMS,
     lambdas: Mapping[str, float] | None = None,
 ) -> Tensor:
-    """pFedPLL's loss: `lambda_s L_s + lambda_pc L_pc + lambda_nc L_nc`, or any of these terms."""
+    """Return the loss of pFedPLL, `lambda_s L_s + lambda_pc L_pc + lambda_nc L_nc`, or a subset of its terms."""
     log_p, weight = _log_p(z), lambdas or {}
     parts: list[Tensor] = []
     if "s" in terms:
@@ -57,37 +57,37 @@ def triplet(
 
 
 def leveraged_sigmoid(z: Tensor, sets: Tensor, weights: Tensor, beta: float = 1.0) -> Tensor:
-    """LW with sigmoid: `sum_{j in set} w_j s(-z_j) + beta sum_{j outside} w_j s(z_j)`."""
+    """Return LW with the sigmoid s: `sum_{j in set} w_j s(-z_j) + beta sum_{j outside} w_j s(z_j)`."""
     return (weights * torch.where(sets, torch.sigmoid(-z), beta * torch.sigmoid(z))).sum(-1)
 
 
 def leveraged_cross_entropy(z: Tensor, sets: Tensor, weights: Tensor, beta: float = 1.0) -> Tensor:
-    """LW with cross-entropy: -log p_j in the set, -log(1 - p_j) outside."""
+    """Return LW with cross-entropy: `-log p_j` in the set, `-log(1 - p_j)` outside."""
     log_p = _log_p(z)
     outside = _log_complement(log_p).masked_fill(sets, 0.0)
     return _weighted_cross_entropy(log_p, sets, weights) - beta * (weights * outside).sum(-1)
 
 
 def bounded_cross_entropy(z: Tensor, sets: Tensor, q: float = 0.7) -> Tensor:
-    """ABS_GCE: the mean over the candidates of `(1 - p_j^q) / q`, which no single wrong candidate can blow up."""
+    """Return ABS_GCE, the mean over the candidates of `(1 - p_j^q) / q`, which is bounded by `1 / q`."""
     each = ((1 - (q * _log_p(z)).exp()) / q).masked_fill(~sets, 0.0)
     return each.sum(-1) / sets.sum(-1)
 
 
 def convex_candidates(z: Tensor, sets: Tensor, psi: str = "logistic", on: str = "logits") -> Tensor:
-    """CLPL (Cour et al. 2011): `psi(mean score of the candidates) + sum of psi(-score) over the others`.
+    """Return CLPL (Cour et al. 2011): `psi(mean score of the candidates) + sum over the others of psi(-score)`.
 
-    `sets` may hold shares between 0 and 1: then the mean is weighted by them, and the others by what is left.
+    `sets` may contain shares between 0 and 1, which weight the mean; `1 - share` then weights the sum.
     """
     scores = torch.softmax(below_top(z), -1) if on == "softmax" else z
     shares = sets.to(z.dtype)
-    # An unknown label's score of minus infinity costs nothing, but times a share of zero it is no number.
+    # `where`, because the score of an unknown label is minus infinity, and 0 * inf is NaN.
     inside = torch.where(shares > 0, shares * scores, torch.zeros_like(scores)).sum(-1) / shares.sum(-1)
     return PSI[psi](inside) + ((1 - shares) * PSI[psi](-scores)).sum(-1)
 
 
 def uniform_weights(sets: Tensor) -> Tensor:
-    """Return `1 / size of the set` on the candidates, zero elsewhere: what is believed before anything is learned."""
+    """Return `1 / size of the set` on the candidates, zero elsewhere."""
     return sets / sets.sum(-1, keepdim=True).clamp(min=1)
 
 
@@ -98,20 +98,20 @@ def confidences(z: Tensor, sets: Tensor) -> Tensor:
 
 def activation_target(z: Tensor, sets: Tensor) -> Tensor:
     """Return CAVL's target: one at the candidate with the largest `z_j |z_j - 1|`, zero elsewhere."""
-    # Minus infinity outside, not zero as in the public code: zero wins where all candidates' values are negative.
+    # Minus infinity outside the set. The public code has zero, which wins if all candidates have negative values.
     values = _within(z * (z - 1).abs(), sets)
     return F.one_hot(values.argmax(-1), z.shape[-1]).to(z.dtype)
 
 
 def leverage_start(sets: Tensor, known: Tensor) -> Tensor:
-    """Return LW's first weights: uniform on the set, and uniform on the known labels outside it."""
+    """Return LW's initial weights: uniform on the set, and uniform on the known labels outside it."""
     return uniform_weights(sets) + uniform_weights(~sets & known)
 
 
 def leverage_weights(z: Tensor, sets: Tensor) -> Tensor:
     """Return LW's weights: the model's probabilities, normalised on the set and outside it."""
     outside = ~sets & torch.isfinite(z)
-    # A row of minus infinities has no softmax; there its weights are zero.
+    # The softmax of a row of minus infinities is NaN; such a row keeps all labels here and is masked below.
     rest = torch.softmax(_within(below_top(z), outside | ~outside.any(-1, keepdim=True)), -1)
     return confidences(z, sets) + rest.masked_fill(~outside, 0.0)
 
@@ -126,15 +126,16 @@ Loss = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 @dataclass(frozen=True)
 class PartialLoss:
-    """A loss of `(z, sets, weights)`, the weights it begins with, from `(sets, known)`, and how `(z, sets)` renew them.
+    """A loss of `(z, sets, weights)` with its weights.
 
-    Without `renew` the weights stay as they began.
+    `initial_weights(sets, known)` returns the weights before training, `update_weights(z, sets)` those after a step.
+    Without `update_weights` they are constant.
     """
 
     loss: Loss
-    begin: Callable[[Tensor, Tensor], Tensor] = lambda sets, known: uniform_weights(sets)
-    renew: Callable[[Tensor, Tensor], Tensor] | None = None
-    takes_shares: bool = False  # `sets` may be shares between 0 and 1
+    initial_weights: Callable[[Tensor, Tensor], Tensor] = lambda sets, known: uniform_weights(sets)
+    update_weights: Callable[[Tensor, Tensor], Tensor] | None = None
+    takes_shares: bool = False  # `sets` may contain shares between 0 and 1
 
 
 def partial_loss(
@@ -150,16 +151,16 @@ def partial_loss(
 ) -> PartialLoss:
     """Return a loss by its name in the experiment file."""
     leveraged = leveraged_sigmoid if form == "sigmoid" else leveraged_cross_entropy
-    calibrated = confidences if "pc" in terms else None  # the other terms need no confidences
+    calibrated = confidences if "pc" in terms else None  # the other terms do not use confidences
     return {
         "cc": PartialLoss(lambda z, sets, _: set_likelihood(z, sets)),
-        "rc": PartialLoss(weighted_cross_entropy, renew=confidences),
+        "rc": PartialLoss(weighted_cross_entropy, update_weights=confidences),
         "lw": PartialLoss(lambda z, sets, w: leveraged(z, sets, w, beta), leverage_start, leverage_weights),
-        "cavl": PartialLoss(weighted_cross_entropy, renew=activation_target),
+        "cavl": PartialLoss(weighted_cross_entropy, update_weights=activation_target),
         "abs-gce": PartialLoss(lambda z, sets, _: bounded_cross_entropy(z, sets, q)),
         "uniform": PartialLoss(weighted_cross_entropy),
         "clpl": PartialLoss(lambda z, sets, _: convex_candidates(z, sets, psi, on), takes_shares=True),
-        "calibrated": PartialLoss(lambda z, sets, w: triplet(z, sets, w, terms, lambdas), renew=calibrated),
+        "calibrated": PartialLoss(lambda z, sets, w: triplet(z, sets, w, terms, lambdas), update_weights=calibrated),
     }[name]
 
 
@@ -168,12 +169,12 @@ def _log_p(z: Tensor) -> Tensor:
 
 
 def _set_likelihood(log_p: Tensor, sets: Tensor) -> Tensor:
-    # Rounding may bring the sum of all probabilities just above one.
+    # Rounding may make the sum of all probabilities slightly larger than one.
     return -torch.logsumexp(_within(log_p, sets), -1).clamp(max=0.0)
 
 
 def _weighted_cross_entropy(log_p: Tensor, sets: Tensor, weights: Tensor) -> Tensor:
-    # Filled before the product: a label that is not known has log p = -inf, and 0 * inf is no number.
+    # Masked before the product: an unknown label has log p = -inf, and 0 * inf is NaN.
     return -(weights * log_p.masked_fill(~sets, 0.0)).sum(-1)
 
 
@@ -182,7 +183,7 @@ def _outside_penalty(log_p: Tensor, sets: Tensor) -> Tensor:
 
 
 def _log_complement(log_p: Tensor) -> Tensor:
-    """Return log(1 - p), with 1 - p clamped; exact for p near 1 as well as near 0."""
+    """Return log(1 - p) with 1 - p clamped; accurate for p near 0 and near 1."""
     return torch.log(torch.clamp(-torch.expm1(log_p), min=SMALLEST))
 
 

@@ -1,10 +1,10 @@
-"""The site's side of SCAFFOLD (Karimireddy et al. 2020): steps corrected by control variates, option II.
+"""SCAFFOLD at a site (Karimireddy et al. 2020): steps corrected by control variates, option II.
 
     y   <- y - eta (g - c_i + c)
     c_i <- c_i - c + (x - y) / (K eta)
 
-`x` is the model that was received, `y` the one that trains, `K` the number of steps. By the second line the new control
-is the mean gradient of the round's steps, whatever they were made of: a proximal term or weight decay is part of it.
+`x` is the received model, `y` the local model and `K` the number of steps. The new control is the mean of the
+gradients of the round, including a proximal term and weight decay.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from fedaccord.training.solvers import SGD, SGDStepper, Stepper, clip_norm
 
 
 class CorrectedSGD(Stepper):
-    """Steps of SGD along `g + correction`, where the correction is `c - c_i` and stays the same for a round.
+    """SGD along `g + correction`, where `correction = c - c_i` is constant within a round.
 
-    Clipping is of the gradient, before it is corrected, so that a control is a mean of clipped gradients.
+    The gradient is clipped before the correction, so that a control is a mean of clipped gradients.
     """
 
     def __init__(self, settings: SGD, parameters: list[Tensor], lr: float, correction: list[Tensor]) -> None:
@@ -34,16 +34,16 @@ class CorrectedSGD(Stepper):
         self.steps += 1
 
     def control(self, received: list[Tensor]) -> list[Tensor] | None:
-        """Return the site's new control by option II; None when no step was taken, or it is not finite."""
+        """Return the site's new control by option II; None if no step was taken or it is not finite."""
         if not self.steps:
             return None
-        moved = torch._foreach_sub(received, [p.detach() for p in self.parameters])
-        torch._foreach_div_(moved, effective_steps(self.steps, self.settings.momentum) * self.lr)
-        torch._foreach_sub_(moved, self.correction)
-        return list(moved) if all(bool(torch.isfinite(part).all()) for part in moved) else None
+        control = torch._foreach_sub(received, [p.detach() for p in self.parameters])
+        torch._foreach_div_(control, effective_steps(self.steps, self.settings.momentum) * self.lr)
+        torch._foreach_sub_(control, self.correction)
+        return list(control) if all(bool(torch.isfinite(part).all()) for part in control) else None
 
 
 def effective_steps(steps: int, momentum: float) -> float:
-    """Return how many plain steps are worth so many with momentum: the sum of all gradients' weights (FedNova)."""
+    """Return the sum of the weights of all gradients in `steps` steps with momentum (FedNova)."""
     weight = steps - momentum * (1 - momentum**steps) / (1 - momentum)
     return weight / (1 - momentum)

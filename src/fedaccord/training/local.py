@@ -1,4 +1,4 @@
-"""The one local loop."""
+"""The local training loop."""
 
 from __future__ import annotations
 
@@ -20,25 +20,26 @@ from fedaccord.training.work import Batch, LocalWork
 
 
 def train_locally(work: LocalWork, objective: Objective, solver: Solver, settings: TrainingSettings) -> Message:
-    """Train the model of `work` in place for one round.
+    """Train the model of `work` in place for one round and return a reply without the model.
 
-    Returns the beginning of a reply: the mean loss over the steps, and what objective and solver send. An objective may
-    choose the rows that train (`work.rows`) when it starts; if it chooses none, the site stays silent. Parameters that
-    an objective adds (`work.extra_parameters`) take plain steps, whatever the solver does to the model's.
+    The reply contains the mean loss over the steps and the additions of objective and solver. `objective.start` may
+    select the rows to train on (`work.rows`); with no row, the reply contains the word `SILENT` only.
+    `work.extra_parameters` are trained by SGD, independent of the solver.
     """
     silent = start(work, objective)
     if silent is not None:
         return silent
     data = work.site.train
     stepper = solver.start(work)
-    beside = SGDStepper(SGD(settings.momentum, settings.weight_decay, settings.clip), work.extra_parameters, work.lr)
+    extra_sgd = SGD(settings.momentum, settings.weight_decay, settings.clip)
+    extra_stepper = SGDStepper(extra_sgd, work.extra_parameters, work.lr)
     losses, computed = [], 0
     for rows in rows_of_steps(work, settings):
         batch = Batch(rows, data.x.index_select(0, rows), data.target.index_select(0, rows))
-        loss, gradients = stepper.evaluate(partial(measure, work, objective, batch))
+        loss, gradients = stepper.evaluate(partial(loss_and_gradients, work, objective, batch))
         stepper.step(list(gradients[: len(work.parameters)]))
         if work.extra_parameters:
-            beside.step(list(gradients[len(work.parameters) :]))
+            extra_stepper.step(list(gradients[len(work.parameters) :]))
         objective.after_step(work, batch)
         losses.append(loss.detach())
         computed += len(rows) * stepper.evaluations
@@ -49,8 +50,8 @@ def train_locally(work: LocalWork, objective: Objective, solver: Solver, setting
 
 
 def start(work: LocalWork, objective: Objective) -> Message | None:
-    """Start a round's objective at a site; returns the reply of a site that has nothing to train on."""
-    if not work.model.training:  # going through all layers is a tenth of a small model's round
+    """Start the objective of a round; return the reply of a site that has no row to train on, else None."""
+    if not work.model.training:  # visiting all modules takes a tenth of a small model's round
         work.model.train()
     objective.start(work)
     if work.rows is not None and not len(work.rows):
@@ -59,31 +60,31 @@ def start(work: LocalWork, objective: Objective) -> Message | None:
 
 
 def rows_of_steps(work: LocalWork, settings: TrainingSettings) -> Iterator[Tensor]:
-    """Yield the rows of the training part that each step of a round sees."""
+    """Yield the row indices of each step of a round, int64 (B,)."""
     generator = torch.Generator().manual_seed(derive(work.seed, "batches", work.site.name, work.round))
-    chosen, device = work.rows, work.site.train.x.device
-    samples = len(work.site.train) if chosen is None else len(chosen)
-    # Going through all layers takes time, so only where a batch of one sample is to come.
+    selected, device = work.rows, work.site.train.x.device
+    samples = len(work.site.train) if selected is None else len(selected)
+    # `has_batch_norm` visits all modules, so it is called only if some batch has one sample.
     drop = (settings.batch == 1 or samples % settings.batch == 1) and has_batch_norm(work.model)
     for order in batches(samples, settings.batch, generator, settings.epochs, settings.steps, drop_single=drop):
-        yield order.to(device) if chosen is None else chosen[order.to(device)]
+        yield order.to(device) if selected is None else selected[order.to(device)]
 
 
-def measure(work: LocalWork, objective: Objective, batch: Batch) -> LossAndGradients:
-    """Return the loss of a batch and its gradients: of the model's parameters, then of the objective's own."""
+def loss_and_gradients(work: LocalWork, objective: Objective, batch: Batch) -> LossAndGradients:
+    """Return the loss of a batch and the gradients of `work.parameters`, then of `work.extra_parameters`."""
     loss = objective.loss(work, batch)
-    # A parameter that the loss does not reach gets a zero gradient instead of an error.
+    # A parameter that the loss does not depend on gets a zero gradient instead of an error.
     return loss, torch.autograd.grad(loss, [*work.parameters, *work.extra_parameters], materialize_grads=True)
 
 
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Give torch's own random numbers (dropout, augmentation) a stream of their own, then the old one back."""
+    """Seed torch's global generator (dropout, augmentation) within the block, then restore its state."""
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
         yield
 
 
 def has_batch_norm(model: nn.Module) -> bool:
-    """Say whether a model has batch normalisation, which has no variance in a batch of one sample."""
+    """Return whether a model has batch norm, which cannot train on a batch of one sample."""
     return any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in model.modules())

@@ -1,4 +1,4 @@
-"""Noise on inputs and features, so that a model of few samples does not learn them by heart."""
+"""Gaussian noise on inputs and dropout on features, against overfitting on small sites."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from fedaccord.training.work import FEATURES, Batch, LocalWork
 
 @dataclass(frozen=True)
 class Noisy(RowObjective, WrappedObjective):
-    """Another objective whose loss sees each sample with fresh noise; what follows a step sees it as it is."""
+    """An inner objective whose loss is computed on noisy samples; `after_step` gets the original batch."""
 
     augments: ClassVar[bool] = True
 
     inner: Objective
-    noise: float = 0.0  # standard deviation on the inputs; features are standardised, so 1 is as large as they are
-    dropout: float = 0.0  # share of the encoder's output that is left out
+    noise: float = 0.0  # standard deviation on the inputs, which are standardised
+    dropout: float = 0.0  # share of the encoder's output set to zero
 
     @property
     def wrapped(self) -> Objective:
@@ -31,19 +31,19 @@ class Noisy(RowObjective, WrappedObjective):
         return self.inner
 
     def start(self, work: LocalWork) -> None:
-        """Start the other objective."""
+        """Delegates to the inner objective."""
         self.inner.start(work)
 
     def loss(self, work: LocalWork, batch: Batch) -> Tensor:
-        """Return the other objective's loss of the noisy batch."""
+        """Return the inner objective's loss of the noisy batch."""
         x = self._noisy(work, batch.x)
         encoder = work.model.encoder
         assert isinstance(encoder, nn.Module)
 
-        def leave_out(encoder: nn.Module, given: tuple[Tensor, ...], features: Tensor) -> Tensor:
-            return features * left_in(features, self.dropout, work.random)
+        def drop_features(encoder: nn.Module, inputs: tuple[Tensor, ...], features: Tensor) -> Tensor:
+            return features * dropout_factors(features, self.dropout, work.random)
 
-        hook = encoder.register_forward_hook(leave_out) if self.dropout else None
+        hook = encoder.register_forward_hook(drop_features) if self.dropout else None
         try:
             return self.inner.loss(work, batch._replace(x=x))
         finally:
@@ -51,41 +51,41 @@ class Noisy(RowObjective, WrappedObjective):
                 hook.remove()
 
     def after_step(self, work: LocalWork, batch: Batch) -> None:
-        """Tell the other objective, of the batch as it is."""
+        """Delegates to the inner objective."""
         self.inner.after_step(work, batch)
 
     def finish(self, work: LocalWork, reply: Message) -> None:
-        """Let the other objective add to the reply."""
+        """Delegates to the inner objective."""
         self.inner.finish(work, reply)
 
-    # The form in which many sites train as one program
+    # Several sites as one program
 
     def is_batchable(self) -> bool:
-        """Say that they may where the other objective draws nothing of its own."""
+        """Batchable if the inner objective is and augments nothing itself."""
         return isinstance(self.inner, RowObjective) and self.inner.is_batchable() and not self.inner.augments
 
     def augment(self, work: LocalWork, batch: Batch) -> Batch:
-        """Return the batch with noise, and with what is left of the encoder's output."""
-        x, kept = self._noisy(work, batch.x), dict(batch.row_state)
+        """Return the noisy batch, with the dropout factors in its row state."""
+        x, state = self._noisy(work, batch.x), dict(batch.row_state)
         if self.dropout:
             features = x.new_empty(len(x), cast(Network, work.model).features_width)
-            kept[FEATURES] = left_in(features, self.dropout, work.random)
-        return batch._replace(x=x, row_state=kept)
+            state[FEATURES] = dropout_factors(features, self.dropout, work.random)
+        return batch._replace(x=x, row_state=state)
 
     def row_losses(self, view: View, logits: Tensor, batch: Batch) -> Tensor:
-        """Return the other objective's."""
+        """Delegates to the inner objective."""
         return self._rows.row_losses(view, logits, batch)
 
     def row_state(self, work: LocalWork) -> dict[str, Tensor]:
-        """Return what the other objective keeps."""
+        """Delegates to the inner objective."""
         return self._rows.row_state(work)
 
     def updates_from(self) -> UpdateFrom:
-        """Renew as the other objective does."""
+        """Delegates to the inner objective."""
         return self._rows.updates_from()
 
     def updated_rows(self, view: View, logits: Tensor, batch: Batch) -> dict[str, Tensor]:
-        """Return the other objective's."""
+        """Delegates to the inner objective."""
         return self._rows.updated_rows(view, logits, batch)
 
     @property
@@ -95,11 +95,11 @@ class Noisy(RowObjective, WrappedObjective):
     def _noisy(self, work: LocalWork, x: Tensor) -> Tensor:
         if not self.noise:
             return x
-        # Drawn on the CPU, whose stream is the task's own, so that it is the same wherever the site runs.
+        # Drawn on the CPU, so that the noise is the same on every device.
         return x + self.noise * torch.randn(x.shape, dtype=x.dtype, generator=work.random).to(x.device)
 
 
-def left_in(features: Tensor, share_out: float, random: torch.Generator) -> Tensor:
-    """Draw what features are multiplied by so that a share of them is left out and their mean stays."""
-    kept = torch.empty(features.shape, dtype=features.dtype).bernoulli_(1 - share_out, generator=random)
-    return kept.div_(1 - share_out).to(features.device)
+def dropout_factors(features: Tensor, rate: float, random: torch.Generator) -> Tensor:
+    """Return factors of the features' shape: zero with probability `rate`, else `1 / (1 - rate)`."""
+    mask = torch.empty(features.shape, dtype=features.dtype).bernoulli_(1 - rate, generator=random)
+    return mask.div_(1 - rate).to(features.device)

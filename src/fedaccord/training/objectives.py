@@ -1,4 +1,4 @@
-"""What a site minimises: the `objective` slot. Parts that can be added up."""
+"""Objectives: the loss that a site minimises. Several can be summed."""
 
 from __future__ import annotations
 
@@ -14,57 +14,59 @@ from fedaccord.messages.message import Message
 from fedaccord.training.work import Batch, LocalWork
 
 UpdateFrom = Literal["nothing", "step", "forward"]
+"""The logits that row state is updated from: none, the model's after the step, or those of the loss."""
 Reduction = Literal["mean", "sum"]
+_LOGITS = "logits"  # in the scratch: those of the last batch, detached
 
 
 class Objective:
-    """One term of a site's loss, with hooks around the local loop; a subclass overrides what it needs."""
+    """One term of a site's loss, with hooks into the training loop; a subclass overrides the methods it needs."""
 
     @property
     def reads_model(self) -> bool:
-        """Whether `finish` looks at the trained model, which then has to be loaded."""
+        """Whether `finish` reads the trained model, which then has to be loaded."""
         return False
 
     def start(self, work: LocalWork) -> None:
-        """Get ready before the first step, with the model as it was received."""
+        """Prepare the round before its first step, with the received model loaded."""
 
     def loss(self, work: LocalWork, batch: Batch) -> Tensor:
-        """Return the loss of one batch."""
-        raise TypeError(f"{type(self).__name__} has no loss")
+        """Return the loss of a batch, a scalar."""
+        raise TypeError(f"{type(self).__name__} does not implement loss")
 
     def after_step(self, work: LocalWork, batch: Batch) -> None:
-        """Follow up a step, e.g. refresh label confidences."""
+        """Update state after a step, e.g. label confidences."""
 
     def finish(self, work: LocalWork, reply: Message) -> None:
-        """Add to the reply what the method sends beside the model."""
+        """Add the method's tensors and numbers to the reply at the end of a round."""
 
-    # What the rest of a site's work asks of the objective
+    # Hooks outside the training loop
 
     @property
     def uses_labels(self) -> bool:
-        """Whether the loss reads annotations; otherwise a site trains on all its rows, annotated or not."""
+        """Whether the loss reads annotations; if not, sites also train on rows without annotation."""
         return True
 
     def site_view(self, view: View, brief: Message, memory: Message) -> View:
-        """Return the view that a site works through, e.g. with a correspondence that was estimated."""
+        """Return the view that a site trains with, e.g. with an estimated correspondence matrix."""
         return view
 
     def confidences(self, memory: Message) -> Tensor | None:
-        """Return the label confidences that a site keeps of its training samples, (n, C); None: it keeps none."""
+        """Return the label confidences of the training samples in a site's memory, (n, C), if any."""
         return None
 
     def evaluation_model(self, work: LocalWork, view: View) -> tuple[nn.Module, View] | None:
-        """Return the model and the view that a site is evaluated with; None if it has nothing to evaluate yet."""
+        """Return the model and the view for a site's evaluation; None if there is nothing to evaluate yet."""
         return work.model, view
 
 
 class WrappedObjective(Objective):
-    """An objective around another one, which answers all questions that are not about the loss."""
+    """An objective around an inner one, which answers everything outside the training loop."""
 
     @property
     def wrapped(self) -> Objective:
-        """The objective inside."""
-        raise TypeError(f"{type(self).__name__} does not say which objective it wraps")
+        """The inner objective."""
+        raise TypeError(f"{type(self).__name__} does not implement wrapped")
 
     @property
     def uses_labels(self) -> bool:
@@ -85,99 +87,128 @@ class WrappedObjective(Objective):
 
 
 class RowObjective(Objective):
-    """The batch mean of a loss of each row's logits; in this form many sites can train as one program.
+    """The mean (or sum) over a batch of a loss per row. Sites with such an objective can train as one program.
 
-    Then every tensor has a first axis of sites, the view's too: `row_losses` and `renewed` look at the last axes only.
+    There, all tensors and the view have a leading axis of sites, so `row_losses` and `updated_rows` may only address
+    the last axes.
     """
 
-    augments: ClassVar[bool] = False  # steps are not computed on a batch as it is, but on what `drawn` makes of it
-    reduction: ClassVar[Reduction] = "mean"
+    augments: ClassVar[bool] = False  # `augment` changes batches
+    reduction: ClassVar[Reduction] = "mean"  # over the rows of a batch
 
     def is_batchable(self) -> bool:
-        """Say whether sites may train as one program, with these settings."""
+        """Return whether sites may train as one program with these settings."""
         return True
 
     def augment(self, work: LocalWork, batch: Batch) -> Batch:
-        """Return the rows that one site's step is computed on, changed by draws from `work.random`."""
+        """Return the rows that a step of one site is computed on; randomness comes from `work.random`."""
         return batch
 
     def row_losses(self, view: View, logits: Tensor, batch: Batch) -> Tensor:
         """Return the loss of each row: logits (..., B, C) -> (..., B)."""
-        raise TypeError(f"{type(self).__name__} has no loss")
+        raise TypeError(f"{type(self).__name__} does not implement row_losses")
 
     def row_state(self, work: LocalWork) -> dict[str, Tensor]:
-        """Return tensors of the training rows, (n, ...), after `start`; `batch.row_state` holds those of a batch."""
+        """Return the objective's tensors of the training rows, (n, ...) each; called after `start`."""
         return {}
 
-    def stack_state(self, works: Sequence[LocalWork]) -> Any:
-        """Return what `batch_loss` needs of sites that have started to train as one program; None: it is not called."""
-        return None
-
-    def stacked_size(self, work: LocalWork) -> int:
-        """Return how many values a site that has started adds to what `joined` stacks: few sites may have many."""
-        return 0
-
-    def batch_loss(self, joined: Any, view: View, logits: Tensor, batch: Batch, own: Tensor | None) -> Tensor:
-        """Return what each site's loss has beside those of its rows: logits (sites, B, C) -> (sites,).
-
-        `own`, bool (sites, B), tells a site's rows from those that fill up its batch; None: all are its own. The sites
-        are the first ones of those joined: as many as still train.
-        """
-        raise TypeError(f"{type(self).__name__} has no loss of a whole batch")
-
     def updates_from(self) -> UpdateFrom:
-        """Say by which logits `renewed` is to be called: the loss's own, the model's after the step, or not at all."""
+        """Return the logits that `updated_rows` is called with after a step."""
         return "nothing"
 
     def updated_rows(self, view: View, logits: Tensor, batch: Batch) -> dict[str, Tensor]:
-        """Return what is kept of a batch's rows after a step, where that changes."""
+        """Return the new row state of a batch after a step, without tensors that do not change."""
         return {}
+
+    # One site
+
+    def loss(self, work: LocalWork, batch: Batch) -> Tensor:
+        """Return the mean or sum of `row_losses` over the augmented batch."""
+        batch = self.augment(work, batch.with_state(self.row_state(work)))
+        logits = work.model(batch.x)
+        work.scratch[_LOGITS] = logits.detach()
+        losses = self.row_losses(work.view, logits, batch)
+        return losses.mean() if self.reduction == "mean" else losses.sum()
+
+    @torch.no_grad()
+    def after_step(self, work: LocalWork, batch: Batch) -> None:
+        """Update the row state of the batch in place."""
+        source = self.updates_from()
+        state = {} if source == "nothing" else self.row_state(work)
+        if not state:
+            return
+        logits = work.scratch[_LOGITS]
+        if source == "step":
+            # In evaluation mode, so that this pass does not update batch-norm statistics or draw dropout.
+            work.model.eval()
+            logits = work.model(batch.x)
+            work.model.train()
+        for name, values in self.updated_rows(work.view, logits, batch.with_state(state)).items():
+            state[name].index_copy_(0, batch.rows, values)
+
+    # Several sites as one program
+
+    def stack_state(self, works: Sequence[LocalWork]) -> Any:
+        """Return the stacked state that `batch_loss` needs, after `start`; with None, it is not called."""
+        return None
+
+    def stacked_size(self, work: LocalWork) -> int:
+        """Return the number of values that a site adds to `stack_state`, which limits the size of a cohort."""
+        return 0
+
+    def batch_loss(self, state: Any, view: View, logits: Tensor, batch: Batch, mask: Tensor | None) -> Tensor:
+        """Return the term of the loss that is not a mean over rows: logits (sites, B, C) -> (sites,).
+
+        `mask`, bool (sites, B), is false for padding rows; None: no padding. Sites that have finished are missing at
+        the end, so there may be fewer sites than in `state`.
+        """
+        raise TypeError(f"{type(self).__name__} does not implement batch_loss")
 
 
 class ViewLikelihood(RowObjective):
-    """The mean negative log-likelihood of the site's own annotations under its view."""
+    """The mean negative log-likelihood of the site's annotations under its view."""
 
     def loss(self, work: LocalWork, batch: Batch) -> Tensor:
-        """Return the batch mean."""
+        """Return the batch mean by `mean_nll`, which is faster than a mean of `row_losses`."""
         return work.view.mean_nll(work.model(batch.x), batch.target)
 
     def row_losses(self, view: View, logits: Tensor, batch: Batch) -> Tensor:
-        """Return each row's."""
+        """Return the negative log-likelihood of each row."""
         return view.nll(logits, batch.target)
 
 
 class SquaredError(Objective):
-    """Half the squared distance of the scores from the one-hot label, as a mean over classes and samples.
+    """Half the squared distance between scores and one-hot label, averaged over classes and samples.
 
-    With a linear model this is least squares, "linear regression as a classifier". For exact labels.
+    With a linear model this is least-squares classification. It needs exact labels.
     """
 
     def loss(self, work: LocalWork, batch: Batch) -> Tensor:
         """Return the batch mean."""
         scores = work.model(batch.x)
-        wanted = torch.nn.functional.one_hot(batch.target, scores.shape[-1]).to(scores.dtype)
-        return 0.5 * (scores - wanted).square().mean()
+        one_hot = torch.nn.functional.one_hot(batch.target, scores.shape[-1]).to(scores.dtype)
+        return 0.5 * (scores - one_hot).square().mean()
 
 
 @dataclass(frozen=True)
 class Proximal(Objective):
-    """FedProx: `(mu / 2) * ||theta - theta_received||^2` over the parameters that train."""
+    """FedProx: `(mu / 2) * ||theta - theta_received||^2` over the trainable parameters."""
 
     mu: float
 
     def loss(self, work: LocalWork, batch: Batch) -> Tensor:
-        """Return the term; it is the same for every batch."""
+        """Return the term, which is independent of the batch."""
         return proximal_term(work.parameters, work.received, self.mu)
 
-    def of_each(self, parameters: list[Tensor], received: list[Tensor]) -> Tensor:
-        """Return the term of each site from stacked parameters, (sites, ...) -> (sites,)."""
+    def per_site(self, parameters: list[Tensor], received: list[Tensor]) -> Tensor:
+        """Return the term of each site from stacked parameters: (sites, ...) -> (sites,)."""
         distances = torch._foreach_sub(parameters, received)
         return 0.5 * self.mu * torch.stack([d.square().flatten(1).sum(1) for d in distances]).sum(0)
 
 
 @dataclass(frozen=True)
 class Sum(WrappedObjective):
-    """The sum of several terms; the first one is the site's task, the others are penalties on it."""
+    """The sum of several terms: first the site's task, then penalties."""
 
     terms: tuple[Objective, ...]
 
@@ -188,7 +219,7 @@ class Sum(WrappedObjective):
 
     @property
     def reads_model(self) -> bool:
-        """Whether any term does."""
+        """Whether any term reads the trained model."""
         return any(term.reads_model for term in self.terms)
 
     def start(self, work: LocalWork) -> None:
@@ -197,19 +228,19 @@ class Sum(WrappedObjective):
             term.start(work)
 
     def loss(self, work: LocalWork, batch: Batch) -> Tensor:
-        """Add the terms' losses."""
+        """Return the sum of the losses."""
         total = self.terms[0].loss(work, batch)
         for term in self.terms[1:]:
             total = total + term.loss(work, batch)
         return total
 
     def after_step(self, work: LocalWork, batch: Batch) -> None:
-        """Tell every term."""
+        """Call `after_step` of every term."""
         for term in self.terms:
             term.after_step(work, batch)
 
     def finish(self, work: LocalWork, reply: Message) -> None:
-        """Let every term add to the reply."""
+        """Call `finish` of every term."""
         for term in self.terms:
             term.finish(work, reply)
 

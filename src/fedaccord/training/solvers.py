@@ -1,4 +1,7 @@
-"""How a site steps. Updates are fused calls on lists of tensors: `torch.optim` costs two seconds of start-up."""
+"""Solvers: how a site steps.
+
+Updates are fused operations on lists of tensors, because importing `torch.optim` takes two seconds.
+"""
 
 from __future__ import annotations
 
@@ -13,44 +16,42 @@ from fedaccord.messages.message import Message
 from fedaccord.training.work import LocalWork
 
 LossAndGradients = tuple[Tensor, Sequence[Tensor]]
-"""The loss of a batch, and the gradients of all parameters."""
+"""The loss of a batch and the gradients of all parameters."""
 
 
 class Stepper:
-    """Changes parameters in place, one gradient at a time; lives for one round at one site."""
+    """Updates parameters in place, one gradient at a time; lives for one round at one site."""
 
-    evaluations = 1  # how often a sample's gradient is taken in each step
-    uses_received_gradient = (
-        False  # a step also looks at the gradient of its batch at the received model, put into `there`
-    )
-    received_gradient: list[Tensor]
+    evaluations = 1  # gradient evaluations of each sample per step
+    uses_received_gradient = False  # a step also needs the batch's gradient at the received model
+    received_gradient: list[Tensor]  # that gradient, set before each step
 
-    def evaluate(self, measure: Callable[[], LossAndGradients]) -> LossAndGradients:
-        """Measure a batch; a stepper that compares two points measures it with other parameters in place as well."""
-        return measure()
+    def evaluate(self, closure: Callable[[], LossAndGradients]) -> LossAndGradients:
+        """Return the loss and gradients of a batch; a stepper that compares two models calls `closure` for each."""
+        return closure()
 
     def step(self, gradients: list[Tensor]) -> None:
         """Take one step."""
-        raise TypeError(f"{type(self).__name__} takes no steps")
+        raise TypeError(f"{type(self).__name__} does not implement step")
 
     def finish(self, work: LocalWork, reply: Message) -> None:
-        """Add to the reply, or to what the site keeps, e.g. momentum."""
+        """Add tensors or numbers, e.g. momentum, to the reply or to the site's memory."""
 
 
 class Solver(Protocol):
-    """The `solver` slot: makes a fresh stepper for a round, from what the site was told and what it keeps.
+    """The `solver` slot: creates a stepper for each round.
 
-    One that never runs the model says `batchable = True`: then it can serve sites that train as one program, where
-    the model's parameters are in `work.parameters` alone.
+    A solver with `batchable = True` never runs the model and only uses `work.parameters`. It can then serve sites that
+    train as one program.
     """
 
     def start(self, work: LocalWork) -> Stepper:
-        """Begin a round at one site."""
+        """Return the stepper of a round at one site."""
 
 
 @dataclass(frozen=True)
 class SGD:
-    """Stochastic gradient descent with optional heavy-ball momentum, weight decay and clipping."""
+    """Stochastic gradient descent with heavy-ball momentum, weight decay and gradient clipping; 0 disables each."""
 
     batchable: ClassVar[bool] = True
 
@@ -59,11 +60,11 @@ class SGD:
     clip: float = 0.0
 
     def start(self, work: LocalWork) -> Stepper:
-        """Begin with no momentum."""
+        """Return a stepper without momentum from earlier rounds."""
         return self.on(work.parameters, work.lr)
 
     def on(self, parameters: list[Tensor], lr: float) -> SGDStepper:
-        """Begin on parameters of a site, or of several in a stack."""
+        """Return a stepper on the parameters of one site, or of several sites in a stack."""
         return SGDStepper(self, parameters, lr)
 
 
@@ -76,7 +77,7 @@ class SGDStepper(Stepper):
 
     @torch.no_grad()
     def step(self, gradients: list[Tensor]) -> None:
-        """Take one step; the first velocity is the first gradient, as in torch.optim.SGD."""
+        """Take one step; the first velocity is the first gradient, as in `torch.optim.SGD`."""
         settings, gradients = self.settings, regularised(gradients, self.parameters, self.settings)
         if settings.momentum:
             if self.velocity is None:
@@ -88,26 +89,26 @@ class SGDStepper(Stepper):
         torch._foreach_add_(self.parameters, gradients, alpha=-self.lr)
 
     def keep_first(self, sites: int) -> None:
-        """Go on with the first sites of a stack only."""
+        """Continue with the first `sites` sites of a stack only."""
         self.parameters = [parameter[:sites] for parameter in self.parameters]
         self.velocity = None if self.velocity is None else [velocity[:sites] for velocity in self.velocity]
 
 
 def regularised(gradients: list[Tensor], parameters: list[Tensor], settings: SGD) -> list[Tensor]:
-    """Return gradients clipped, and with weight decay, as the settings say."""
+    """Return the gradients after clipping and weight decay."""
     if settings.clip:
         gradients = clip_norm(gradients, settings.clip)
-        if settings.weight_decay:  # these tensors are new, so they can be added to
+        if settings.weight_decay:  # in place, because clipping returned new tensors
             torch._foreach_add_(gradients, parameters, alpha=settings.weight_decay)
     elif settings.weight_decay:
         gradients = list(torch._foreach_add(gradients, parameters, alpha=settings.weight_decay))
     return gradients
 
 
-def clip_norm(gradients: list[Tensor], largest: float) -> list[Tensor]:
-    """Return gradients scaled so that their joint norm is at most `largest`.
+def clip_norm(gradients: list[Tensor], max_norm: float) -> list[Tensor]:
+    """Return the gradients, scaled so that their joint norm is at most `max_norm`.
 
-    Not in place: autograd may give two parameters one tensor, which would then be scaled twice.
+    The result is new tensors: autograd may return one tensor for two parameters, which would then be scaled twice.
     """
     norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
-    return list(torch._foreach_mul(gradients, torch.clamp(largest / (norm + 1e-12), max=1.0)))
+    return list(torch._foreach_mul(gradients, torch.clamp(max_norm / (norm + 1e-12), max=1.0)))

@@ -1,4 +1,4 @@
-"""What one task of one site works with."""
+"""The inputs and the state of one task at one site."""
 
 from __future__ import annotations
 
@@ -15,39 +15,41 @@ from fedaccord.labels.views import View
 from fedaccord.messages.message import Message
 
 FIGURES = "figures"
-"""Numbers of this prefix in a site's memory join its figures whenever it is evaluated."""
+"""Prefix of numbers in a site's memory that are added to its metrics at every evaluation."""
 
 
 FEATURES = "features"
-"""What a batch keeps under this name is multiplied with the encoder's output."""
+"""Name in `Batch.row_state` of the factors that multiply the encoder's output, (B, features)."""
 
 
 class Batch(NamedTuple):
-    """Some samples of a site and where they stand in its training part."""
+    """Samples of a site, with their row numbers in its training part."""
 
-    rows: Tensor
+    rows: Tensor  # int64 (B,)
     x: Tensor
     target: Tensor
-    row_state: Mapping[str, Tensor] = MappingProxyType({})  # what an objective keeps of these rows
+    row_state: Mapping[str, Tensor] = MappingProxyType({})  # an objective's tensors of these rows, (B, ...) each
+
+    def with_state(self, state: Mapping[str, Tensor]) -> Batch:
+        """Return the batch with its rows of tensors of the whole training part, (n, ...) each."""
+        return self._replace(row_state={name: tensor.index_select(0, self.rows) for name, tensor in state.items()})
 
 
 @dataclass
 class LocalWork:
-    """A site at work: its data and view, the model with everything loaded, what it was told and what it keeps."""
+    """One task at one site: its data, view, model, brief and memory."""
 
     site: SiteData
-    view: View  # with this site's prior, if it has one
+    view: View  # with the site's prior, if it has one
     model: nn.Module
     brief: Message
     memory: Message
     round: int
     lr: float
-    parameters: list[Tensor]  # those that train, in the model's order
-    received: list[Tensor]  # their values as they came in
+    parameters: list[Tensor]  # the trainable ones, in the model's order
+    received: list[Tensor]  # their values at the start of the round
     seed: int
-    extra_parameters: list[Tensor] = field(
-        default_factory=list
-    )  # an objective's own parameters, trained beside the model's
-    rows: Tensor | None = None  # the rows of the training part that train; None: all
-    random: torch.Generator = field(default_factory=lambda: torch.default_generator)  # what an objective draws from
-    scratch: dict[str, Any] = field(default_factory=dict)  # an objective's own, for this round only
+    extra_parameters: list[Tensor] = field(default_factory=list)  # trained with the model; owned by the objective
+    rows: Tensor | None = None  # rows of the training part to train on; None: all
+    random: torch.Generator = field(default_factory=lambda: torch.default_generator)  # randomness of the objective
+    scratch: dict[str, Any] = field(default_factory=dict)  # the objective's state within the round

@@ -37,18 +37,18 @@ class CandidatesView(KnownDeclaration):
 
     kind: Literal["candidates"] = "candidates"
     generate: Literal["uniform", "superset", "class", "instance"] | None = Field(
-        None, description="make the sets from true labels: a study; left out: the data has them"
+        None, description="how a study generates candidate sets from true labels; left out: the data contain them"
     )
     q: float = Field(0.3, ge=0, le=1, description="uniform: probability of each wrong label")
     following: float = Field(0.5, ge=0, le=1, description="class: probability of the next class")
     other: float = Field(0.1, ge=0, le=1, description="class: probability of every other class")
-    rho: float = Field(0.4, ge=0, le=1, description="instance: size of the sets")
-    normalise: Literal["mean", "none"] = Field("mean", description="instance: rule for the probabilities")
+    rho: float = Field(0.4, ge=0, le=1, description="instance: scale of the probabilities of wrong labels")
+    normalise: Literal["mean", "none"] = Field("mean", description="instance: normalisation of the probabilities")
     temperature: float = Field(
-        7.0, gt=0, description="instance: evens out what the clean network confuses; 1: as it predicts"
+        7.0, gt=0, description="instance: softmax temperature of the clean network; 1: its own predictions"
     )
-    min_size: int = Field(1, ge=1, description="smallest set")
-    drop_full: bool = Field(True, description="draw again when a set holds every label")
+    min_size: int = Field(1, ge=1, description="smallest size of a set")
+    drop_full: bool = Field(True, description="draw again if a set contains every label")
 
     @model_validator(mode="after")
     def _every_key_does_something(self) -> CandidatesView:

@@ -39,11 +39,9 @@ class CoarseView(ViewDeclaration):
     kind: Literal["coarse"] = "coarse"
     correspondence: Annotated[dict[str, list[str] | dict[str, float]], Field(min_length=1)] | str | None = Field(
         None,
-        description="coarse names and the classes (or probabilities) behind each; or a grouping the data set names",
+        description="coarse names with the classes (or probabilities) of each; or a grouping that the data set names",
     )
-    names: Names | None = Field(
-        None, description="coarse names alone, where nobody knows what they stand for: fedmt finds out"
-    )
+    names: Names | None = Field(None, description="coarse names with an unknown correspondence, which fedmt estimates")
 
     @model_validator(mode="after")
     def _one_of_both(self) -> CoarseView:

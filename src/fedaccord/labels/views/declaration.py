@@ -68,7 +68,7 @@ class KnownDeclaration(ViewDeclaration):
     """A view of some or all labels of the federation."""
 
     known: Names | Literal["own"] | None = Field(
-        None, description='the labels this site knows; "own": those that occur there; left out: all'
+        None, description='labels that the site knows; "own": those that occur in its data; left out: all'
     )
 
     @property

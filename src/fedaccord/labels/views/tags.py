@@ -32,7 +32,7 @@ class TagsView(ViewDeclaration):
     """Any number of labels at once."""
 
     kind: Literal["tags"] = "tags"
-    known: Names | None = Field(None, description="the tags this site knows; left out: all")
+    known: Names | None = Field(None, description="tags that the site knows; left out: all")
 
 
 class Tags(View):

@@ -20,7 +20,7 @@ from fedaccord.training.settings import Count, Fraction, NotNegative, Prior, Rat
 
 
 class PaperSettings(SharedModelSettings, NoiseSettings):
-    """Settings of every method in pFedPLL's comparison."""
+    """Settings of all methods for candidate sets: as in pFedPLL's comparison."""
 
     rounds: Count = 100
     steps: Count | None = 40
@@ -28,7 +28,7 @@ class PaperSettings(SharedModelSettings, NoiseSettings):
 
 
 class PartialBaselineSettings(PaperSettings):
-    """Settings of `fed-cc` and `fed-uniform`."""
+    """Settings of federated averaging with a loss for candidate sets; those of `fed-cc` and `fed-uniform`."""
 
     head: Literal["shared", "local"] = site_setting("shared", "share the head, or keep one at each site")
 

@@ -21,7 +21,6 @@ HeadRows = Literal["owners", "annotated"]
 class FedHarmonySettings(SharedModelSettings):
     """Tags: FedHarmony, which aligns sites with the others' tag correlations and weights them by agreement."""
 
-    rounds: Count = 50
     epochs: Count | None = 5
     batch: Count = 16
     lr: Rate = 1e-4

@@ -19,7 +19,7 @@ from fedaccord.messages.names import COMPUTED
 from fedaccord.methods.momentum.server_momentum import combined
 from fedaccord.seeds import derive
 from fedaccord.training.batches import batches
-from fedaccord.training.local import has_batch_norm, measure
+from fedaccord.training.local import has_batch_norm, loss_and_gradients
 from fedaccord.training.objectives import Objective
 from fedaccord.training.solvers import SGD, LossAndGradients, Stepper, regularised
 from fedaccord.training.work import Batch, LocalWork
@@ -48,19 +48,19 @@ class MimeSteps(Stepper):
         self.uses_received_gradient = full is not None
         self.evaluations = 2 if self.uses_received_gradient else 1
 
-    def evaluate(self, measure: Callable[[], LossAndGradients]) -> LossAndGradients:
+    def evaluate(self, closure: Callable[[], LossAndGradients]) -> LossAndGradients:
         """Also compute the batch's gradient at the received model, with the same random numbers and buffers."""
         if self.full is None:
-            return measure()
+            return closure()
         rng_state, buffers = torch.get_rng_state(), copied_buffers(self.model)
         current = [p.detach().clone() for p in self.parameters]
         self._set_parameters(self.received)
-        _, gradients = measure()
+        _, gradients = closure()
         self.received_gradient = list(gradients[: len(self.parameters)])
         self._set_parameters(current)
         restore_buffers(self.model, buffers)
         torch.set_rng_state(rng_state)
-        return measure()
+        return closure()
 
     @torch.no_grad()
     def step(self, gradients: list[Tensor]) -> None:
@@ -97,7 +97,7 @@ def full_gradient(
             break
         rows = order.to(data.x.device) if work.rows is None else work.rows[order]
         batch = Batch(rows, data.x.index_select(0, rows), data.target.index_select(0, rows))
-        _, gradients = measure(work, objective, batch)
+        _, gradients = loss_and_gradients(work, objective, batch)
         torch._foreach_add_(total, list(gradients[: len(total)]), alpha=len(rows))
         seen += len(rows)
     restore_buffers(work.model, buffers)
