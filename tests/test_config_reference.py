@@ -32,7 +32,9 @@ def test_a_key_without_description_is_noticed(monkeypatch):
     class Bare(METHODS["local"].settings):
         new: int = 3
 
-    monkeypatch.setattr(config_reference, "METHODS", {"bare": METHODS["local"].__class__("bare", "bare", Bare, "x:y")})
+    monkeypatch.setattr(
+        config_reference, "METHODS", {"bare": METHODS["local"].__class__("bare", Bare, "x:y", summary="bare")}
+    )
     assert sorted(undescribed()) == ["method bare", "method bare.new"]
 
 

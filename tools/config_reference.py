@@ -195,7 +195,7 @@ def _entry_parts(entry: MethodEntry, level: str) -> list[str]:
     shared = ", ".join(links)
     return [
         f"{level} `{entry.name}`",
-        f"{entry.summary[0].upper()}{entry.summary[1:]}.",
+        entry.summary,
         f"Settings: {shared}{'; and, new or with another default:' if own else '.'}",
         *_settings_table(own),
     ]
@@ -215,7 +215,9 @@ def _new_settings(settings: type[TrainingSettings]) -> dict[str, FieldInfo]:
 
 def _is_group(settings: type[TrainingSettings]) -> bool:
     """Say whether a class is documented apart from any method: several methods have its settings."""
-    return not (settings.__doc__ or "").startswith("Settings of `")
+    doc = settings.__doc__ or ""
+    described = {entry.settings: entry.summary for entry in METHODS.values()}
+    return not doc.startswith("Settings of `") and described.get(settings) != doc.partition("\n")[0]
 
 
 def _group_title(settings: type[TrainingSettings]) -> str:
