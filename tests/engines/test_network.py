@@ -163,7 +163,7 @@ class TestRuns:
         assert "Simulated network" not in (runs[0][0] / "report.html").read_text()
         report = (runs[1][0] / "report.html").read_text()
         assert "Simulated network" in report
-        assert "It came to global.accuracy 0.6 after" in report
+        assert "It reached global.accuracy 0.6 after" in report
 
     def test_where_the_server_alone_trains_no_time_is_told(self, tmp_path):
         table = {
@@ -180,7 +180,7 @@ class TestRuns:
         assert summary["simulated"]["sites_work"] is False
         report = (folder.path / "report.html").read_text()
         assert "On the simulated network no site works" in report
-        assert f"It came to global.accuracy 0.2 in round {summary['simulated']['reached']['round']}." in report
+        assert f"It reached global.accuracy 0.2 in round {summary['simulated']['reached']['round']}." in report
 
     def test_a_resumed_run_tells_the_same(self, runs, tmp_path):
         folder, summary = runs[1]

@@ -1,4 +1,4 @@
-"""The comparison: one self-contained page that puts several runs side by side, made from their folders alone."""
+"""The comparison of several runs: one self-contained page, made from their folders alone."""
 
 from __future__ import annotations
 
@@ -6,53 +6,39 @@ import statistics
 from collections.abc import Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
+from typing import NamedTuple
 
 from fedaccord.errors import UserError
-from fedaccord.runs import compare_figures as draw
-from fedaccord.runs.contestants import (
-    MEASURES,
-    Contestant,
-    Paired,
-    differing_settings,
-    federation_sentence,
-    find_contestants,
-    paired,
-    seed_list,
-)
-from fedaccord.runs.page import (
-    NOTHING,
-    Figure,
-    Html,
-    counted,
-    decimal,
-    duration,
-    figure_box,
-    listed,
-    page,
-    percent,
-    remark,
-    section,
-    signed,
-    table,
-    text,
-    write_page,
-)
+from fedaccord.runs import contestants as rivals
+from fedaccord.runs import page as parts
+from fedaccord.runs import report_figures as draw
+from fedaccord.runs.contestants import MEASURES, Contestant, Paired, seed_list
+from fedaccord.runs.page import NOTHING, Figure, Html, counted, decimal, listed, percent, remark, section, table, text
 from fedaccord.runs.reading import read_run
 
 DEFAULT_NAME = "comparison.html"
 OVER_SEEDS = "± is the sample standard deviation over seeds; a single seed has none."
+COLOURS = (draw.BLUE, draw.ORANGE, *(colour for colour in draw.OTHERS if colour != draw.GREY))
+DASHES = {"solid": "solid", "dash": "dashed", "dot": "dotted"}  # plotly's name -> the name in CSS
+
+
+class Stroke(NamedTuple):
+    """The colour and dash of a contestant's lines."""
+
+    colour: str
+    dash: str
 
 
 def write_comparison(folders: Sequence[Path], target: Path) -> Path:
     """Write a page that compares the runs in these folders.
 
-    Raises RunFolderError where a run's file is missing or broken or the page cannot be written, and UserError where a
+    Raise RunFolderError if a file of a run is missing or damaged or the page cannot be written, and UserError if a
     folder is named twice.
     """
     for at, folder in enumerate(folders):
         if folder.resolve() in [earlier.resolve() for earlier in folders[:at]]:
             raise UserError(f"the run folder '{folder}' is named twice; a run cannot be compared with itself")
-    contestants, figures = find_contestants([read_run(folder) for folder in folders]), dict[str, Figure]()
+    contestants, figures = rivals.find_contestants([read_run(folder) for folder in folders]), dict[str, Figure]()
     body = [
         _headline(contestants),
         _curves(contestants, figures),
@@ -63,13 +49,13 @@ def write_comparison(folders: Sequence[Path], target: Path) -> Path:
         _runs(contestants),
     ]
     title = f"Comparison of {listed([contestant.label for contestant in contestants])}"
-    return write_page(target, page(title, body, figures))
+    return parts.write_page(target, parts.page(title, body, figures))
 
 
 def _headline(contestants: Sequence[Contestant]) -> Html:
     runs = [run for contestant in contestants for run in contestant.runs]
     federation = runs[0].federation
-    said, warns = federation_sentence(contestants)
+    said, warns = rivals.federation_sentence(contestants)
     names = list(dict.fromkeys(run.summary.name for run in runs))
     labels = [contestant.label for contestant in contestants]
     who = listed(labels) if len(names) > 1 or labels == names else f"{names[0]}: {listed(labels)}"
@@ -85,28 +71,54 @@ def _headline(contestants: Sequence[Contestant]) -> Html:
 
 
 def _curves(contestants: Sequence[Contestant], figures: dict[str, Figure]) -> Html:
-    looks = draw.strokes(contestant.label for contestant in contestants)
+    # A colour is used again with another dash, so 24 contestants look different.
+    every = [Stroke(colour, dash) for dash in DASHES for colour in COLOURS]
+    strokes = {contestant.label: every[at % len(every)] for at, contestant in enumerate(contestants)}
     panels = ""
     for measure in MEASURES:
         measured = {c.label: [curve for run in c.runs if (curve := measure.curve(run))] for c in contestants}
         if any(measured.values()):
             key = f"{measure.scope}-{measure.metric}"
-            curves = {label: runs for label, runs in measured.items() if runs}
-            figures[key] = draw.seed_curves(curves, looks, measure.share)
-            panels += f"<div><h3>{measure.words}</h3>{figure_box(key, measure.words)}</div>"
+            traces = [trace for c in contestants for trace in _lines(c.label, measured[c.label], strokes[c.label])]
+            figures[key] = draw.over_rounds(traces, measure.share)
+            panels += f"<div><h3>{measure.words}</h3>{parts.figure_box(key, measure.words)}</div>"
     if not panels:
         return section("Learning curves", "No run was evaluated, so there is no curve to draw.")
-    said = "A line is the mean over a contestant's seeds; its shade reaches from the lowest to the highest seed."
-    key = draw.key(looks, {c.label: counted(len(c.runs), "seed") for c in contestants})
-    return section("Learning curves", said, key, Html(f'<div class="pair">{panels}</div>'))
+    reading = "A line is the mean over a contestant's seeds; its band spans the lowest to the highest seed."
+    keys = ""
+    for contestant in contestants:
+        colour, dash = strokes[contestant.label]
+        stroke = f'<b class="stroke" style="border-top:3px {DASHES[dash]} {colour}"></b>'
+        keys += f"<span>{stroke}{text(contestant.label)}, {counted(len(contestant.runs), 'seed')}</span>"
+    return section("Learning curves", reading, Html(f'<p class="keys">{keys}</p><div class="pair">{panels}</div>'))
+
+
+def _lines(label: str, runs: Sequence[Mapping[int, float]], stroke: Stroke) -> list[Figure]:
+    """Return a contestant's mean over its seeds, after the band from the lowest to the highest seed if it has several.
+
+    Only rounds that all seeds have evaluated: a mean over changing seeds would show steps that no run made.
+    """
+    if not runs:
+        return []
+    each = [(at, [run[at] for run in runs]) for at in sorted(set.intersection(*map(set, runs)))]
+    name, traces = text(label), []
+    if len(runs) > 1:
+        hidden = {"mode": "lines", "meta": "spread", "hoverinfo": "skip", "hovertemplate": None}
+        edge = {"width": 0, "color": stroke.colour}
+        red, green, blue = bytes.fromhex(stroke.colour.removeprefix("#"))
+        area = {"fill": "tonexty", "fillcolor": f"rgba({red},{green},{blue},0.14)"}
+        low, high = ([(at, end(values)) for at, values in each] for end in (min, max))
+        traces = [draw.curve_line(name, low, edge, **hidden), draw.curve_line(name, high, edge, **area, **hidden)]
+    mean = [(at, statistics.fmean(values)) for at, values in each]
+    line = {"width": 2.5, "color": stroke.colour, "dash": stroke.dash}
+    return [*traces, draw.curve_line(name, mean, line, hoverlabel={"namelength": -1})]
 
 
 def _figures(contestants: Sequence[Contestant]) -> Html:
     last = [[c.label, len(c.runs), *_row(c, best=False)] for c in contestants]
-    best = [[c.label, _best_rounds(c), _picked_by(c), *_row(c, best=True)] for c in contestants]
+    best = [[c.label, *_best_rounds(c), *_row(c, best=True)] for c in contestants]
     measures = [*(measure.words for measure in MEASURES), "Between sites, accuracy"]
-    flatters = "The best round is picked by its test figure and so flatters: quote the last round."
-    between = "Between sites: the standard deviation over the sites of one run, in points, and its mean over seeds."
+    between = "Between sites: the standard deviation over the sites of one run, in points, averaged over seeds."
     return section(
         "Figures",
         Html("<h3>Last round</h3>"),
@@ -114,7 +126,7 @@ def _figures(contestants: Sequence[Contestant]) -> Html:
         remark(f"{OVER_SEEDS} {between}"),
         Html('<h3 class="later">Best round, not last</h3>'),
         table(["Contestant", "Best round", "Picked by", *measures], best, numbers=range(3, 8), kind="aside"),
-        remark(f"{flatters} Rounds stand in the order of the seeds."),
+        remark(f"{parts.BEST_IS_OPTIMISTIC} Rounds are in the order of the seeds."),
     )
 
 
@@ -127,7 +139,7 @@ def _row(contestant: Contestant, best: bool) -> list[str]:
 
 
 def _over_seeds(values: Mapping[int | None, float], seeds: int, share: bool) -> str:
-    """Write a figure's mean over seeds and its sample standard deviation, and how many seeds have it if not all."""
+    """Format the mean and the sample standard deviation over seeds, and the number of seeds if some lack the figure."""
     if not values:
         return NOTHING
     mean, some = statistics.fmean(values.values()), f" ({len(values)} of {seeds} seeds)" if len(values) < seeds else ""
@@ -137,77 +149,56 @@ def _over_seeds(values: Mapping[int | None, float], seeds: int, share: bool) -> 
     return (f"{percent(mean)} ± {100 * std:.1f}" if share else f"{decimal(mean)} ± {decimal(std)}") + some
 
 
-def _best_rounds(contestant: Contestant) -> str:
-    rounds = [str(best.round) if best.metric else NOTHING for best in contestant.figures(best=True).values()]
-    return listed(rounds)
-
-
-def _picked_by(contestant: Contestant) -> str:
-    metrics = dict.fromkeys(best.metric for best in contestant.figures(best=True).values() if best.metric)
-    said = {f"{measure.scope}{'.mean' * (measure.scope == 'sites')}.{measure.metric}": measure for measure in MEASURES}
-    return listed([said[metric].words if metric in said else metric for metric in metrics]) or NOTHING
+def _best_rounds(contestant: Contestant) -> list[str]:
+    """Return the best rounds of a contestant's seeds, and the metrics that picked them."""
+    figures = contestant.figures(best=True).values()
+    scopes = {"global": "global", "sites": "sites.mean"}
+    words = {f"{scopes[measure.scope]}.{measure.metric}": measure.words for measure in MEASURES}
+    metrics = dict.fromkeys(words.get(best.metric, best.metric) for best in figures if best.metric)
+    return [listed([str(best.round) if best.metric else NOTHING for best in figures]), listed(list(metrics)) or NOTHING]
 
 
 def _pairs(contestants: Sequence[Contestant]) -> Html:
     title = "Seed by seed"
     if len(contestants) == 1:
-        return section(title, "There is one contestant only, so there is nothing to compare it with.")
+        return section(title, "There is only one contestant, so there is nothing to compare it with.")
     apart, in_part, rows = list[str](), list[str](), list[list[str]]()
     for first, second in combinations(contestants, 2):
         pair = f"{first.label} and {second.label}"
         shared = [seed for seed in first.seeds if seed is not None and seed in second.seeds]
-        left_out = [
-            f"{seed_list(rest)} of {c.label}"
-            for c in (first, second)
-            if (rest := [seed for seed in c.seeds if seed not in shared])
-        ]
+        rest = {c.label: [seed for seed in c.seeds if seed not in shared] for c in (first, second)}
+        left_out = [f"{seed_list(seeds)} of {label}" for label, seeds in rest.items() if seeds]
         if not shared:
             apart.append(f"{pair} (seeds {seed_list(first.seeds)} against {seed_list(second.seeds)})")
         elif left_out:
             in_part.append(f"{pair} (shared: {seed_list(shared)}; left out: {', '.join(left_out)})")
         for measure in MEASURES:
-            if found := paired(first.values(measure), second.values(measure), more_is_better=measure.share):
+            if found := rivals.paired(first.values(measure), second.values(measure), more_is_better=measure.share):
                 rows.append([first.label, second.label, measure.words, *_paired_cells(found, measure.share)])
-    parts = (
-        [
-            remark(
-                f"Not compared, for want of a shared seed: {'; '.join(apart)}. A difference between runs of "
-                "different seeds may be the seeds' doing.",
-                "warning",
-            )
-        ]
-        if apart
-        else []
-    )
+    warnings = []
+    if apart:
+        why = "A difference between runs of different seeds may come from the seeds."
+        warnings.append(f"Not compared, because they share no seed: {'; '.join(apart)}. {why}")
     if in_part:
-        why = "The seeds do not match, so these are compared only on those they share"
-        parts.append(remark(f"{why}: {'; '.join(in_part)}.", "warning"))
+        warnings.append(f"These are compared only on the seeds that they share: {'; '.join(in_part)}.")
+    shown = [remark(warning, "warning") for warning in warnings]
     if not rows:
-        return section(title, *parts, "No two contestants have a figure of the same seed.")
-    head = [
-        "First",
-        "Second",
-        "Measure, last round",
-        "Shared seeds",
-        "First's mean",
-        "Second's mean",
-        "First − second",
-        "Standard error",
-        "First ahead",
-    ]
+        return section(title, *shown, "No two contestants have a figure of the same seed.")
+    head = ["First", "Second", "Measure, last round", "Shared seeds", "First's mean", "Second's mean"]
+    head += ["First − second", "Standard error", "First ahead"]
     how = (
         "Only runs of the same seed are compared. The difference of accuracies is in points. Its standard error is the "
         "sample standard deviation of the seeds' differences, divided by the square root of their number; one seed has "
-        "none. Ahead means more accuracy, but less nll."
+        "none. Ahead means a higher accuracy or a lower nll."
     )
-    return section(title, *parts, table(head, rows, numbers=range(3, 9)), remark(how))
+    return section(title, *shown, table(head, rows, numbers=range(3, 9)), remark(how))
 
 
 def _paired_cells(found: Paired, share: bool) -> list[str]:
     seeds, level = len(found.seeds), f", {found.level} level" if found.level else ""
     factor, decimals, write = (100, 2, percent) if share else (1, 3, decimal)
     error = NOTHING if found.standard_error is None else f"{factor * found.standard_error:.{decimals}f}"
-    difference = signed(factor * found.difference, decimals)
+    difference = parts.signed(factor * found.difference, decimals)
     return [str(seeds), write(found.first), write(found.second), difference, error, f"{found.ahead} of {seeds}{level}"]
 
 
@@ -216,29 +207,27 @@ def _sites(contestants: Sequence[Contestant]) -> Html:
     names = dict.fromkeys(name for run in runs for name in run.federation.sites)
     rows = [[name, *(_over_seeds(c.at_site(name), len(c.runs), share=True) for c in contestants)] for name in names]
     head = ["Site", *(contestant.label for contestant in contestants)]
-    own = "Accuracy on each site's own task and test samples, last round."
-    return section("Sites", table(head, rows, numbers=range(1, len(head))), remark(f"{own} {OVER_SEEDS}"))
+    task = "Accuracy on each site's own task and test samples, last round."
+    return section("Sites", table(head, rows, numbers=range(1, len(head))), remark(f"{task} {OVER_SEEDS}"))
 
 
 def _settings(contestants: Sequence[Contestant]) -> Html:
-    title, differing = "What differs in the settings", differing_settings(contestants)
+    title, differing = "What differs in the settings", rivals.differing_settings(contestants)
     if not differing:
-        return section(title, "Nothing that changes a figure: the runs differ at most in name and seed.")
+        return section(title, "Nothing that changes a figure: at most names and seeds differ.")
     rows = [
         [Html(f"<code>{text(key)}</code>"), *(NOTHING if value is None else value for value in values)]
         for key, values in differing.items()
     ]
-    said = f"{NOTHING} means that a contestant has no such setting. All others are the same, but for name and seed."
-    return section(title, table(["Setting", *(c.label for c in contestants)], rows), remark(said))
+    reading = f"{NOTHING} means that a contestant has no such setting. All others are equal, except name and seed."
+    return section(title, table(["Setting", *(c.label for c in contestants)], rows), remark(reading))
 
 
 def _runs(contestants: Sequence[Contestant]) -> Html:
-    rows = []
-    for contestant in contestants:
-        for run in contestant.runs:
-            told, seed = run.summary, seed_list([run.summary.seed])
-            rows.append(
-                [contestant.label, told.method, seed, told.rounds, duration(told.seconds), told.dropped, run.folder]
-            )
+    runs = [(contestant.label, run.summary, run.folder) for contestant in contestants for run in contestant.runs]
+    rows = [
+        [label, run.method, seed_list([run.seed]), run.rounds, parts.duration(run.seconds), run.dropped, folder]
+        for label, run, folder in runs
+    ]
     head = ["Contestant", "Method", "Seed", "Rounds", "Time", "Dropped replies", "Folder"]
     return section("Runs", table(head, rows, numbers={2, 3, 4, 5}))

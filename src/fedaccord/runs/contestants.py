@@ -1,11 +1,11 @@
-"""Who is compared with whom: runs that differ only in their seed are one contestant, compared seed by seed."""
+"""The contestants of a comparison: runs that differ only in their seed are one contestant, compared seed by seed."""
 
 from __future__ import annotations
 
 import json
 import math
 import statistics
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,10 +14,10 @@ from fedaccord.runs.reading import Federation, Figures, Run, read_settings
 
 Settings = dict[str, str]  # "method.lr" -> its value as JSON
 Values = Mapping[int | None, float]  # seed -> a figure of that run
-# They change no figure but by chance.
+# Settings that change no figure, or only by chance.
 NOT_PART_OF_A_METHOD = ("name", "seed", "run.workers", "run.batched", "run.checkpoint_every", "run.track")
 FEDERATION_PARTS = ("labels.", "data.", "sites.", "server.")
-LONGEST_LABEL = 50  # letters; where settings would need more, folders tell contestants apart
+LONGEST_LABEL = 50  # letters; contestants whose settings need more are labelled by folder
 
 
 @dataclass(frozen=True)
@@ -34,17 +34,16 @@ class Measure:
 
     @property
     def share(self) -> bool:
-        """Whether it is a share, written in percent, where more is better; otherwise less is better."""
+        """Whether it is a share, shown in percent, of which more is better; of others less is better."""
         return self.metric == "accuracy"
 
     def of(self, figures: Figures) -> float | None:
-        """Return it from a round's figures, or None where it was not measured."""
+        """Return its value among the figures of a round, or None if it was not measured."""
         return (figures.overall if self.scope == "global" else figures.sites.mean).get(self.metric)
 
     def curve(self, run: Run) -> dict[int, float]:
-        """Return it for every round of a run that measured it."""
-        found = {line.round: line.metrics if self.scope == "global" else line.mean for line in run.of(self.scope)}
-        return {at: metrics[self.metric] for at, metrics in found.items() if self.metric in metrics}
+        """Return its value for every round of a run that measured it."""
+        return dict(run.curve(self.scope, "metrics" if self.scope == "global" else "mean", self.metric))
 
 
 MEASURES = tuple(Measure(scope, metric) for scope in ("global", "sites") for metric in ("accuracy", "nll"))
@@ -52,7 +51,7 @@ MEASURES = tuple(Measure(scope, metric) for scope in ("global", "sites") for met
 
 @dataclass
 class Contestant:
-    """Runs of one name, method and settings, each with a seed of its own, in the order of their seeds."""
+    """Runs of the same name, method and settings with different seeds, sorted by seed."""
 
     label: str
     settings: Settings
@@ -60,7 +59,7 @@ class Contestant:
 
     @property
     def seeds(self) -> list[int | None]:
-        """The seeds; None is one that was not written down."""
+        """The seeds; None if a seed was not recorded."""
         return [run.summary.seed for run in self.runs]
 
     def figures(self, best: bool = False) -> dict[int | None, Figures]:
@@ -80,7 +79,7 @@ class Contestant:
 
 @dataclass(frozen=True)
 class Paired:
-    """A comparison over shared seeds; `standard_error` is None for a single seed, which has none."""
+    """A comparison over shared seeds; `standard_error` is None for a single seed."""
 
     seeds: list[int]
     first: float
@@ -92,10 +91,7 @@ class Paired:
 
 
 def find_contestants(runs: Sequence[Run]) -> list[Contestant]:
-    """Group runs into contestants, in the order in which they were named.
-
-    A second run of a seed is no further evidence on that contestant: it opens another one.
-    """
+    """Group runs into contestants, in the order of the runs; a second run with a seed starts another contestant."""
     groups: list[Contestant] = []
     for run in runs:
         settings = _flat(read_settings(run.folder))
@@ -107,14 +103,14 @@ def find_contestants(runs: Sequence[Run]) -> list[Contestant]:
                 break
         else:
             groups.append(Contestant("", settings, [run]))
-    _tell_apart(groups)
+    _label(groups)
     for group in groups:
         group.runs.sort(key=lambda run: (run.summary.seed is None, run.summary.seed))
     return groups
 
 
 def paired(first: Values, second: Values, more_is_better: bool) -> Paired | None:
-    """Compare two contestants seed by seed; None where they share no seed."""
+    """Compare two contestants seed by seed; None if they share no seed."""
     seeds = sorted(seed for seed in first if seed is not None and seed in second)
     if not seeds:
         return None
@@ -126,65 +122,58 @@ def paired(first: Values, second: Values, more_is_better: bool) -> Paired | None
 
 
 def differing_settings(contestants: Sequence[Contestant]) -> dict[str, list[str | None]]:
-    """Return the settings in which contestants differ: key -> each one's value as JSON, or None where it has none."""
+    """Return the settings in which contestants differ: key -> the value of each as JSON, or None if it has none."""
     keys = dict.fromkeys(key for contestant in contestants for key in contestant.settings)
     values = {key: [contestant.settings.get(key) for contestant in contestants] for key in keys}
     return {key: each for key, each in values.items() if len(set(each)) > 1}
 
 
 def federation_sentence(contestants: Sequence[Contestant]) -> tuple[str, bool]:
-    """Say in what the runs' federations differ, and whether that is a warning: nothing, if they are all the same.
+    """Return a sentence on how the runs' federations differ, empty if they do not, and whether it is a warning.
 
-    It is none where one description is drawn anew with each seed, and runs of one seed are of one federation.
+    It is no warning if the seed alone makes the difference, and runs of one seed have the same federation.
     """
     runs = [run for contestant in contestants for run in contestant.runs]
     differing = _differences([run.federation for run in runs])
     if not differing:
         return "", False
-    told_to_differ = any(key.startswith(FEDERATION_PARTS) for key in differing_settings(contestants))
+    set_to_differ = any(key.startswith(FEDERATION_PARTS) for key in differing_settings(contestants))
     by_seed = [[run.federation for run in runs if run.summary.seed == seed] for seed in {r.summary.seed for r in runs}]
-    if not told_to_differ and not any(map(_differences, by_seed)):
+    if not set_to_differ and not any(map(_differences, by_seed)):
         return f"The federation is drawn anew with each seed. Between seeds differ: {'; '.join(differing)}.", False
     why = "Their figures are not measured on the same task, so a difference need not come from the method."
     return f"These runs are not of the same federation. They differ in: {'; '.join(differing)}. {why}", True
 
 
 def seed_list(seeds: Iterable[int | None]) -> str:
-    """Write seeds as a list."""
+    """Format seeds as a list."""
     return listed(["unknown" if seed is None else str(seed) for seed in seeds])
 
 
-def _tell_apart(groups: Sequence[Contestant]) -> None:
-    """Give contestants short labels: their names, and where those are the same, their methods, settings or folders."""
+def _label(groups: Sequence[Contestant]) -> None:
+    """Give contestants short labels: names and, if those are equal, also methods, settings or folders."""
     if len(groups) == 1:
         groups[0].label = groups[0].runs[0].summary.name
-    for words_for in (_names, _methods, _settings, _folders):
+    words_for: tuple[Callable[[Sequence[Contestant]], list[str]], ...] = (
+        lambda clash: [group.runs[0].summary.name for group in clash],
+        lambda clash: [group.runs[0].summary.method for group in clash],
+        _settings,
+        lambda clash: [str(group.runs[0].folder) for group in clash],
+    )
+    for make_words in words_for:
         for label in list(dict.fromkeys(group.label for group in groups)):
             clash = [group for group in groups if group.label == label]
-            words = words_for(clash)
+            words = make_words(clash)
             if len(set(words)) > 1:
                 for group, more in zip(clash, words, strict=True):
                     group.label = f"{label} · {more}" if label else more
 
 
-def _names(clash: Sequence[Contestant]) -> list[str]:
-    return [group.runs[0].summary.name for group in clash]
-
-
-def _methods(clash: Sequence[Contestant]) -> list[str]:
-    return [group.runs[0].summary.method for group in clash]
-
-
 def _settings(clash: Sequence[Contestant]) -> list[str]:
     differing = {key.rpartition(".")[2]: values for key, values in differing_settings(clash).items()}
-    said = [
-        ", ".join(f"{key}={values[at] or 'not set'}" for key, values in differing.items()) for at in range(len(clash))
-    ]
-    return said if max(map(len, said)) <= LONGEST_LABEL else []
-
-
-def _folders(clash: Sequence[Contestant]) -> list[str]:
-    return [str(group.runs[0].folder) for group in clash]
+    pairs = [[f"{key}={values[at] or 'not set'}" for key, values in differing.items()] for at in range(len(clash))]
+    words = [", ".join(each) for each in pairs]
+    return words if max(map(len, words)) <= LONGEST_LABEL else []
 
 
 def _differences(federations: Sequence[Federation]) -> list[str]:
@@ -195,11 +184,11 @@ def _differences(federations: Sequence[Federation]) -> list[str]:
         for name, site in federation.sites.items():
             views.setdefault(name, []).append(site.view)
     unlike = [name for name, each in views.items() if any(view != each[0] for view in each)]
-    tests = list(dict.fromkeys(federation.test for federation in federations))
-    said = [f"labels (not in every run: {listed(labels)})"] if labels else []
-    said += [f"sites (not in every run: {listed(sites)})"] if sites else []
-    said += [f"views (of {listed(unlike)})"] if unlike else []
-    return said + ([f"global test data ({listed([test or 'none' for test in tests], '; ')})"] if len(tests) > 1 else [])
+    tests = list(dict.fromkeys(federation.test or "none" for federation in federations))
+    found = [f"labels (not in every run: {listed(labels)})"] if labels else []
+    found += [f"sites (not in every run: {listed(sites)})"] if sites else []
+    found += [f"views (of {listed(unlike)})"] if unlike else []
+    return found + ([f"global test data ({listed(tests, '; ')})"] if len(tests) > 1 else [])
 
 
 def _not_everywhere(lists: Sequence[Sequence[str]]) -> list[str]:
@@ -208,7 +197,7 @@ def _not_everywhere(lists: Sequence[Sequence[str]]) -> list[str]:
 
 
 def _flat(table: Mapping[str, Any]) -> Settings:
-    """Return nested tables as one, with dotted keys; a list of named tables is keyed by their names."""
+    """Flatten nested tables, with dotted keys; a list of named tables is keyed by their names."""
 
     def walk(value: Any, key: str) -> Iterator[tuple[str, str]]:
         if isinstance(value, list) and value and all(isinstance(x, dict) and "name" in x for x in value):

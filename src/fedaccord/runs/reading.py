@@ -1,4 +1,4 @@
-"""Reading a run folder back: the forms its files have, and one sentence where a file does not have its form."""
+"""Reads a run folder: models of its files, and one sentence if a file does not match its model."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _Form = TypeVar("_Form", bound=BaseModel)
 
 
 class Spread(BaseModel):
-    """A round's figures of the sites: their mean, their standard deviation, and each site's own."""
+    """Metrics of the sites in one round: mean, standard deviation and each site's own."""
 
     mean: Metrics = {}
     std: Metrics = {}
@@ -25,7 +25,7 @@ class Spread(BaseModel):
 
 
 class Figures(BaseModel):
-    """The figures of one round, by scope; `round` and `metric` say which was best, and by what."""
+    """Metrics of one round by scope; for the best round, `metric` is the one that picked it."""
 
     round: int | None = None
     metric: str = ""
@@ -34,13 +34,13 @@ class Figures(BaseModel):
 
 
 class Simulated(BaseModel):
-    """A run's time on a simulated network, and when a figure first reached its target."""
+    """The time of a run on a simulated network, and when a metric first reached its target."""
 
     seconds: float
     metric: str = ""
     target: float | None = None
     reached: dict[str, float] | None = None
-    sites_work: bool = True  # False: the method trains at the server alone, whose work is free
+    sites_work: bool = True  # False: the method trains only at the server, which takes no simulated time
     sites: dict[str, dict[str, float]] = {}
 
 
@@ -53,7 +53,7 @@ class Summary(BaseModel):
     seed: int | None = None
     rounds: int = 0
     seconds: float = 0.0
-    stopped: str = ""  # why the run ended before its last round
+    stopped: str = ""  # the reason for an early stop
     final: Figures = Figures()
     best: Figures = Figures()
     dropped: int = 0
@@ -63,7 +63,7 @@ class Summary(BaseModel):
     settings: dict[str, Any] = {}
     simulated: Simulated | None = None
     fairness: dict[str, Any] = {}  # the group and the label in question
-    hostile: list[str] = []  # of a study: the sites that attacked
+    hostile: list[str] = []  # the attacking sites of a study
 
 
 class Site(BaseModel):
@@ -73,7 +73,7 @@ class Site(BaseModel):
     train: int
     test: int
     informs: list[str]
-    set_size: float | None = None  # mean size of the candidate sets it trains on
+    set_size: float | None = None  # mean size of its candidate sets
     joins: int = 1
     leaves: int | None = None  # the first round without it
 
@@ -84,14 +84,14 @@ class Federation(BaseModel):
     labels: list[str]
     sites: dict[str, Site]
     groups: list[list[str]] = []
-    correspondences: dict[str, list[list[float]]] = {}  # of coarse sites: P(name | class), a row for each name
+    correspondences: dict[str, list[list[float]]] = {}  # P(name | class) of coarse sites, one row per name
     histogram: dict[str, dict[str, int]] = {}
     test: str = ""
     notes: list[str] = []
 
 
 class Line(BaseModel):
-    """A line of `metrics.jsonl`; which fields it has depends on its scope."""
+    """A line of `metrics.jsonl`; its fields depend on its scope."""
 
     round: int
     scope: str
@@ -100,25 +100,25 @@ class Line(BaseModel):
     mean: Metrics = {}
     min: Metrics = {}
     max: Metrics = {}
-    pooled: Metrics = {}  # how a group was treated, over all sites' test rows together
+    pooled: Metrics = {}  # treatment of a group, over the test rows of all sites
     recall: Metrics = {}
     samples: dict[str, int] = {}
     asked: list[str] = []
-    absent: list[str] = []  # labels that no site of the round could teach
+    absent: list[str] = []  # labels that no site of the round knows
     dropped: list[dict[str, Any]] = []
     seconds: Metrics = {}
     bytes: dict[str, tuple[int, int]] = {}  # by site: sent to it, received from it
     names: list[str] = []
     counts: list[list[int]] = []
-    figures: Metrics = {}  # what the server's own steps measured
+    figures: Metrics = {}  # measured by the method's steps on the server
     simulated: float | None = None  # seconds on a simulated network
-    matrix: list[list[float]] = []  # of a coarse site: P(name | class) as found out; of tags: their correlations
-    blocks: list[int] = []  # of tags: the block of each
+    matrix: list[list[float]] = []  # estimated P(name | class) of a coarse site, or correlations of tags
+    blocks: list[int] = []  # the block of each tag
 
 
 @dataclass
 class Run:
-    """What a finished run left in its folder; `lines` stand in the order of the rounds."""
+    """The content of a run folder; `lines` are sorted by round."""
 
     folder: Path
     summary: Summary
@@ -129,9 +129,13 @@ class Run:
         """Return the lines of one scope."""
         return [line for line in self.lines if line.scope == scope]
 
+    def curve(self, scope: str, field: str, name: str) -> list[tuple[int, float]]:
+        """Return (round, value) of a metric, from a field of the lines of one scope."""
+        return [(line.round, getattr(line, field)[name]) for line in self.of(scope) if name in getattr(line, field)]
+
 
 def read_run(folder: Path) -> Run:
-    """Read a run; raises RunFolderError where a file is missing, unreadable or not what a run writes."""
+    """Read a run; raise RunFolderError for a file that is missing, unreadable or not written by a run."""
     summary, federation = read_summary(folder), _parsed_file(folder / "federation.json", Federation)
     path = folder / "metrics.jsonl"
     rows = _bytes(path).rstrip().split(b"\n")
@@ -142,18 +146,18 @@ def read_run(folder: Path) -> Run:
         except _NotJson:
             if number < len(rows):
                 raise
-            break  # the run was cut off while writing its last line
-        lines[line.round, line.scope, line.site] = line  # a resumed run writes a round again: the later line holds
+            break  # the run was interrupted while writing its last line
+        lines[line.round, line.scope, line.site] = line  # a resumed run may write a round again: the later line counts
     return Run(folder, summary, federation, sorted(lines.values(), key=lambda line: line.round))
 
 
 def read_summary(folder: Path) -> Summary:
-    """Read a run's summary alone."""
+    """Read only the summary of a run."""
     return _parsed_file(folder / "summary.json", Summary)
 
 
 def read_settings(folder: Path) -> dict[str, Any]:
-    """Read what was run, complete, from the folder's config.toml, as plain tables."""
+    """Read the complete experiment file of a run as nested tables."""
     path = folder / "config.toml"
     try:
         return tomllib.loads(_bytes(path).decode())
@@ -162,7 +166,7 @@ def read_settings(folder: Path) -> dict[str, Any]:
 
 
 class _NotJson(RunFolderError):
-    """A file or line that does not even parse."""
+    """A file or line that is not JSON."""
 
 
 def _parsed_file(path: Path, form: type[_Form]) -> _Form:

@@ -1,4 +1,4 @@
-"""The report: one self-contained page that says what a run did, made from the run folder alone."""
+"""The report of a run: one self-contained page, made from the run folder alone."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from pathlib import Path
 
 from fedaccord.federation.membership import ALWAYS, Membership
 from fedaccord.federation.traffic import sum_by_site
+from fedaccord.labels.views.registry import shown_class
 from fedaccord.runs import page as parts
 from fedaccord.runs import report_fairness as fairness
 from fedaccord.runs import report_figures as draw
-from fedaccord.runs import report_mixed as mixed
-from fedaccord.runs import report_tags as tags
+from fedaccord.runs import report_methods as methods
 from fedaccord.runs.page import Figure, Html, counted, decimal, listed, percent, remark, section, table, text
 from fedaccord.runs.reading import Metrics, Run, Summary, read_run, read_summary
 
-SOME_SITES_HAVE = {
+OPTIONAL_METRICS = {  # columns of the table of sites, if a site has them
     "map": "Mean average precision",
     "of1": "F1 of all tags",
     "accuracy_classes": "Accuracy in all classes",
@@ -28,7 +28,7 @@ SOME_SITES_HAVE = {
 def write_report(folder: Path, alone: Path | None = None) -> Path:
     """Write `report.html` into a run folder; `alone` is a run of the same sites without federation, to compare with.
 
-    Raises RunFolderError where a file of the run is missing, broken or cannot be written.
+    Raise RunFolderError if a file of the run is missing, damaged or cannot be written.
     """
     run, figures = read_run(Path(folder)), dict[str, Figure]()
     gains = [] if alone is None else [_gains(run, read_summary(Path(alone)))]
@@ -44,11 +44,10 @@ def write_report(folder: Path, alone: Path | None = None) -> Path:
         _coverage(run),
         _absent(run),
         _correspondences(run, figures),
-        mixed.found_correspondences(run, figures),
-        mixed.confidence(run, figures),
-        mixed.returns(run, figures),
-        tags.correlations(run, figures),
-        tags.agreement(run, figures),
+        methods.estimated_correspondences(run, figures),
+        *methods.shares(run, figures),
+        methods.correlations(run, figures),
+        methods.agreement(run, figures),
         _dropped(run),
         _time(run),
         _network(run),
@@ -60,34 +59,25 @@ def write_report(folder: Path, alone: Path | None = None) -> Path:
 
 def _headline(run: Run) -> Html:
     summary, final, best = run.summary, run.summary.final, run.summary.best
-    facts = [
-        counted(summary.rounds, "round"),
-        parts.duration(summary.seconds),
-        f"seed {summary.seed}",
-        counted(len(run.federation.sites), "site"),
-        f"engine {summary.engine}",
-        counted(summary.workers, "worker"),
-        *([f"stopped early: {summary.stopped}"] if summary.stopped else []),
-    ]
+    facts = [counted(summary.rounds, "round"), parts.duration(summary.seconds), f"seed {summary.seed}"]
+    facts += [counted(len(run.federation.sites), "site"), f"engine {summary.engine}"]
+    facts += [counted(summary.workers, "worker")]
+    facts += [f"stopped early: {summary.stopped}"] if summary.stopped else []
     spread = f" ± {100 * final.sites.std['accuracy']:.1f}" if "accuracy" in final.sites.std else ""
     scope, _, metric = best.metric.rpartition(".")
     figure = (best.overall if scope == "global" else best.sites.mean).get(metric)
     chosen_by = f"{metric}, {'global model' if scope == 'global' else 'mean over sites'}" if metric else "not measured"
     asked = sum(len(line.asked) for line in run.of("round"))
+    best_title = f"Best, not last: round {best.round}" if metric else "Best, not last"
     cards = [
         *fairness.exclusion_cards(run),
         _card("Global model, last round", final.overall),
         _card("Mean over sites, last round", final.sites.mean, spread),
-        parts.card(
-            f"Best, not last: round {best.round}" if metric else "Best, not last",
-            decimal(figure) if metric == "nll" else percent(figure),
-            chosen_by,
-            "aside",
-        ),
+        parts.card(best_title, decimal(figure) if metric == "nll" else percent(figure), chosen_by, "aside"),
         parts.card("Dropped replies", str(summary.dropped), f"of {asked} asked for" if asked else ""),
     ]
     measured = f"Global figures: {run.federation.test.rstrip('.')}." if run.federation.test else ""
-    picked = "The best round is picked by its test figure and so flatters: quote the last round." if metric else ""
+    picked = parts.BEST_IS_OPTIMISTIC if metric else ""
     return Html(
         f'<header><h1>{text(summary.name)}</h1><p class="method">Method {text(summary.method)}</p>'
         f'<p class="facts">{text(" · ".join(facts))}</p></header><div class="cards">{"".join(cards)}</div>'
@@ -118,20 +108,18 @@ def _curves(run: Run, figures: dict[str, Figure]) -> Html:
     names = list(dict.fromkeys(str(line.site) for line in run.of("site")))
     panels = ""
     for metric, title in (("accuracy", "Accuracy"), ("nll", "Negative log-likelihood, lower is better")):
-        overall = [(line.round, line.metrics[metric]) for line in run.of("global") if metric in line.metrics]
-        spread = [line for line in run.of("sites") if metric in line.mean]
-        band = [(x.round, x.min[metric], x.max[metric]) for x in spread if metric in x.min and metric in x.max]
+        overall, mean = run.curve("global", "metrics", metric), run.curve("sites", "mean", metric)
+        low, high = run.curve("sites", "min", metric), run.curve("sites", "max", metric)
         each: dict[str, list[tuple[int, float]]] = {name: [] for name in names}
         for line in run.of("site"):
             if metric in line.metrics:
                 each[str(line.site)].append((line.round, line.metrics[metric]))
-        if overall or spread or any(each.values()):
-            mean = [(line.round, line.mean[metric]) for line in spread]
-            figures[metric] = draw.learning_curves(overall, mean, band, each, share=metric == "accuracy")
+        if overall or mean or any(each.values()):
+            figures[metric] = draw.learning_curves(overall, mean, low, high, each, share=metric == "accuracy")
             panels += f"<div><h3>{title}</h3>{parts.figure_box(metric, title)}</div>"
     if not panels:
         return section("Learning curves", "This run was not evaluated, so there is no curve to draw.")
-    reading = ["The shaded band reaches from the weakest to the strongest site."] if run.of("sites") else []
+    reading = ["The shaded band spans the weakest to the strongest site."] if run.of("sites") else []
     switch = [draw.each_site_switch(names)] if names else []
     return section("Learning curves", *reading, *switch, Html(f'<div class="pair">{panels}</div>'))
 
@@ -139,39 +127,22 @@ def _curves(run: Run, figures: dict[str, Figure]) -> Html:
 def _sites(run: Run) -> Html:
     labels, best, each = len(run.federation.labels), run.summary.best, run.summary.final.sites.each
     at_best = {line.site: line.metrics for line in run.of("site") if line.round == best.round} | best.sites.each
-    more = {words: metric for metric, words in SOME_SITES_HAVE.items() if any(metric in m for m in each.values())}
-    head = [
-        "Site",
-        "How it labels",
-        "Train",
-        "Test",
-        "Labels taught",
-        "Accuracy, last round",
-        "Nll, last round",
-        "Accuracy, best round" + (f" ({best.round})" if best.metric else ""),
-        *more,
-    ]
+    more = {words: metric for metric, words in OPTIONAL_METRICS.items() if any(metric in m for m in each.values())}
+    best_round = f" ({best.round})" if best.metric else ""
+    head = ["Site", "How it labels", "Train", "Test", "Labels taught", "Accuracy, last round", "Nll, last round"]
+    head += [f"Accuracy, best round{best_round}", *more]
     rows = []
     for name, site in run.federation.sites.items():
         final, taught = each.get(name, {}), len(site.informs)
-        sets = "" if site.set_size is None else f", {site.set_size:.2f} labels on average"
+        words = shown_class(site.view).in_words(site.view, taught, labels)
+        words += "" if site.set_size is None else f", {site.set_size:.2f} labels on average"
         membership = Membership(site.joins, site.leaves)
-        sets += "" if membership == ALWAYS else f"; {membership.in_words()}"
-        rows.append(
-            [
-                name,
-                draw.view_in_words(site.view, taught, labels) + sets,
-                site.train,
-                site.test,
-                f"{taught} of {labels}",
-                percent(final.get("accuracy")),
-                decimal(final.get("nll")),
-                percent(at_best.get(name, {}).get("accuracy")),
-                *(percent(final.get(metric)) for metric in more.values()),
-            ]
-        )
-    own = "Accuracy is on the site's own task and test samples: a site that labels in groups is judged in its groups."
-    return section("Sites", table(head, rows, numbers=range(2, len(head))), remark(own))
+        words += "" if membership == ALWAYS else f"; {membership.in_words()}"
+        figures = [percent(final.get("accuracy")), decimal(final.get("nll"))]
+        figures += [percent(at_best.get(name, {}).get("accuracy")), *(percent(final.get(key)) for key in more.values())]
+        rows.append([name, words, site.train, site.test, f"{taught} of {labels}", *figures])
+    task = "Accuracy is on the site's own task and test samples: a site that labels in groups is judged by groups."
+    return section("Sites", table(head, rows, numbers=range(2, len(head))), remark(task))
 
 
 def _classes(run: Run) -> Html:
@@ -179,11 +150,10 @@ def _classes(run: Run) -> Html:
         return section("Classes", "No recall for each class was measured in this run.")
     recall, samples = lines[-1].recall, lines[-1].samples
     names = [name for name in run.federation.labels if name in recall or name in samples]
-    rows = [
-        (name, parts.share_bar(recall.get(name)), percent(recall.get(name)), samples.get(name, 0)) for name in names
-    ]
-    said = f"Recall after round {lines[-1].round}: the share of a class's test samples that the model gives to it."
-    return section("Classes", said, table(["Class", "", "Recall", "Samples"], rows, numbers={2, 3}))
+    found = {name: recall.get(name) for name in names}
+    rows = [(name, parts.share_bar(share), percent(share), samples.get(name, 0)) for name, share in found.items()]
+    meaning = f"Recall after round {lines[-1].round}: the share of a class's test samples that the model assigns to it."
+    return section("Classes", meaning, table(["Class", "", "Recall", "Samples"], rows, numbers={2, 3}))
 
 
 def _confusion(run: Run, figures: dict[str, Figure]) -> Html:
@@ -195,19 +165,19 @@ def _confusion(run: Run, figures: dict[str, Figure]) -> Html:
         key, who = f"confusion-{number}", "global model" if site is None else f"site {site}"
         figures[key] = draw.confusion(last[site].names, last[site].counts)
         options[key] = f"{who}, round {last[site].round}"
-    said = "A row is a true class: its colours say how its samples are shared out, its numbers count them."
-    return section("Confusion", said, *parts.figure_choice("Matrix of", options))
+    reading = "A row is a true class: colours show the shares of its samples, numbers count them."
+    return section("Confusion", reading, *parts.figure_choice("Matrix of", options))
 
 
 def _coverage(run: Run) -> Html:
     federation = run.federation
     sites = {name: (site.view, site.informs) for name, site in federation.sites.items()}
-    said = draw.coverage_warnings(federation.labels, sites, federation.groups)
-    warnings = [remark(sentence, "warning") for sentence in said]
-    calm = [] if said else ["Every label is taught by at least two sites."]
+    sentences = draw.coverage_warnings(federation.labels, sites, federation.groups)
+    warnings: list[str] = [remark(sentence, "warning") for sentence in sentences]
+    found = warnings or ["Every label is taught by at least two sites."]
     notes = [remark(f"Notes on the data: {listed(federation.notes, '; ')}.")] if federation.notes else []
     matrix = draw.coverage(federation.labels, sites, federation.histogram)
-    return section("Who can teach which label", *warnings, *calm, *matrix, *notes)
+    return section("Who can teach which label", *found, *matrix, *notes)
 
 
 def _absent(run: Run) -> Html:
@@ -218,8 +188,8 @@ def _absent(run: Run) -> Html:
     if not rounds:
         return Html("")
     why = (
-        "In these rounds no site that took part could teach the label: nothing corrected its score while the model "
-        "moved on, so the model may forget it. More sites in each round, or a second site that knows the label, help."
+        "In these rounds no site that took part could teach the label, so the model may forget it. More sites in each "
+        "round, or a second site that knows the label, help."
     )
     rows = [(label, len(at), parts.spans(at)) for label in run.federation.labels if (at := rounds.get(label))]
     head = ["Label", f"Rounds, of {len(run.of('round'))}", "Which"]
@@ -227,7 +197,7 @@ def _absent(run: Run) -> Html:
 
 
 def _correspondences(run: Run, figures: dict[str, Figure]) -> Html:
-    """Draw what the names of coarse sites stand for; sites that declare the same share a figure."""
+    """Draw the declared correspondences of coarse sites; equal ones share a figure."""
     declared = [
         (name, list(site.view["correspondence"]), matrix)
         for name, site in run.federation.sites.items()
@@ -236,17 +206,16 @@ def _correspondences(run: Run, figures: dict[str, Figure]) -> Html:
     shown = draw.names_by_class("correspondence", declared, run.federation.labels, figures)
     if not shown:
         return Html("")
-    said = (
-        "As declared: how often a sample of a class (column) gets each name (row) that the site uses. Where a column "
-        "is empty, the site does not know the class."
-    )
-    return section("What coarse names stand for", said, *shown)
+    how = "As declared: how often a sample of a class (column) gets each name (row) that the site uses."
+    return section("What coarse names stand for", f"{how} The site does not know a class with an empty column.", *shown)
 
 
 def _dropped(run: Run) -> Html:
     drops = [(line.round, drop) for line in run.of("round") for drop in line.dropped]
-    said = f"Replies that did not pass the checks, and so never reached the model: {len(drops)}."
-    return section("Dropped replies", *([said, draw.drops(drops)] if drops else ["No reply was dropped."]))
+    if not drops:
+        return section("Dropped replies", "No reply was dropped.")
+    number = f"Replies that failed a check and were not aggregated: {len(drops)}."
+    return section("Dropped replies", number, draw.drops(drops))
 
 
 def _time(run: Run) -> Html:
@@ -256,31 +225,29 @@ def _time(run: Run) -> Html:
     if not total.total():
         return section("Time", "No time was recorded.")
     rows = [
-        (beat, parts.share_bar(seconds / total.total()), f"{seconds:.2f}", percent(seconds / total.total()))
-        for beat, seconds in total.items()
+        (step, parts.share_bar(seconds / total.total()), f"{seconds:.2f}", percent(seconds / total.total()))
+        for step, seconds in total.items()
     ]
-    said = f"Seconds in each beat of a round, over {counted(len(run.of('round')), 'round')}."
-    return section("Time", said, table(["Beat", "", "Seconds", "Share"], rows, numbers={2, 3}))
+    unit = f"Seconds in each step of a round, over {counted(len(run.of('round')), 'round')}."
+    return section("Time", unit, table(["Step", "", "Seconds", "Share"], rows, numbers={2, 3}))
 
 
 def _network(run: Run) -> Html:
-    told = run.summary.simulated
-    if told is None:
+    network = run.summary.simulated
+    if network is None:
         return Html("")
-    took = f"the run took {parts.duration(told.seconds)}" if told.sites_work else "no site works"
-    said = f"On the simulated network {took}; the server's own work is free."
-    if told.target is not None:
-        at = told.reached
+    took = f"the run took {parts.duration(network.seconds)}" if network.sites_work else "no site works"
+    sentence = f"On the simulated network {took}; computation on the server takes no time."
+    if network.target is not None:
+        at = network.reached
         when = f"in round {at['round']:g}" if at else "in no evaluated round"
-        if at and told.sites_work:
+        if at and network.sites_work:
             when = f"after {parts.duration(at['seconds'])}, {when}"
-        said += f" It came to {told.metric} {told.target:g} {when}."
-    head = ["Site", "Samples in a second", "Up-link, Mbit/s", "Down-link, Mbit/s", "Latency, s"]
-    rows = [
-        (name, *(f"{link.get(key, 0.0):.3g}" for key in ("speed", "up", "down", "latency")))
-        for name, link in told.sites.items()
-    ]
-    return section("Simulated network", said, table(head, rows, numbers={1, 2, 3, 4}))
+        sentence += f" It reached {network.metric} {network.target:g} {when}."
+    head = ["Site", "Samples per second", "Uplink, Mbit/s", "Downlink, Mbit/s", "Latency, s"]
+    columns = ("speed", "up", "down", "latency")
+    rows = [(name, *(f"{link.get(key, 0.0):.3g}" for key in columns)) for name, link in network.sites.items()]
+    return section("Simulated network", sentence, table(head, rows, numbers={1, 2, 3, 4}))
 
 
 def _bytes(run: Run) -> Html:
@@ -291,9 +258,9 @@ def _bytes(run: Run) -> Html:
     for site, (sent, received) in sorted(sum_by_site(line.bytes for line in rounds).items()):
         asked = sum(site in line.bytes for line in rounds)
         rows.append((site, asked, parts.size(sent / asked), parts.size(received / asked), parts.size(sent + received)))
-    said = "Size of the messages to and from each site, as they are encoded, in a mean round that it took part in."
+    meaning = "Mean size of the encoded messages to and from each site in a round that it took part in."
     head = ["Site", "Rounds", "To it, each round", "From it, each round", "In all"]
-    return section("Bytes", said, table(head, rows, numbers={1, 2, 3, 4}))
+    return section("Bytes", meaning, table(head, rows, numbers={1, 2, 3, 4}))
 
 
 def _settings(run: Run) -> Html:
@@ -301,4 +268,4 @@ def _settings(run: Run) -> Html:
     folded = Html(f"<details><summary>Show all</summary><pre>{values}</pre></details>")
     digest = Html(f"<p>SHA-256 of the final parameters: <code>{text(run.summary.model_sha256)}</code></p>")
     settings = section("Settings", folded if run.summary.settings else "No settings were recorded.")
-    return Html(settings + section("Model", digest if run.summary.model_sha256 else "No global model was kept."))
+    return Html(settings + section("Model", digest if run.summary.model_sha256 else "No global model was saved."))

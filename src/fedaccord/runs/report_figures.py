@@ -1,4 +1,4 @@
-"""How the report draws things: special tables as HTML, curves and matrices as plotly figures.
+"""Figures and special tables of the report: tables as HTML, curves and matrices as plotly figures.
 
 plotly is imported when the first figure is drawn, not before.
 """
@@ -13,40 +13,24 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from fedaccord.labels.views.registry import shown_class
-from fedaccord.runs.page import (
-    NOTHING,
-    Figure,
-    Html,
-    figure_box,
-    figure_choice,
-    listed,
-    percent,
-    signed_points,
-    table,
-    text,
-)
+from fedaccord.runs import page
+from fedaccord.runs.page import NOTHING, Figure, Html, listed, percent, signed, table, text
 
-Curve = Sequence[tuple[int, float]]
-Band = Sequence[tuple[int, float, float]]
+Curve = Sequence[tuple[int, float]]  # (round, value)
 Teaching = Mapping[str, tuple[Mapping[str, Any], Collection[str]]]  # site -> its described view, the labels it teaches
 
-# Okabe and Ito's colours: told apart by colour-blind readers, too.
+# The colours of Okabe and Ito, which colour-blind readers can distinguish.
 BLUE, ORANGE, GREY = "#0072B2", "#E69F00", "#7A8794"
 OTHERS = ("#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#8C6D1F", "#4B4B9F", GREY)
-CELL_TEXT_UP_TO = 30  # classes; beyond, numbers would not fit their cells
-TITLE_WIDTH = 44  # letters that fit a telephone
+CELL_TEXT_UP_TO = 30  # classes; with more, numbers do not fit into their cells
+TITLE_WIDTH = 44  # letters that fit on a telephone
 DROPS_ONE_BY_ONE = 50  # more are grouped and counted
-
-
-def view_in_words(view: Mapping[str, Any], taught: int, labels: int) -> str:
-    """Say how a site labels, in words that need no knowledge of the field."""
-    return shown_class(view).in_words(view, taught, labels)
+_STYLE: dict[str, Figure] = json.loads(page.asset("figures.json"))
 
 
 def coverage(labels: Sequence[str], sites: Teaching, histogram: Mapping[str, Mapping[str, int]]) -> tuple[Html, Html]:
-    """Return the key and the matrix of who can teach which label, with numbers of samples where they are known."""
-    rows = []
-    keys = ""
+    """Return the key and the matrix of which site teaches which label, with numbers of samples if known."""
+    rows, keys = [], ""
     for name, (view, taught) in sites.items():
         shown = shown_class(view)
         counts = {label: f"<small>{count}</small>" for label, count in histogram.get(name, {}).items()}
@@ -62,13 +46,13 @@ def coverage(labels: Sequence[str], sites: Teaching, histogram: Mapping[str, Map
 
 
 def coverage_warnings(labels: Sequence[str], sites: Teaching, groups: Iterable[Sequence[str]]) -> list[str]:
-    """Say what nobody teaches, what hangs on one site, and which labels no method can compare."""
+    """Return warnings about labels that no or only one site teaches, and about labels that cannot be compared."""
     teachers = {label: [site for site, (_, taught) in sites.items() if label in taught] for label in labels}
     nobody = [label for label, names in teachers.items() if not names]
     single = [f"{label} ({names[0]})" for label, names in teachers.items() if len(names) == 1]
     said = [f"No site teaches {listed(nobody)}: no model can learn what nobody shows it."] if nobody else []
     said += [f"Taught by one site only: {listed(single)}."] if single else []
-    # Tags are decided one by one and need no connection; a label nobody teaches has its own sentence.
+    # Tags are predicted independently and need no connection; labels that no site teaches are reported above.
     compared = {label for view, taught in sites.values() if shown_class(view).one_label for label in taught}
     apart = [f"({listed(group)})" for group in groups if compared.intersection(group)]
     if len(apart) > 1:
@@ -78,25 +62,26 @@ def coverage_warnings(labels: Sequence[str], sites: Teaching, groups: Iterable[S
 
 
 def gains(accuracies: Mapping[str, tuple[float, float]]) -> tuple[str, Html]:
-    """Return a sentence and a table on what each site's accuracy became, alone -> together, largest gain first."""
+    """Return a sentence and a table of each site's accuracy, given as (alone, together), largest gain first."""
     gain = {site: together - alone for site, (alone, together) in accuracies.items()}
     ranked = sorted(gain, key=lambda site: -gain[site])
-    word = {site: {"+": "better", "−": "worse"}.get(signed_points(gain[site])[0], "same") for site in ranked}
+    points = {site: signed(100 * gain[site], 1) for site in ranked}
+    word = {site: {"+": "better", "−": "worse"}.get(points[site][0], "same") for site in ranked}
     last = {"better": ", gains least", "worse": ", loses most"}
     ends = {ranked[-1]: last, ranked[0]: {"better": ", gains most"}} if len(ranked) > 1 else {}
     rows = []
     for site in ranked:
         reading = word[site] + ends.get(site, {}).get(word[site], "")
-        shown = [Html(f'<span class="{word[site]}">{cell}</span>') for cell in (signed_points(gain[site]), reading)]
+        shown = [Html(f'<span class="{word[site]}">{cell}</span>') for cell in (points[site], reading)]
         rows.append([site, *map(percent, accuracies[site]), *shown])
     better, worse = (list(word.values()).count(which) for which in ("better", "worse"))
-    mean = signed_points(sum(gain.values()) / len(gain))
+    mean = signed(100 * sum(gain.values()) / len(gain), 1)
     sentence = f"Together, {better} of {len(gain)} sites do better than alone, {worse} worse: {mean} points on average."
     return sentence, table(["Site", "Alone", "Together", "Gain, points", "Reading"], rows, numbers={1, 2, 3})
 
 
 def drops(dropped: Sequence[tuple[int, Mapping[str, Any]]]) -> Html:
-    """Return the dropped replies, each with its round; grouped and counted when they are many."""
+    """Return a table of the dropped replies with their rounds; many are grouped and counted."""
     rows = [(at, *(drop.get(key, NOTHING) for key in ("site", "task", "tensor", "reason"))) for at, drop in dropped]
     grouped = len(rows) > DROPS_ONE_BY_ONE
     if grouped:
@@ -106,33 +91,43 @@ def drops(dropped: Sequence[tuple[int, Mapping[str, Any]]]) -> Html:
 
 
 def each_site_switch(names: Sequence[str]) -> Html:
-    """Return the tick that shows each site's curve, with a key to the colours that appears with them."""
+    """Return the checkbox that shows each site's curve, with a key to the colours that appears with the curves."""
     chips = [f'<b class="key" style="background:{c}"></b>{text(name)}' for name, c in site_colours(names).items()]
     key = "".join(f"<span>{c}</span>" for c in chips) if len(chips) <= len(OTHERS) else "Point at a line for its site."
     tick = '<input type="checkbox" id="each-site" autocomplete="off"> <label for="each-site">Show each site</label>'
     return Html(f'<div class="switch">{tick}<p class="keys">{key}</p></div>')
 
 
-def learning_curves(overall: Curve, mean: Curve, band: Band, each: Mapping[str, Curve], share: bool) -> Figure:
-    """Draw a metric over the rounds: the global model, the mean over sites in its band, hidden lines per site."""
-    low, high = [(r, value) for r, value, _ in band], [(r, value) for r, _, value in band]
-    edge = {"width": 0, "color": ORANGE}
-    area = {"fill": "tonexty", "fillcolor": "rgba(230,159,0,0.18)"}
-    traces = [curve_line("weakest site", low, edge), curve_line("strongest site", high, edge, **area)] if band else []
+def learning_curves(
+    overall: Curve, mean: Curve, low: Curve, high: Curve, each: Mapping[str, Curve], share: bool
+) -> Figure:
+    """Draw a metric: the global model, the mean over sites in a band from `low` to `high`, hidden lines per site."""
+    edge, area = {"width": 0, "color": ORANGE}, {"fill": "tonexty", "fillcolor": "rgba(230,159,0,0.18)"}
+    traces = [curve_line("weakest site", low, edge), curve_line("strongest site", high, edge, **area)] if low else []
     for name, colour in site_colours(list(each)).items():
         thin = {"width": 1.2, "color": colour}
         traces.append(curve_line(text(name), each[name], thin, meta="site", visible=False))
-    if mean:
-        traces.append(
-            curve_line("mean over sites", mean, {"width": 2.5, "color": ORANGE, "dash": "dash"}, showlegend=True)
-        )
-    if overall:
-        traces.append(curve_line("global model", overall, {"width": 2.5, "color": BLUE}, showlegend=True))
+    dashed = {"width": 2.5, "color": ORANGE, "dash": "dash"}
+    solid = {"width": 2.5, "color": BLUE}
+    for name, curve, line in (("mean over sites", mean, dashed), ("global model", overall, solid)):
+        traces += [curve_line(name, curve, line, showlegend=True)] if curve else []
     return over_rounds(traces, share)
 
 
+def named_curves(
+    curves: Mapping[Any, Curve], colours: Sequence[str], share: bool = False, width: float = 2.5, legend: bool = True
+) -> Figure:
+    """Draw each curve that has a value in its colour; names are markup, like those of all traces."""
+    lines = [
+        curve_line(name, curve, {"width": width, "color": colour}, showlegend=legend)
+        for (name, curve), colour in zip(curves.items(), colours, strict=False)
+        if curve
+    ]
+    return over_rounds(lines, share)
+
+
 def over_rounds(traces: Sequence[Figure], share: bool) -> Figure:
-    """Return the figure of curves over the rounds; a share is written in percent."""
+    """Return the figure of curves over the rounds; a share is shown in percent."""
     y = {"tickformat": ".0%", "hoverformat": ".1%"} if share else {"hoverformat": ".3f"}
     return figure(traces, xaxis={"title": {"text": "round"}}, yaxis=y)
 
@@ -140,8 +135,8 @@ def over_rounds(traces: Sequence[Figure], share: bool) -> Figure:
 def confusion(names: Sequence[str], counts: Sequence[Sequence[int]]) -> Figure:
     """Draw a confusion matrix: colour is the share of the true class (row), text the number of samples."""
     shares = [[count / sum(row) if sum(row) else None for count in row] for row in counts]
-    said = "true: %{y}<br>predicted: %{x}<br>%{text} samples, %{z:.1%}<extra></extra>"
-    trace = _heat_map(names, names, shares, counts) | {"hovertemplate": said}
+    hover = "true: %{y}<br>predicted: %{x}<br>%{text} samples, %{z:.1%}<extra></extra>"
+    trace = _heat_map(names, names, shares, counts, hover)
     across, down = ({"title": {"text": name, "standoff": 12}} for name in ("predicted", "true"))
     return figure([trace], xaxis=_name_axis(names) | across, yaxis=_name_axis(names) | down | {"autorange": "reversed"})
 
@@ -149,95 +144,60 @@ def confusion(names: Sequence[str], counts: Sequence[Sequence[int]]) -> Figure:
 def matrix_figure(
     names_rows: Sequence[str], names_columns: Sequence[str], values: Sequence[Sequence[float | None]], title: str
 ) -> Figure:
-    """Draw a matrix of shares, or of correlations from -1 to 1, as a heat map with its numbers; zeros stay empty.
+    """Draw a matrix of shares, or of correlations from -1 to 1, as a heat map with its numbers except zeros.
 
-    Its height grows with the rows, so it belongs into a box of the kind `tailored`.
+    Its height grows with the number of rows, so its box must be of the kind `tailored`.
     """
     cells = [[f"{value:.2f}".rstrip("0").rstrip(".") if value else "" for value in row] for row in values]
-    trace = _heat_map(names_rows, names_columns, values, cells)
-    trace["hovertemplate"] = "%{y}, %{x}: %{z:.3f}<extra></extra>"
+    trace = _heat_map(names_rows, names_columns, values, cells, "%{y}, %{x}: %{z:.3f}<extra></extra>")
     if any(value is not None and value < 0 for row in values for value in row):
-        trace |= {"zmin": -1, "colorscale": [[0, "#B64A00"], [0.5, "#F6F8FA"], [1, "#00507D"]]}
+        trace |= _STYLE["correlations"]
     lines = textwrap.wrap(title, TITLE_WIDTH)
-    head = {
-        "text": "<br>".join(map(text, lines)),
-        "x": 0,
-        "xanchor": "left",
-        "y": 1,
-        "yanchor": "top",
-        "pad": {"t": 4},
-        "font": {"size": 14},
-    }
     top = 12 + 18 * len(lines)
     return figure(
         [trace],
         xaxis=_name_axis(names_columns),
         yaxis=_name_axis(names_rows) | {"autorange": "reversed"},
-        title=head,
+        title=_STYLE["title"] | {"text": "<br>".join(map(text, lines))},
         margin={"l": 8, "r": 8, "t": top, "b": 8},
         height=top + 90 + min(34 * len(names_rows), 700),
     )
 
 
-def _heat_map(rows: Sequence[str], columns: Sequence[str], z: Sequence[Any], cells: Sequence[Sequence[Any]]) -> Figure:
+def _heat_map(
+    rows: Sequence[str], columns: Sequence[str], z: Sequence[Any], cells: Sequence[Sequence[Any]], hover: str
+) -> Figure:
     few = max(len(rows), len(columns)) <= CELL_TEXT_UP_TO
-    return {
-        "type": "heatmap",
-        "z": [list(row) for row in z],
-        "x": [text(name) for name in columns],
-        "y": [text(name) for name in rows],
-        "zmin": 0,
-        "zmax": 1,
-        "showscale": False,
-        "colorscale": [[0, "#F6F8FA"], [0.5, "#7FB8D8"], [1, "#00507D"]],
-        "xgap": int(few),
-        "ygap": int(few),
-        "text": [list(row) for row in cells],
-        "texttemplate": "%{text}" if few else "",
-    }
+    names = {"x": [text(name) for name in columns], "y": [text(name) for name in rows]}
+    values = {"z": [list(row) for row in z], "text": [list(row) for row in cells], "hovertemplate": hover}
+    return _STYLE["heatmap"] | names | values | {"xgap": int(few), "ygap": int(few), "texttemplate": "%{text}" * few}
 
 
 def _name_axis(names: Sequence[str]) -> Figure:
-    """Return an axis of names; long ones are cut, and of many only some are written."""
+    """Return an axis of names; long names are cut, and only some of many are shown."""
     ticks = names[:: math.ceil(len(names) / CELL_TEXT_UP_TO) or 1]
     short = [text(name if len(name) <= 14 else name[:13] + "…") for name in ticks]
-    return {"type": "category", "tickvals": [text(name) for name in ticks], "ticktext": short, "showgrid": False}
+    return _STYLE["names"] | {"tickvals": [text(name) for name in ticks], "ticktext": short}
 
 
 def figure(traces: Sequence[Figure], xaxis: Figure, yaxis: Figure, **more: Any) -> Figure:
-    """Return a figure of these traces in the dress that all our figures wear; `more` are further keys of its layout."""
-    import plotly.graph_objects as go  # here, so that a run without a report does not pay for it
+    """Return a figure of these traces in the common style; `more` are further keys of its layout."""
+    import plotly.graph_objects as go  # here, because a run without a report does not need it
 
-    axis = {
-        "gridcolor": "#E4E8EC",
-        "zeroline": False,
-        "automargin": True,
-        "ticks": "",
-        "ticklabelstandoff": 6,
-        "fixedrange": True,
-    }  # so that a swipe scrolls the page
-    layout = {
-        "template": {},
-        "font": {"family": "system-ui, sans-serif", "size": 12, "color": "#1F2933"},
-        "margin": {"l": 8, "r": 8, "t": 8, "b": 8},
-        "legend": {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom"},
-        "xaxis": axis | xaxis,
-        "yaxis": axis | yaxis,
-    } | more
-    return dict(json.loads(go.Figure(data=list(traces), layout=layout).to_json()))
+    axes = {"xaxis": _STYLE["axis"] | xaxis, "yaxis": _STYLE["axis"] | yaxis}
+    return dict(json.loads(go.Figure(data=list(traces), layout=_STYLE["layout"] | axes | more).to_json()))
 
 
 def site_colours(names: Sequence[str]) -> dict[str, str]:
-    """Return a colour for each site, grey where there are more sites than colours."""
+    """Return a colour for each site; all are grey if there are more sites than colours."""
     return dict(zip(names, OTHERS if len(names) <= len(OTHERS) else [GREY] * len(names), strict=False))
 
 
 def curve_line(name: str, curve: Curve, line: Figure, **more: Any) -> Figure:
     """Return the trace of one curve over the rounds."""
-    mode = "lines" if len(curve) > 2 else "lines+markers"  # a single evaluated round has no line to see
+    mode = "lines" if len(curve) > 2 else "lines+markers"  # a single point has no visible line
     points = {"x": [point[0] for point in curve], "y": [point[1] for point in curve]}
-    said = {"name": name, "hovertemplate": "round %{x}: %{y}", "showlegend": False}
-    return {"type": "scatter", "mode": mode, "line": line} | said | points | more
+    return _STYLE["curve"] | {"name": name, "mode": mode, "line": line} | points | more
 
 
 def names_by_class(
@@ -247,9 +207,9 @@ def names_by_class(
     figures: dict[str, Figure],
     how: str = "",
 ) -> list[Html]:
-    """Draw each site's names against the classes, given as site, names and matrix; sites that are alike share a figure.
+    """Draw each site's names against the classes, given as (site, names, matrix); equal matrices share a figure.
 
-    Returns the place of the figure, with a selector where there are several; nothing where there is no site.
+    Return the element of the figure, with a selector if there are several; empty without sites.
     """
     alike: dict[str, list[str]] = {}
     for site, names, matrix in sites:
@@ -261,5 +221,5 @@ def names_by_class(
         figures[key] = matrix_figure(names, labels, matrix, f"Names used by {who}{how}")
         options[key] = who
     if len(options) > 1:
-        return list(figure_choice("Names of", options, "tailored"))
-    return [figure_box(key, who, "tailored") for key, who in options.items()]
+        return list(page.figure_choice("Names of", options, "tailored"))
+    return [page.figure_box(key, who, "tailored") for key, who in options.items()]
