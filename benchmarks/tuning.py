@@ -19,7 +19,8 @@ import torch
 from fedaccord.config import check_experiment
 from fedaccord.experiment import load_federation, open_server
 from fedaccord.federation.round import play_round
-from fedaccord.methods.private_labels.tuning import Balancing, CentralTuning
+from fedaccord.methods.private_labels.balance import Balancing
+from fedaccord.methods.private_labels.tuning import CentralTuning
 from fedaccord.models.predicting import predict_logits
 
 ROUNDS, SITES, LABELS = 15, 10, 3
@@ -27,11 +28,11 @@ SIZES = {"fashion_mnist": (500, 1000, 128), "digits": (80, 300, 64)}  # samples 
 
 
 class KL(CentralTuning):
-    """Restricted log-probabilities need no normaliser: h enters as logits of the site's own labels."""
+    """KL divergence from the site's prediction; the global prediction is conditioned on the site's labels."""
 
-    def disagreement(self, h, peer, known, present):
-        theirs = peer[:, known]
-        ours = torch.log_softmax(h[:, known].clamp(min=1e-12).log(), -1)
+    def disagreement(self, q, site_q, known, present):
+        theirs = site_q[:, known]
+        ours = torch.log_softmax(q[:, known].clamp(min=1e-12).log(), -1)
         return (theirs * (theirs.clamp(min=1e-12).log() - ours)).sum(-1).mean()
 
 

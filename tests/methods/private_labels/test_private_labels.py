@@ -99,7 +99,7 @@ class TestSitesThatKnowAll:
         server = federation(private(), [site("a"), site("b", view=exact(["dog", "cow"]))])
         first, second = play_round(server), play_round(server)
         (said,) = first.warnings
-        assert said.startswith("no label is private to 'a': such a site is said to know every label")
+        assert said.startswith("no label is private to 'a': such a site is declared to know every label")
         assert second.warnings == []
 
     @pytest.mark.parametrize("labels", ["public", "public_per_label"])

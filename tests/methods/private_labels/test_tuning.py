@@ -12,15 +12,10 @@ from fedaccord.config import check_experiment
 from fedaccord.errors import ConfigError
 from fedaccord.federation.membership import Membership
 from fedaccord.federation.round import play_round
+from fedaccord.methods.private_labels.balance import Balancing, balancing_shift
 from fedaccord.methods.private_labels.recipe import private_labels
 from fedaccord.methods.private_labels.settings import PrivateLabelsSettings
-from fedaccord.methods.private_labels.tuning import (
-    Balancing,
-    CentralTuning,
-    balancing_shift,
-    mse_agreement,
-    pairwise_agreement,
-)
+from fedaccord.methods.private_labels.tuning import CentralTuning, mse_agreement, pairwise_agreement
 from small_federation import exact, federation, site, small_network
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -79,7 +74,7 @@ def server(tuning, sites=None, rounds=3, unlabelled=40, **settings):
 def disagreement(made, replies, tuning):
     """Return the loss of the server's model against the sites that replied."""
     made.replies = replies
-    peers = tuning._peers(made)
+    peers = tuning._site_predictions(made)
     h = torch.softmax(made.load_network().eval()(made.unlabelled), -1).detach()
     pairs = zip(peers, replies.informs, strict=True)
     return sum(float(tuning.disagreement(h, peer, known, replies.informs.any(0))) for peer, known in pairs)
@@ -142,7 +137,7 @@ class TestTuning:
     @pytest.mark.parametrize(("loss", "expected"), [("mse", 0.0066667), ("pairwise", (0.0009 + 0.0049 + 0.0009) / 3)])
     def test_public_models_may_be_compared_over_all_labels(self, loss, expected, masked):
         h, peer = row(0.5, 0.3, 0.2), row(0.6, 0.3, 0.1)
-        step = CentralTuning(loss, peers_know_all=True, all_labels=True, mask_absent=masked)
+        step = CentralTuning(loss, full_softmax=True, all_labels=True, mask_absent=masked)
         assert step.disagreement(h, peer, FIRST_TWO, ALL).item() == pytest.approx(expected, abs=1e-6)
         own = dataclasses.replace(step, all_labels=False).disagreement(h, peer, FIRST_TWO, ALL).item()
         assert own == pytest.approx({"mse": 0.005, "pairwise": 0.0009}[loss], abs=1e-6)
@@ -275,7 +270,7 @@ class TestBalancing:
 
     def test_a_site_that_knows_a_label_but_has_no_samples_teaches_nothing(self):
         sites = [site("a", view=exact(["cat", "dog"])), site("b", samples=0, view=exact(["cow"]))]
-        assert Balancing(1)._taught(server("balance", sites)).tolist() == [True, True, False]
+        assert Balancing(1)._trained_labels(server("balance", sites)).tolist() == [True, True, False]
 
 
 def test_the_published_defaults():

@@ -1,4 +1,4 @@
-"""What `fedaccord check` says about private label sets."""
+"""Findings of `fedaccord check` about private label sets."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from fedaccord.methods.private_labels.settings import PrivateLabelsSettings
 
 
 def check(settings: PrivateLabelsSettings, data: FederationData) -> list[Finding]:
-    """Warn of sites from which no label is private, and of tuning without inputs."""
-    found = []
+    """Return warnings about sites that know every label, and about tuning without inputs."""
+    findings = []
     if settings.labels == "private":
-        said = sites_knowing_all_labels({name: site.view.informs() for name, site in data.sites.items()})
-        found += [] if said is None else [warning(said)]
+        text = sites_knowing_all_labels({name: site.view.informs() for name, site in data.sites.items()})
+        findings += [] if text is None else [warning(text)]
     if settings.tuning != "none" and data.unlabelled is None:
         text = f'method.tuning = "{settings.tuning}" has no effect: the server has no inputs; give [server] unlabelled'
-        found.append(warning(text))
-    return found
+        findings.append(warning(text))
+    return findings

@@ -1,9 +1,8 @@
-"""Private label sets: sites hold samples of some labels only and need not say which ("Federated Learning with
-Heterogeneous and Private Label Sets", arXiv 2508.18774).
+"""Private label sets (Breitholtz et al. 2025, arXiv 2508.18774; docs/methods.md 4).
 
-Private: a site is sent the encoder and the head rows of its own labels, its softmax runs over these, and every row is
-averaged over the sites that own it. Public: every site knows all labels (plain FedAvg or FedProx). After the average
-the server may tune its model on unlabelled inputs.
+Sites have samples of some labels only, and do not reveal to other sites which. Private: a site receives the encoder and
+the head rows of its known labels, its softmax runs over these, and every row is averaged over its owners. Public: every
+site knows the names of all labels. After aggregation the server may tune its model on unlabelled inputs.
 """
 
 from __future__ import annotations
@@ -19,9 +18,10 @@ from fedaccord.federation.requirements import RequireViews
 from fedaccord.messages.message import SiteId
 from fedaccord.methods.common_model import share_model, with_aggregation
 from fedaccord.methods.offers import with_local_rule
+from fedaccord.methods.private_labels.balance import Balancing
+from fedaccord.methods.private_labels.label_counts import LabelCountWeights, SendLabelCounts
 from fedaccord.methods.private_labels.settings import PrivateLabelsSettings
-from fedaccord.methods.private_labels.tuning import Balancing, CentralTuning
-from fedaccord.methods.private_labels.weighing import LabelCountWeights, SendLabelCounts
+from fedaccord.methods.private_labels.tuning import CentralTuning
 from fedaccord.models.network import Network, init_head_rows
 from fedaccord.seeds import derive
 from fedaccord.training.objectives import Sum
@@ -33,7 +33,7 @@ MOST_NAMED = 10  # sites in a warning
 
 
 def private_labels(settings: PrivateLabelsSettings) -> Recipe:
-    """Return the recipe."""
+    """Return the recipe of `private-labels`."""
     private = settings.labels == "private"
     settings = settings.model_copy(update={"softmax": "view" if private else "full"})
     tuning = _tuning(settings)
@@ -41,23 +41,23 @@ def private_labels(settings: PrivateLabelsSettings) -> Recipe:
         settings,
         None,
         sharing=replace(share_model(settings), own_rows=private and settings.rows == "known", owners="declared"),
-        prepare=(warn_of_public_sites,) if private else (),
+        prepare=(warn_of_sites_knowing_all_labels,) if private else (),
         ready=tuple(step.refuse_unfit for step in tuning if isinstance(step, Balancing)),
         refine=tuning,
-        network=draw_rows_by_name if private else None,
+        network=init_rows_by_name if private else None,
     )
     if settings.label_weight == "per_label":
-        recipe = _weighed_by_labels(recipe)
+        recipe = _with_label_count_weights(recipe)
     per_label = settings.labels != "public"
     return with_local_rule(with_aggregation(recipe, settings, rows_by_owner=per_label), settings.local, per_label)
 
 
-def draw_rows_by_name(network: Network, labels: Sequence[str], seed: int) -> None:
-    """Draw each head row from its label's name, so that a site's first rows do not tell how many other labels exist."""
+def init_rows_by_name(network: Network, labels: Sequence[str], seed: int) -> None:
+    """Initialise each head row by its label's name, so that the rows do not reveal how many other labels exist."""
     init_head_rows(network, [derive(seed, "row", label) for label in labels])
 
 
-def _weighed_by_labels(recipe: Recipe) -> Recipe:
+def _with_label_count_weights(recipe: Recipe) -> Recipe:
     own_rows = recipe.sharing.own_rows
     weights = LabelCountWeights(own_rows)
     return replace(
@@ -70,7 +70,7 @@ def _weighed_by_labels(recipe: Recipe) -> Recipe:
 
 
 def sites_knowing_all_labels(informs: Mapping[SiteId, Tensor]) -> str | None:
-    """Say which sites are said to know every label, so that no label is kept from them; None: no site is."""
+    """Return a warning about sites declared to know every label, from which no label is private; None without any."""
     sites = [f"'{site}'" for site, known in sorted(informs.items()) if bool(known.all())]
     if not sites:
         return None
@@ -78,16 +78,16 @@ def sites_knowing_all_labels(informs: Mapping[SiteId, Tensor]) -> str | None:
     if len(sites) > MOST_NAMED:
         named += f" and {len(sites) - MOST_NAMED} more"
     return (
-        f"no label is private to {named}: such a site is said to know every label of the "
-        "federation and is sent all their rows; write the labels that it knows into its view's `known`"
+        f"no label is private to {named}: such a site is declared to know every label of the federation and is sent "
+        "all head rows; list the labels that it knows in its view's `known`"
     )
 
 
-def warn_of_public_sites(server: Server) -> None:
-    """Warn of sites that are sent the rows of all labels, since nothing says that they know only some."""
-    said = sites_knowing_all_labels({name: card.informs for name, card in server.cards.items()})
-    if said is not None:
-        server.warn(said)
+def warn_of_sites_knowing_all_labels(server: Server) -> None:
+    """Warn about sites that are sent the rows of all labels."""
+    text = sites_knowing_all_labels({name: card.informs for name, card in server.cards.items()})
+    if text is not None:
+        server.warn(text)
 
 
 def _tuning(settings: PrivateLabelsSettings) -> tuple[ServerStep, ...]:
@@ -103,7 +103,7 @@ def _tuning(settings: PrivateLabelsSettings) -> tuple[ServerStep, ...]:
             zero_padded=settings.pairs == "zero-padded",
             mask_absent=settings.mask_absent,
             whole_model=settings.tune == "all",
-            peers_know_all=settings.labels != "private",
+            full_softmax=settings.labels != "private",
             all_labels=settings.tuning_labels == "all",
             lr=settings.tuning_lr,
             momentum=settings.tuning_momentum,

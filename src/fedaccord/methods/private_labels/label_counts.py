@@ -1,4 +1,4 @@
-"""Head rows weighed by how many samples of each label a site has: what the site tells, and what it counts for."""
+"""Weights of head rows by label counts, `label_weight = "per_label"` (docs/methods.md 4.1)."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from fedaccord.training.work import Batch, LocalWork
 if TYPE_CHECKING:
     from fedaccord.federation.server import Server, SiteCard
 
-LABEL_COUNTS = "label counts"  # of a site's training samples, float32
+LABEL_COUNTS = "label counts"  # in a reply: of the training samples, float32
 
 
 @dataclass(frozen=True)
 class SendLabelCounts(Objective):
-    """No loss: tells the server how many of the samples that train are of each label, of a set its equal shares."""
+    """A term without loss that sends the number of training samples of each label; a candidate counts as a fraction."""
 
-    own_rows: bool  # of the labels that the site knows alone
+    own_rows: bool  # send the counts of known labels only
 
     def loss(self, work: LocalWork, batch: Batch) -> Tensor:
         """Return zero."""
@@ -41,20 +41,20 @@ class SendLabelCounts(Objective):
 
 @dataclass(frozen=True)
 class LabelCountWeights:
-    """Weighs a site, for each head row, by how many of its samples are of that label, which the site has to tell."""
+    """Weight a site's rows of the head by its label counts."""
 
-    own_rows: bool  # a site tells the counts of the labels it knows alone
+    own_rows: bool  # counts cover the site's known labels only
 
     def extras(self, server: Server, card: SiteCard) -> dict[str, TensorSpec]:
-        """Return what a reply must hold."""
+        """Return the tensors of a reply in addition to the model."""
         labels = int(card.informs.sum()) if self.own_rows else len(card.informs)
         return {LABEL_COUNTS: TensorSpec((labels,), torch.float32)}
 
     def __call__(self, server: Server, replies: Replies) -> Replies:
-        """Return the replies with the counts as weights of the rows; together they are no more than its samples."""
+        """Return the replies with counts as row weights; a site's counts sum to at most its sample count."""
         counts = torch.zeros(replies.informs.shape, dtype=torch.float64)
         for row, message, known in zip(counts, replies.messages, replies.informs, strict=True):
-            told = message.tensors[LABEL_COUNTS].double().clamp(min=0)
-            row[known] = told if self.own_rows else told[known]
+            sent = message.tensors[LABEL_COUNTS].double().clamp(min=0)
+            row[known] = sent if self.own_rows else sent[known]
         claimed = counts.sum(1).clamp(min=torch.finfo(torch.float64).tiny)
         return replace(replies, row_weights=counts * (replies.weights / claimed).clamp(max=1)[:, None])
