@@ -225,8 +225,9 @@ def _carry_on(
             check_same_data(folder.path, describe_federation(data, {}, experiment.memberships))
         with open_server(experiment, data, run["run"], engine, past.state) as server:
             account = describe_federation(data, server.cards, server.memberships)
-            for said in membership_notes(server.memberships, server.recipe.settings.rounds):
-                tell(said)
+            said = server.recipe.settings.lr_warning(experiment.method_name)
+            for text in [*([said] if said else []), *membership_notes(server.memberships, experiment.settings.rounds)]:
+                tell(text)
             if past.state is not None:
                 _restore(server, past)
             folder.write_json("federation.json", account)

@@ -112,6 +112,7 @@ def test_every_cell_of_every_table_is_a_valid_experiment(name, size):
     for one in {json.dumps(c.experiment, sort_keys=True): c for c in cells}.values():
         experiment = check_experiment(one.table, one.key)
         assert experiment.data.dataset in DATASETS or experiment.data.dataset.endswith(".npz")
+        assert experiment.settings.lr_warning(experiment.method_name) is None
 
 
 def test_one_seed_has_no_spread_and_decides_nothing_that_needs_one():

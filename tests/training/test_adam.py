@@ -1,13 +1,18 @@
 """Adam against torch.optim, which we do not import at run time."""
 
+import shutil
+from pathlib import Path
+
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from command_line import command
+from fedaccord.config import load_experiment
 from fedaccord.errors import ConfigError
 from fedaccord.federation.recipe import plain_solver
-from fedaccord.methods.registry import make_recipe
+from fedaccord.methods.registry import METHODS, make_recipe
 from fedaccord.training.adam import Adam, AdamStepper
 from fedaccord.training.settings import TrainingSettings
 
@@ -64,3 +69,54 @@ def test_the_settings_choose_it():
 def test_who_steps_by_a_rule_of_its_own_refuses_it(name, said):
     with pytest.raises(ConfigError, match=f"method.optimiser is 'adam', but {said}"):
         make_recipe(name, {"optimiser": "adam"})
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "said"),
+    [
+        (
+            "fedharmony",
+            {"lr": 0.05},
+            "0.05, but fedharmony uses Adam, with 0.0001 by default; leave method.lr out, or ",
+        ),
+        (
+            "fedharmony+",
+            {"lr": 0.05},
+            "0.05, but fedharmony+ uses Adam, with 0.003 by default; leave method.lr out, or ",
+        ),
+        ("fedavg", {"optimiser": "adam"}, "0.05, a learning rate for SGD, but method.optimiser is 'adam'; set "),
+        (
+            "fedharmony",
+            {"optimiser": "sgd"},
+            "0.0001, the default of fedharmony for Adam, but method.optimiser is 'sgd'",
+        ),
+        ("fedharmony", {}, None),
+        ("fedharmony", {"lr": 0.01}, None),
+        ("fedharmony", {"lr": 0.05, "optimiser": "sgd"}, None),
+        ("fedavg", {"lr": 1e-4}, None),
+        ("fedavg", {"lr": 40.0}, None),
+        ("fedavg", {"lr": 3e-3, "optimiser": "adam"}, None),
+    ],
+)
+def test_a_learning_rate_for_another_optimiser_is_noticed(name, settings, said):
+    warning = METHODS[name].settings(**settings).lr_warning(name)
+    assert (warning is None) if said is None else warning.startswith(f"method.lr is {said}")
+
+
+def test_no_method_or_example_has_such_a_learning_rate():
+    root = Path(__file__).parents[2]
+    asked = {name: (name, entry.settings()) for name, entry in METHODS.items()}
+    for path in (*root.glob("examples/**/*.toml"), *root.glob("src/fedaccord/*.toml")):
+        experiment, _ = load_experiment(path)
+        asked[str(path)] = experiment.method_name, experiment.settings
+    assert {what: said for what, (name, settings) in asked.items() if (said := settings.lr_warning(name))} == {}
+
+
+def test_check_and_run_say_so(tmp_path):
+    copy = shutil.copytree(Path(__file__).parents[2] / "examples/tags", tmp_path / "tags")
+    change = ("--set", "method.name=fedharmony+")
+    said = "method.lr is 0.1, but fedharmony+ uses Adam, with 0.003 by default"
+    assert f"warning: {said}" in command("check", "federation.toml", *change, cwd=copy).out
+    run = ("run", "federation.toml", *change, "--set", "method.rounds=1", "--workers", "0", "--out", "run")
+    assert said in command(*run, cwd=copy).out
+    assert said in (copy / "run/log.txt").read_text(encoding="utf-8")

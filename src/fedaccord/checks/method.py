@@ -13,7 +13,8 @@ from fedaccord.training.settings import TrainingSettings
 
 def method_findings(name: str, settings: TrainingSettings, data: FederationData) -> tuple[list[Finding], list[str]]:
     """Return a method's findings, and the notes of all methods that have advice for these data."""
-    found, entry = unused_labelled(name, settings, data), method_entry(name)
+    said, entry = settings.lr_warning(name), method_entry(name)
+    found = [*([warning(said)] if said else []), *unused_labelled(name, settings, data)]
     if entry.check:
         found += _function(entry.check)(settings, data)
     advice = [text for other in METHODS.values() if other.advice for text in _function(other.advice)(data)]

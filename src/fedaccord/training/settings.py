@@ -24,6 +24,7 @@ Softmax = Literal["view", "full"]
 Prior = Literal["off", "exact-sites", "all"]
 Place = Literal["server", "site"]
 T = TypeVar("T")
+LARGEST_ADAM_LR = 0.02  # a step of Adam changes each parameter by about `lr`, whatever the size of the gradient
 
 
 def _cpu_or_cuda(device: str) -> str:
@@ -142,6 +143,20 @@ class TrainingSettings(BaseModel):
         if value < 1 if isinstance(value, int) else not 0 < value <= 1:
             raise ValueError(f"a fraction up to 1.0 or a whole number of sites, not {value}")
         return value
+
+    def lr_warning(self, method: str) -> str | None:
+        """Return a sentence on a learning rate that was chosen for another optimiser; None if it fits."""
+        usual, default = (type(self).model_fields[key].default for key in ("lr", "optimiser"))
+        if self.optimiser == "adam" and self.lr > LARGEST_ADAM_LR:
+            if default == "adam":
+                why = f"but {method} uses Adam, with {usual:g} by default; leave method.lr out, or set method.optimiser"
+            else:
+                why = "a learning rate for SGD, but method.optimiser is 'adam'; set method.lr to about 0.001"
+        elif self.optimiser != default and default == "adam" and self.lr == usual:
+            why = f"the default of {method} for Adam, but method.optimiser is '{self.optimiser}'; set method.lr as well"
+        else:
+            return None
+        return f"method.lr is {self.lr:g}, {why}"
 
     def lr_at(self, round_: int) -> float:
         """Return the learning rate of a round, counted from 1."""
