@@ -7,7 +7,7 @@ from torch import nn, tensor
 from fedaccord.errors import ConfigError
 from fedaccord.federation.round import play_round
 from fedaccord.labels.views import Candidates, Tags
-from fedaccord.methods.fedcurv.site import (
+from fedaccord.methods.fedcurv.recipe import (
     CONSTANT,
     CURVATURE,
     FISHER,
@@ -17,8 +17,7 @@ from fedaccord.methods.fedcurv.site import (
     diagonal_fisher,
 )
 from fedaccord.methods.registry import make_recipe
-from fedaccord.methods.spherefed.server import TASK
-from fedaccord.methods.spherefed.site import SCALE
+from fedaccord.methods.spherefed.recipe import SCALE, TASK
 from fedaccord.models.catalogue import build
 from fedaccord.models.network import Network, UnitLength
 from small_federation import INPUTS, SPACE, exact, federation, pets_or_cattle, site, small_network, work_for

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedaccord.methods.momentum.rules import agreement_losses, heavy_ball, nesterov, personalised, score
+from fedaccord.methods.momentum.server_momentum import agreement_losses, heavy_ball, nesterov, personalised, score
 
 
 def one(value):

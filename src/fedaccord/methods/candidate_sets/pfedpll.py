@@ -11,15 +11,24 @@ adding its label frequencies, estimated from its confidences in each round, to t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
+import torch
+from torch import Tensor
+
+from fedaccord.aggregation.replies import Replies
 from fedaccord.federation.recipe import Recipe
 from fedaccord.methods.candidate_sets.baselines import averaged
-from fedaccord.methods.candidate_sets.kl_weights import KLWeights, warn_without_inputs
 from fedaccord.methods.candidate_sets.settings import PfedpllPlusSettings, PfedpllSettings
 from fedaccord.methods.common_model import share_model, with_aggregation
 from fedaccord.methods.named_losses import site_objective
 from fedaccord.models.network import Network, insert_personal_layer
+from fedaccord.models.predicting import predict_features
+from fedaccord.seeds import derive
+
+if TYPE_CHECKING:
+    from fedaccord.federation.server import Server
 
 
 def pfedpll(settings: PfedpllSettings) -> Recipe:
@@ -48,3 +57,61 @@ def with_personal_layer(network: Network, labels: Sequence[str], seed: int) -> N
 def pfedpll_plus(settings: PfedpllPlusSettings) -> Recipe:
     """Return the recipe of pFedPLL+."""
     return averaged(settings, site_objective(settings.loss, settings))
+
+
+@dataclass(frozen=True)
+class KLWeights:
+    """Weight each site by the distance of its features on the server's inputs from those of the sent model."""
+
+    inputs: int = 640  # drawn anew in each round
+
+    def __call__(self, server: Server, replies: Replies) -> Replies:
+        """Return the replies with KL weights; without inputs the weights remain sample counts."""
+        x = self._draw(server)
+        if x is None:
+            return replies
+        features = torch.stack([_features(server, row, x) for row in replies.matrix])
+        return replace(replies, weights=kl_scores(features, _features(server, replies.previous, x)).cpu())
+
+    def _draw(self, server: Server) -> Tensor | None:
+        x = server.unlabelled
+        if x is None or not len(x):
+            return None
+        generator = torch.Generator().manual_seed(derive(server.seed, "kl score", server.state.round + 1))
+        return x[torch.randperm(len(x), generator=generator)[: self.inputs].sort().values]
+
+
+def warn_without_inputs(server: Server) -> None:
+    """Record in the first round that there are no inputs to compute scores on."""
+    if server.state.round == 0 and (server.unlabelled is None or not len(server.unlabelled)):
+        reason = "the server has no unlabelled data, so sites are weighted by sample count; give [server] unlabelled"
+        server.drop("", "KL score", "", reason)
+
+
+def kl_distances(features: Tensor, reference: Tensor) -> Tensor:
+    """Return the mean over inputs of `KL(softmax features_k || softmax reference)`, float64 (sites,).
+
+    `features` is (sites, inputs, width), `reference` (inputs, width). Features are not distributions: the softmax over
+    the width is our reading of the paper.
+    """
+    log_p, log_q = torch.log_softmax(features.double(), -1), torch.log_softmax(reference.double(), -1)
+    return (log_p.exp() * (log_p - log_q)).sum(-1).mean(-1)
+
+
+def kl_scores(features: Tensor, reference: Tensor) -> Tensor:
+    """Return weights that sum to one, proportional to the distances; equal weights if all distances are zero.
+
+    A site with features that are not finite gets weight zero.
+    """
+    distances = kl_distances(features, reference)
+    # Rounding errors can make a distance of zero negative.
+    distances = torch.where(torch.isfinite(distances), distances, 0.0).clamp(min=0.0)
+    total = distances.sum()
+    if not float(total) > 0:
+        return torch.full_like(distances, 1 / len(distances))
+    return distances / total
+
+
+def _features(server: Server, model: Tensor, x: Tensor) -> Tensor:
+    server.layout.load(server.network, model)
+    return predict_features(server.network, x)

@@ -17,8 +17,7 @@ from fedaccord.aggregation.replies import Replies, normalised
 from fedaccord.messages.checks import all_finite
 from fedaccord.messages.message import Message, SiteId
 from fedaccord.methods.momentum.representation import REPRESENTATION, REPRESENTATION_MOMENTUM, Representation
-from fedaccord.methods.momentum.rules import Rule, agreement_losses, personalised, score
-from fedaccord.methods.momentum.server_momentum import combined
+from fedaccord.methods.momentum.server_momentum import Rule, agreement_losses, combined, personalised, score
 from fedaccord.methods.momentum.travelling import MOMENTUM, TravellingMomentum
 from fedaccord.models.predicting import predict_logits
 

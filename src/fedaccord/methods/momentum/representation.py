@@ -12,12 +12,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedaccord.data.separation import distinguished, lacking_at_server, server_lacks
 from fedaccord.data.site_data import Samples, SiteData
+from fedaccord.data.sites import FederationData
 from fedaccord.errors import ConfigError
 from fedaccord.federation.state import SiteCard
+from fedaccord.findings import Finding, note, warning
 from fedaccord.labels.views import Exact
 from fedaccord.messages.checks import all_finite
 from fedaccord.messages.message import Message
+from fedaccord.methods.momentum.settings import PfedmoSettings, PublicDataSettings
 from fedaccord.methods.momentum.travelling import TravellingMomentum
 from fedaccord.models.predicting import predict_logits
 from fedaccord.seeds import derive
@@ -32,6 +36,8 @@ if TYPE_CHECKING:
 PUBLIC = "(public)"  # the server's name in place of a site's
 REPRESENTATION, REPRESENTATION_MOMENTUM = "representation", "representation momentum"  # in the method's state
 ACCURACY = "representation_accuracy"  # of a round, on the held-out public samples
+UNTAUGHT = "no other data contain them, so the model cannot learn them"
+PULLED = "only the sites' labels teach them, and the pull towards the server's model works against it"
 
 
 @dataclass(frozen=True)
@@ -125,3 +131,13 @@ class RepresentationAlone:
         self.representation.prepare(server)
         self.representation.learn(server)
         server.state.model = server.state.method.tensors[REPRESENTATION]
+
+
+def check(settings: PublicDataSettings, data: FederationData) -> list[Finding]:
+    """Return findings about classes without public samples."""
+    if data.labelled is None:
+        return []
+    lacking = lacking_at_server(data)
+    pulled = distinguished(data) & lacking if isinstance(settings, PfedmoSettings) else set[str]()
+    warnings = server_lacks(data, lacking - pulled, UNTAUGHT)
+    return [*map(warning, warnings), *map(note, server_lacks(data, pulled, PULLED))]

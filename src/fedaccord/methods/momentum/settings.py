@@ -157,7 +157,7 @@ class PfedmoSettings(PublicDataSettings):
 
 
 METHODS = (
-    MethodEntry("pfedmo", PfedmoSettings, "recipe:pfedmo", check="checks:check"),
+    MethodEntry("pfedmo", PfedmoSettings, "recipe:pfedmo", check="representation:check"),
     MethodEntry(
         "fednag",
         NesterovSettings,
@@ -170,5 +170,5 @@ METHODS = (
     MethodEntry("domo", DomoSettings, "recipe:domo"),
     MethodEntry("fedadc", FedAdcSettings, "recipe:fedadc"),
     MethodEntry("mime", MimeSettings, "recipe:mime"),
-    MethodEntry("representation", RepresentationSettings, "recipe:representation", check="checks:check"),
+    MethodEntry("representation", RepresentationSettings, "recipe:representation", check="representation:check"),
 )

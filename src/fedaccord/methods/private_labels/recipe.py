@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
+from fedaccord.data.sites import FederationData
 from fedaccord.federation.recipe import Exchange, Recipe, ServerStep
 from fedaccord.federation.requirements import RequireViews
+from fedaccord.findings import Finding, warning
 from fedaccord.messages.message import SiteId
 from fedaccord.methods.common_model import share_model, with_aggregation
 from fedaccord.methods.offers import with_local_rule
@@ -110,3 +112,15 @@ def _tuning(settings: PrivateLabelsSettings) -> tuple[ServerStep, ...]:
             batch=settings.tuning_batch,
         ),
     )
+
+
+def check(settings: PrivateLabelsSettings, data: FederationData) -> list[Finding]:
+    """Return warnings about sites that know every label, and about tuning without inputs."""
+    findings = []
+    if settings.labels == "private":
+        text = sites_knowing_all_labels({name: site.view.informs() for name, site in data.sites.items()})
+        findings += [] if text is None else [warning(text)]
+    if settings.tuning != "none" and data.unlabelled is None:
+        text = f'method.tuning = "{settings.tuning}" has no effect: the server has no inputs; give [server] unlabelled'
+        findings.append(warning(text))
+    return findings

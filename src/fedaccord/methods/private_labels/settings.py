@@ -93,4 +93,4 @@ class PrivateLabelsSettings(SharedModelSettings):
         return self
 
 
-METHODS = (MethodEntry("private-labels", PrivateLabelsSettings, "recipe:private_labels", check="checks:check"),)
+METHODS = (MethodEntry("private-labels", PrivateLabelsSettings, "recipe:private_labels", check="recipe:check"),)
