@@ -8,6 +8,7 @@ import torch
 from hypothesis import settings
 
 from leftovers import pytest_configure, pytest_unconfigure  # noqa: F401
+from mortal import Nursery
 
 settings.register_profile("busy machine", deadline=None)
 settings.load_profile("busy machine")
@@ -49,3 +50,11 @@ def own_cache(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("FEDACCORD_CACHE", str(tmp_path_factory.mktemp("cache")))
         yield
+
+
+@pytest.fixture(scope="session")
+def nursery(tmp_path_factory):
+    """Run commands in processes of their own that may be killed; torch is imported once for all."""
+    nursery = Nursery(tmp_path_factory.mktemp("nursery"))
+    yield nursery
+    nursery.close()

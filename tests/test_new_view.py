@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from command_line import checkpoint, process
+from command_line import checkpoint
 from fedaccord.errors import UntrustedError
 from fedaccord.runs.model_folder import TrainedModel
 
@@ -28,13 +28,13 @@ def written(name):
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
+def folder(nursery, tmp_path_factory):
     """A folder with the page's three files, its tables, and a finished run of two workers and stacked sites."""
     place = tmp_path_factory.mktemp("outside")
     for name in ("interval_view.py", "make_files.py", "grades.toml", "study.toml"):
         (place / name).write_text(written(name))
     subprocess.run([sys.executable, "make_files.py"], cwd=place, check=True, timeout=60)
-    done = process("run", "grades.toml", "--out", "graded", "--set", "run.checkpoint_every=4", *TRUST, cwd=place)
+    done = nursery.live("run", "grades.toml", "--out", "graded", "--set", "run.checkpoint_every=4", *TRUST, cwd=place)
     assert done.code == 0, done.err
     return place
 
@@ -54,10 +54,10 @@ def test_sites_learn_from_ranges(folder):
 
 
 @pytest.fixture(scope="module")
-def one_by_one(folder):
+def one_by_one(nursery, folder):
     """A run of the same experiment in which sites train one by one."""
     settings = ("--set", "run.batched=never", "--workers", "0")
-    assert process("run", "grades.toml", "--out", "alone", *settings, *TRUST, cwd=folder).code == 0
+    assert nursery.live("run", "grades.toml", "--out", "alone", *settings, *TRUST, cwd=folder).code == 0
     return folder / "alone"
 
 
@@ -69,32 +69,35 @@ def test_sites_that_train_one_by_one_learn_the_same(folder, one_by_one):
         assert metrics["nll"] == pytest.approx(alone["sites"]["each"][site]["nll"], rel=1e-3)
 
 
-def test_a_view_that_cannot_be_stacked_trains_one_by_one(folder, one_by_one):
+def test_a_view_that_cannot_be_stacked_trains_one_by_one(nursery, folder, one_by_one):
     text = (folder / "interval_view.py").read_text()
     (folder / "slow_view.py").write_text(re.sub(r"    stacks: .*\n", "", text))
     experiment = (folder / "grades.toml").read_text().replace("interval_view", "slow_view")
     (folder / "slow.toml").write_text(experiment)
-    assert process("run", "slow.toml", "--out", "slow", "--trust", "slow_view", cwd=folder).code == 0
+    assert (
+        nursery.live("run", "slow.toml", "--out", "slow", "--workers", "0", "--trust", "slow_view", cwd=folder).code
+        == 0
+    )
     assert digest(folder / "slow") == digest(one_by_one)
 
 
-def test_check_counts_ranges(folder):
-    done = process("check", "grades.toml", *TRUST, cwd=folder)
+def test_check_counts_ranges(nursery, folder):
+    done = nursery.live("check", "grades.toml", *TRUST, cwd=folder)
     assert done.code == 0, done.err
     assert "ranges that hold it" in done.out
     assert "view Interval; 96 rows for training" in done.out
 
 
-def test_a_wrong_cell_and_a_wrong_key_are_named(folder):
+def test_a_wrong_cell_and_a_wrong_key_are_named(nursery, folder):
     (folder / "bad.csv").write_text("pain,fever,grade\n1,2,severe..mild\n1,2,mild..bad\n" + "1,2,mild\n" * 8)
     text = (folder / "grades.toml").read_text().replace("north.csv", "bad.csv")
     (folder / "bad.toml").write_text(text)
-    done = process("run", "bad.toml", *TRUST, cwd=folder)
+    done = nursery.live("run", "bad.toml", *TRUST, cwd=folder)
     assert done.code == 2
     assert "'severe..mild' ends before it begins" in done.err
     assert "'mild..bad' is not a label or a range" in done.err
     (folder / "bad.toml").write_text(text.replace(f'"{KIND}" }}', f'"{KIND}", raech = 1 }}'))
-    done = process("run", "bad.toml", *TRUST, cwd=folder)
+    done = nursery.live("run", "bad.toml", *TRUST, cwd=folder)
     assert done.code == 2
     assert "unknown key 'raech'; did you mean 'reach'?" in done.err
 
@@ -104,32 +107,34 @@ def test_a_wrong_cell_and_a_wrong_key_are_named(folder):
     [("check", "grades.toml"), ("run", "grades.toml"), ("predict", "graded", "north.csv", "--site", "north")],
     ids=lambda arguments: arguments[0],
 )
-def test_nothing_is_imported_that_nobody_allowed(folder, arguments):
-    done = process(*arguments, cwd=folder)
+def test_nothing_is_imported_that_nobody_allowed(nursery, folder, arguments):
+    done = nursery.live(*arguments, cwd=folder)
     assert done.code == 2
     assert done.err.count("--trust interval_view") == 1
     assert f"'{KIND}' would run code of the package 'interval_view'" in done.err
 
 
-def test_a_cut_run_goes_on(folder):
+def test_a_cut_run_goes_on(nursery, folder):
     cut = folder / "cut"
     shutil.copytree(folder / "graded", cut)
     (cut / "summary.json").unlink()
     checkpoint(cut, 10).unlink()
-    done = process("resume", cut, *TRUST, cwd=folder.parent)  # the module is beside the original file
+    done = nursery.live(
+        "resume", cut, "--workers", "0", *TRUST, cwd=folder.parent
+    )  # the module is beside the original file
     assert done.code == 0, done.err
     assert "resumed after round 8" in done.out
     assert digest(cut) == digest(folder / "graded")
 
 
-def test_a_site_predicts_and_the_report_names_the_view(folder):
-    done = process("predict", "graded", "north.csv", "--site", "north", *TRUST, cwd=folder)
+def test_a_site_predicts_and_the_report_names_the_view(nursery, folder):
+    done = nursery.live("predict", "graded", "north.csv", "--site", "north", *TRUST, cwd=folder)
     assert done.code == 0, done.err
     rows = list(csv.DictReader((folder / "predictions.csv").read_text().splitlines()))
     assert len(rows) == 120
     assert {row["prediction"] for row in rows} <= {"none", "mild", "moderate", "severe"}
     assert "ranges of labels" in (folder / "graded/report.html").read_text()
-    assert process("report", "graded", cwd=folder).code == 0  # without trust the view is shown by its kind alone
+    assert nursery.live("report", "graded", cwd=folder).code == 0  # without trust the view is shown by its kind alone
     assert KIND in (folder / "graded/report.html").read_text()
 
 
@@ -140,7 +145,7 @@ def test_a_model_folder_runs_no_code_of_strangers(folder):
     assert model.site("west").view.kind == "exact"
 
 
-def test_a_study_draws_ranges(folder):
+def test_a_study_draws_ranges(nursery, folder):
     short = [part for change in ("method.rounds=1", "data.samples=200", "run.workers=0") for part in ("--set", change)]
-    done = process("run", "study.toml", "--out", "study", *short, *TRUST, cwd=folder)
+    done = nursery.live("run", "study.toml", "--out", "study", *short, *TRUST, cwd=folder)
     assert done.code == 0, done.err

@@ -315,7 +315,7 @@ def parse_experiment(text: str, overrides: Sequence[str] = (), where: str = "exp
 
 
 def check_experiment(table: Mapping[str, Any], where: str = "experiment") -> Experiment:
-    """Check a table as an experiment; the first mistakes are told in a sentence each."""
+    """Validate a table as an experiment; raise ConfigError with a sentence for each of the first mistakes."""
     _check_values(table, where)
     refuse_renamed(table, where)
     try:

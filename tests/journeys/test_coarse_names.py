@@ -157,7 +157,7 @@ class TestPredictions:
         np.savez(tmp_path / "new.npz", x=np.zeros((2, 1, 8, 8)))
         done = command("predict", out, "new.npz", "--site", "site-0", "--answers", "own", cwd=tmp_path)
         assert done.code == 2
-        assert "nobody has found out what the names of site 'site-0' stand for" in done.err
+        assert "the correspondence of site 'site-0' was not estimated" in done.err
         assert command("predict", out, "new.npz", "--site", "site-0", cwd=tmp_path).code == 0
 
     def test_a_stored_model_is_judged_as_the_run_judged_it(self, mixed):

@@ -293,7 +293,7 @@ class TestMistakes:
         ("arguments", "code", "said"),
         [
             (["runs/tables", "new.csv", "--site", "nord"], 2, "the model has no site 'nord'; did you mean 'north'?"),
-            (["runs/tables", "new.csv", "--answers", "own"], 2, "own answers are those of a site; name it"),
+            (["runs/tables", "new.csv", "--answers", "own"], 2, "own answers need the name of a site"),
             (["runs/tables", "new.csv", "--answers", "all"], 2, "answers are 'classes' or 'own', not 'all'"),
             (["runs", "new.csv"], 3, "'runs' is neither a run folder nor a model folder: it has no model.json"),
             (["runs/tables", "nowhere.csv"], 2, "the file 'nowhere.csv' is not there"),

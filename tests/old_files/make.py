@@ -164,7 +164,7 @@ def write_finished(folder: Path, text: str, rows: str, base: Path | None = None)
         asked = ["--answers", answers, *([] if site is None else ["--site", site])]
         done = command("predict", folder / "run", folder.parents[1] / "data" / rows, *asked, cwd=folder)
         if done.code:
-            assert (site, "trains no common model" in done.err) == (None, True), done.err
+            assert (site, "trains no global model" in done.err) == (None, True), done.err
         else:
             written = (folder / "predictions.csv").read_text(encoding="utf-8")
             predicted["answers"].append({"asked": asked, "csv": written.splitlines()})

@@ -161,7 +161,7 @@ class TestAsInTheRun:
 
     def test_training_alone_makes_models_that_differ_but_no_common_one(self, alone):
         assert len({alone.model.network(site).head.weight.norm().item() for site in alone.model.sites}) == 3
-        with pytest.raises(UserError, match=r"'local' trains no common model; name one of its sites: \.\./groups, cr"):
+        with pytest.raises(UserError, match=r"'local' trains no global model; name one of its sites: \.\./groups, cr"):
             alone.model.predict(alone.x("exact"))
 
     def test_batch_norm_kept_at_the_site(self, tmp_path):
@@ -289,7 +289,7 @@ class TestWhatIsWrong:
             mixed.model.network("exakt")
 
     def test_own_answers_of_nobody(self, mixed):
-        with pytest.raises(UserError, match="own answers are those of a site"):
+        with pytest.raises(UserError, match="own answers need the name of a site"):
             mixed.model.predict(mixed.x(None), answers="own")
         with pytest.raises(UserError, match="answers are 'classes' or 'own', not 'mine'"):
             mixed.model.predict(mixed.x(None), "exact", "mine")
@@ -354,5 +354,5 @@ class TestWhatIsWrong:
 
     def test_a_table_for_a_model_of_images(self, mixed, tmp_path):
         (tmp_path / "a.csv").write_text("age\n1\n")
-        with pytest.raises(DataError, match="was trained on arrays and knows no columns"):
+        with pytest.raises(DataError, match="was trained on arrays, not columns"):
             mixed.model.encode(read_table(tmp_path / "a.csv"))

@@ -46,7 +46,7 @@ class Layout:
         """
         slots: list[Slot] = []
         counters: list[str] = []
-        for name, tensor in _tensors(module).items():
+        for name, tensor in named_tensors(module).items():
             if not tensor.is_floating_point():
                 if isinstance(tensor, nn.Parameter):
                     raise ConfigError(f"the parameter '{name}' has dtype {tensor.dtype}, but must be floating-point")
@@ -83,12 +83,12 @@ class Layout:
 
     def read(self, module: nn.Module) -> Tensor:
         """Copy a module's current values into a new flat vector on the CPU."""
-        return self.vector(_tensors(module)).cpu()
+        return self.vector(named_tensors(module)).cpu()
 
     @torch.no_grad()
     def load(self, module: nn.Module, vector: Tensor) -> None:
         """Copy a vector's values into a module in place; device, memory format and dtype do not change."""
-        targets = _tensors(module)
+        targets = named_tensors(module)
         for name, values in self.named(vector).items():
             if name not in targets or targets[name].shape != values.shape:
                 raise MessageError(f"the module has no tensor '{name}' of shape {tuple(values.shape)}")
@@ -131,7 +131,8 @@ class Layout:
         return mask
 
 
-def _tensors(module: nn.Module) -> dict[str, Tensor]:
+def named_tensors(module: nn.Module) -> dict[str, Tensor]:
+    """Return the parameters and buffers of a module by name."""
     return {**dict(module.named_parameters()), **dict(module.named_buffers())}
 
 

@@ -136,8 +136,8 @@ class Run:
 
 def read_run(folder: Path) -> Run:
     """Read a run; raise RunFolderError for a file that is missing, unreadable or not written by a run."""
-    summary, federation = read_summary(folder), _parsed_file(folder / "federation.json", Federation)
-    path = folder / "metrics.jsonl"
+    path, described = folder / "metrics.jsonl", folder / "federation.json"
+    summary, federation = read_summary(folder), _parsed(_bytes(described), Federation, described)
     rows = _bytes(path).rstrip().split(b"\n")
     lines: dict[tuple[int, str, str | None], Line] = {}
     for number, row in enumerate(rows, start=1):
@@ -153,7 +153,8 @@ def read_run(folder: Path) -> Run:
 
 def read_summary(folder: Path) -> Summary:
     """Read only the summary of a run."""
-    return _parsed_file(folder / "summary.json", Summary)
+    path = folder / "summary.json"
+    return _parsed(_bytes(path), Summary, path)
 
 
 def read_settings(folder: Path) -> dict[str, Any]:
@@ -169,8 +170,24 @@ class _NotJson(RunFolderError):
     """A file or line that is not JSON."""
 
 
-def _parsed_file(path: Path, form: type[_Form]) -> _Form:
-    return _parsed(_bytes(path), form, str(path))
+def parse(raw: bytes, form: type[_Form], where: str, **options: Any) -> _Form:
+    """Decode and validate JSON; `options` are passed to json.loads."""
+    try:
+        return form.model_validate(json.loads(raw, **options))
+    except ValidationError as problems:
+        first = problems.errors(include_url=False)[0]
+        at = ".".join(str(part) for part in first["loc"]) or "the whole"
+        raise RunFolderError(f"{where} is not what a run writes: '{at}': {first['msg'].lower()}") from None
+    except ValueError:
+        raise _NotJson(f"{where} is not JSON") from None
+
+
+def _parsed(raw: bytes, form: type[_Form], where: Path | str) -> _Form:
+    def known(pairs: dict[str, Any]) -> dict[str, Any]:
+        return {key: value for key, value in pairs.items() if value is not None}
+
+    # Fields that are null or NaN count as missing.
+    return parse(raw, form, str(where), object_hook=known, parse_constant=lambda _: None)
 
 
 def _bytes(path: Path) -> bytes:
@@ -180,17 +197,3 @@ def _bytes(path: Path) -> bytes:
         raise RunFolderError(f"there is no {path.name} in {path.parent}; name the folder of a finished run") from None
     except OSError as problem:
         raise RunFolderError(f"cannot read {path}: {problem.strerror}") from problem
-
-
-def _parsed(raw: bytes, form: type[_Form], where: str) -> _Form:
-    def known(pairs: dict[str, Any]) -> dict[str, Any]:  # null and NaN mean the same as absent
-        return {key: value for key, value in pairs.items() if value is not None}
-
-    try:
-        return form.model_validate(json.loads(raw, object_hook=known, parse_constant=lambda _: None))
-    except ValidationError as problems:
-        first = problems.errors(include_url=False)[0]
-        at = ".".join(str(part) for part in first["loc"]) or "the whole"
-        raise RunFolderError(f"{where} is not what a run writes: '{at}': {first['msg'].lower()}") from None
-    except ValueError:
-        raise _NotJson(f"{where} is not JSON") from None

@@ -88,7 +88,7 @@ class TrainingSettings(BaseModel):
 
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
-        """Complete settings of which a subclass changes only the default."""
+        """Copy description and place of settings whose default alone is changed."""
         for name, setting in cls.model_fields.items():
             parents = [base.model_fields for base in cls.__bases__ if issubclass(base, TrainingSettings)]
             inherited = next((fields[name] for fields in parents if name in fields), None)
