@@ -31,6 +31,7 @@ ROOMS = [
     "runs",
     "toml_keys",
     "renamed",
+    "config_sections",
     "config",
     "stopping",
     "recording",
