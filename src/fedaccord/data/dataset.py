@@ -83,7 +83,7 @@ def load_dataset(name: str, folder: Path) -> Dataset:
         from fedaccord.data.texts import load_intents
 
         return load_intents(files[0], name, "val" if name.endswith("validation") else "test")
-    if DATASETS.get(name, DATASETS["digits"]).people:
+    if name in DATASETS and DATASETS[name].numbers:
         from fedaccord.data.people import load_people
 
         return load_people(name, files)

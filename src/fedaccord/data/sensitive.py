@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -33,21 +33,12 @@ class Target:
 
     def describe(self) -> dict[str, Any]:
         """Return the target for JSON."""
-        return {
-            "groups": list(self.groups),
-            "group": self.group,
-            "label": self.label,
-            "block": self.block,
-            "normalised": self.normalised,
-        }
+        return asdict(self)
 
     @classmethod
     def read(cls, described: dict[str, Any] | None) -> Target | None:
         """Return the target from the result of `describe`."""
-        if described is None:
-            return None
-        keys = ("group", "label", "block", "normalised")
-        return cls(tuple(described["groups"]), *(described[key] for key in keys))
+        return None if described is None else cls(**{**described, "groups": tuple(described["groups"])})
 
 
 def find_target(

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 from fedaccord.data.annotate import Annotated, read_annotations
 from fedaccord.data.dataset import Dataset
 from fedaccord.data.declarations import SiteSection
 from fedaccord.data.requests import SiteFiles
 from fedaccord.data.scaling import Moments, fit_moments
-from fedaccord.data.server_data import read_arrays, read_server_file
+from fedaccord.data.server_data import add_server_files, read_arrays, read_server_file
 from fedaccord.data.sites import FederationData, draw_test_rows, make_site, refuse_empty
 from fedaccord.errors import ConfigError, DataError
 from fedaccord.labels.space import LabelSpace
@@ -39,14 +40,7 @@ def read_array_sites(request: SiteFiles) -> FederationData:
     for name, file in files.items():
         _add(result, sections[name], file, request)
     result.sites = {section.name: result.sites[section.name] for section in request.sections}
-    moments, shape = list(result.moments.values()), result.input_shape
-    if request.test_file is not None:
-        with result.collecting_flaws():
-            result.set_test(read_server_file(request.test_file, shape, result.space, moments, "server.test"))
-    if request.labelled is not None:
-        with result.collecting_flaws():
-            found = read_server_file(request.labelled, shape, result.space, moments, "server.labelled")
-            result.labelled = found.x, found.truth
+    add_server_files(result, request.test_file, request.labelled, partial(read_server_file, result=result))
     return result
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -14,8 +13,7 @@ from torch import Tensor
 
 from fedaccord.data.declarations import SiteSection
 from fedaccord.data.requests import SiteFiles
-from fedaccord.data.server_data import ServerTest
-from fedaccord.data.site_data import Samples, SiteData
+from fedaccord.data.site_data import Samples, ServerTest, SiteData
 from fedaccord.data.sites import FederationData, draw_test_rows
 from fedaccord.data.tables import Table, are_missing, by_value, natural, report_cells
 from fedaccord.errors import AnnotationError, ConfigError, DataError
@@ -93,17 +91,6 @@ def assemble(
         report_cells(problems)
     result.sites = {section.name: result.sites[section.name] for section in request.sections}
     return result
-
-
-def add_server_files(result: FederationData, request: SiteFiles, read: Callable[[Path, str], ServerTest]) -> None:
-    """Add the server's test file and its file of labelled samples, if it has them."""
-    if request.test_file is not None:
-        with result.collecting_flaws():
-            result.set_test(read(request.test_file, "server.test"))
-    if request.labelled is not None:
-        with result.collecting_flaws():
-            found = read(request.labelled, "server.labelled")
-            result.labelled = found.x, found.truth
 
 
 def read_labels(

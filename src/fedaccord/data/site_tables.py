@@ -19,10 +19,10 @@ from fedaccord.data.features import (
     mixed_kinds,
 )
 from fedaccord.data.requests import SiteFiles
-from fedaccord.data.server_data import ServerTest
+from fedaccord.data.server_data import add_server_files
+from fedaccord.data.site_data import ServerTest
 from fedaccord.data.site_labels import (
     SiteTable,
-    add_server_files,
     assemble,
     group_names,
     read_true_classes,
@@ -54,7 +54,7 @@ def read_table_sites(request: SiteFiles) -> FederationData:
         table = read_table(path, features.header, where)
         return read_true_classes(table, sites, request, result.space, encode, where)
 
-    add_server_files(result, request, read)
+    add_server_files(result, request.test_file, request.labelled, read)
     return result
 
 
@@ -107,7 +107,7 @@ def _plan(sites: Mapping[str, SiteTable], features: Features) -> tuple[FeaturePl
             )
     # Sites do not report columns that the experiment file describes.
     reported = [c for c in wanted if c not in {*features.given_numbers(), *features.given_categories(), *features.text}]
-    numbers, words = features.number_names(), features.category_names()
+    numbers, words = list(features.numbers), list(features.categories)
     reports: dict[str, Mapping[str, ColumnReport]] = {
         name: describe_columns(site.table, reported, features.missing, site.train, numbers, words)
         for name, site in sites.items()

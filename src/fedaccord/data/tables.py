@@ -77,7 +77,7 @@ def read_table(path: Path, header: Sequence[str] | None = None, where: str = "",
     for name in filter(None, names):
         if names.count(name) > 1:
             raise DataError(f"'{path}' has two columns named '{name}'")
-    cells = {name: _as_array(column) for name, column in zip(names, columns, strict=True) if name}
+    cells = {name: np.array(column, dtype=object) for name, column in zip(names, columns, strict=True) if name}
     return Table(path, cells, np.array(lines, dtype=np.int64), title)
 
 
@@ -186,12 +186,6 @@ def _text(value: Any) -> str:
     if isinstance(value, float) and value.is_integer():
         return str(int(value))  # whole numbers in a column with missing values are floats
     return str(value).strip()
-
-
-def _as_array(cells: Sequence[str]) -> Cells:
-    array = np.empty(len(cells), dtype=object)
-    array[:] = cells
-    return array
 
 
 def _number(cell: str) -> float:
