@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from importlib import import_module
 from pathlib import Path
-from typing import Any, Literal
+from pkgutil import resolve_name
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -296,8 +296,8 @@ def method_findings(name: str, settings: TrainingSettings, data: FederationData)
     said, entry = settings.lr_warning(name), method_entry(name)
     found = [*([warning(said)] if said else []), *unused_labelled(name, settings, data)]
     if entry.check:
-        found += _function(entry.check)(settings, data)
-    advice = [text for other in METHODS.values() if other.advice for text in _function(other.advice)(data)]
+        found += resolve_name(entry.check)(settings, data)
+    advice = [text for other in METHODS.values() if other.advice for text in resolve_name(other.advice)(data)]
     notes = [finding.text for finding in found if finding.level == "note"]
     return [finding for finding in found if finding.level != "note"], [*advice, *notes]
 
@@ -307,8 +307,3 @@ def unused_labelled(name: str, settings: TrainingSettings, data: FederationData)
     if data.labelled is None or make_recipe(name, settings).server_trains:
         return []
     return [warning(f"the method '{name}' does not use the server's labelled samples")]
-
-
-def _function(reference: str) -> Any:
-    module, _, name = reference.partition(":")
-    return getattr(import_module(module), name)

@@ -122,11 +122,12 @@ def read_numbers(cells: Cells, missing: Collection[str]) -> tuple[NDArray[np.flo
     return values, given[np.isnan(values[given])]
 
 
-def by_value(cells: Cells) -> tuple[list[str], NDArray[np.int64]]:
-    """Return the distinct cells of a column in order of appearance, and for each row the index of its cell."""
+def by_value(cells: Cells, missing: Collection[str]) -> tuple[list[str | None], NDArray[np.int64]]:
+    """Return a column's distinct cells in order of appearance, None if missing, and the index of each row's cell."""
     place: dict[str, int] = {}
     codes = [place.setdefault(cell, len(place)) for cell in cells]
-    return list(place), np.array(codes, dtype=np.int64)
+    absent = {"", *missing}
+    return [None if word in absent else word for word in place], np.array(codes, dtype=np.int64)
 
 
 def _read_text(path: Path, header: Sequence[str] | None) -> tuple[list[str], list[Sequence[str]], list[int]]:
