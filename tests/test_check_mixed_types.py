@@ -7,8 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from fedaccord.checks.federation import check_experiment_data
-from fedaccord.checks.method import method_findings, unused_labelled
+from fedaccord.checks.federation import check_experiment_data, method_findings, unused_labelled
 from fedaccord.config import check_experiment
 from fedaccord.data.separation import distinguished
 from fedaccord.data.sites import FederationData
@@ -114,7 +113,7 @@ class TestAClassMissingOnTheServer:
         (note,) = said(coarse_sites(), "cow", "pfedmo")[1]
         assert note.startswith("the server has no labelled sample of 'cow'; only the sites' labels teach them")
         (text,), notes = said(coarse_sites(), "cow", "representation")
-        assert "nothing else tells the method" in text
+        assert "no other data contain them" in text
         assert notes == []
 
     def test_methods_that_do_not_look_at_the_server_have_none_to_miss(self):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,7 +15,6 @@ from fedaccord.federation.server import Server
 from fedaccord.federation.state import RunState
 from fedaccord.federation.traffic import Bytes, sum_by_site
 from fedaccord.messages.message import Message, SiteId
-from fedaccord.runs.background import Background
 from fedaccord.runs.folder import RunFolder
 from fedaccord.runs.records import (
     Best,
@@ -137,8 +137,8 @@ class Recorder:
         self.outcome.bytes = sum_by_site(line.get("bytes", {}) for line in past.lines)
         self._finished = self._snapshot()
         self._checkpointed = past.round  # the round of the last checkpoint
-        self._writer = Background()
-        self._pending: dict[SiteId, Message] | None = None  # the memories in the checkpoint being written
+        self._writer = ThreadPoolExecutor(1)
+        self._writing: tuple[Future[None], dict[SiteId, Message]] | None = None  # a checkpoint, with its memories
 
     def play(self, signals: Signals) -> RunOutcome:
         """Play the remaining rounds, until the last one or an early stop."""
@@ -157,7 +157,7 @@ class Recorder:
             self.folder.log(f"{stopped} after round {self._round}")
             raise
         finally:
-            self._writer.join()
+            self._writer.shutdown()
         self.outcome.seconds = self.clock.seconds()
         return self.outcome
 
@@ -218,16 +218,18 @@ class Recorder:
         """Start writing a checkpoint of the last finished round in the background, unless it has one."""
         if self._round > self._checkpointed:
             self._finish_checkpoint()
-            finished = self._finished
-            self._writer.start(lambda: self.folder.write_checkpoint(finished.message(), finished.memories))
-            self._pending, self._checkpointed = finished.memories, self._round
+            message, memories = self._finished.message, self._finished.memories
+            writing = self._writer.submit(lambda: self.folder.write_checkpoint(message(), memories))
+            self._writing, self._checkpointed = (writing, memories), self._round
 
     def _finish_checkpoint(self) -> None:
         """Wait for the checkpoint being written, and confirm it to the engine."""
-        self._writer.wait()
-        if self._pending is not None:
-            self.server.engine.checkpointed(self._pending)
-            self._pending = None
+        if self._writing is not None:
+            writing, memories = self._writing
+            wait([writing])  # a signal that arrives here leaves the checkpoint pending
+            self._writing = None
+            writing.result()
+            self.server.engine.checkpointed(memories)
 
     def _log_events(self, record: RoundRecord) -> None:
         for event in [*membership_changes(record), *(f"warning: {warning}" for warning in record.warnings)]:

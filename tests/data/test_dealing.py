@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from fedaccord.config import check_experiment
-from fedaccord.data.tag_groups import tag_groups
+from fedaccord.data.study import tag_groups
 from fedaccord.errors import ConfigError
 from fedaccord.experiment import load_federation
 

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fedaccord.data.declarations import Features
 from fedaccord.data.features import (
     MOST_CATEGORIES,
     ColumnReport,
@@ -22,19 +23,23 @@ from fedaccord.errors import DataError
 MISSING = ("?",)
 
 
+def described_as(**keys):
+    return Features(missing=list(MISSING), **keys)
+
+
 def table(**columns):
     rows = len(next(iter(columns.values())))
     arrays = {name: np.array([str(c) for c in column], dtype=object) for name, column in columns.items()}
     return Table(Path("clinic.csv"), arrays, np.arange(2, rows + 2))
 
 
-def report(of, train=None, **decrees):
+def report(of, train=None, **keys):
     rows = np.arange(of.rows) if train is None else np.array(train)
-    return describe_columns(of, list(of.columns), MISSING, rows, **decrees)
+    return describe_columns(of, list(of.columns), rows, described_as(**keys))
 
 
 def plan_of(*tables, **given_):
-    return agree({f"site-{i}": report(t) for i, t in enumerate(tables)}, MISSING, **given_)
+    return agree({f"site-{i}": report(t) for i, t in enumerate(tables)}, described_as(**given_))
 
 
 numbers = st.one_of(st.just("?"), st.floats(-1e6, 1e6, width=32).map(repr))
@@ -49,10 +54,10 @@ def as_table(rows):
 @given(sites)
 def test_the_plan_from_reports_is_the_plan_from_pooled_rows(data):
     def described(rows):
-        return report(as_table(rows), words=["colour"])
+        return report(as_table(rows), categories=["colour"])
 
-    apart = agree({f"site-{i}": described(rows) for i, rows in enumerate(data)}, MISSING)
-    together = agree({"all": described([row for rows in data for row in rows])}, MISSING)
+    apart = agree({f"site-{i}": described(rows) for i, rows in enumerate(data)}, described_as())
+    together = agree({"all": described([row for rows in data for row in rows])}, described_as())
     assert apart.names == together.names
     (size, colour), (pooled_size, pooled_colour) = apart.columns, together.columns
     assert colour == pooled_colour
@@ -63,7 +68,9 @@ def test_the_plan_from_reports_is_the_plan_from_pooled_rows(data):
 @given(st.lists(st.tuples(numbers, words), min_size=2, max_size=12), st.data())
 def test_what_a_row_becomes_does_not_depend_on_other_rows(rows, data):
     row = data.draw(st.integers(0, len(rows) - 1))
-    plan = agree({"a": report(as_table([("1", "red"), ("5", "1"), ("?", "blue")]), words=["colour"])}, MISSING)
+    plan = agree(
+        {"a": report(as_table([("1", "red"), ("5", "1"), ("?", "blue")]), categories=["colour"])}, described_as()
+    )
     everywhere, alone = plan.encode(as_table(rows))[0][row], plan.encode(as_table([rows[row]]))[0][0]
     np.testing.assert_array_equal(everywhere, alone)
 
@@ -96,14 +103,17 @@ def test_kinds_by_looking_and_by_decree():
         "empty": "empty",
         "half": "category",
     }
-    decreed = report(mostly, words=["code"], numbers=["half"])
+    decreed = report(mostly, categories=["code"], numbers=["half"])
     assert (decreed["code"].kind, decreed["code"].values) == ("category", ["1", "2"])
     assert (decreed["half"].kind, decreed["half"].n) == ("number", 10)
 
 
 def test_whole_numbers_are_one_category_however_they_are_written():
-    told = {"a": report(table(sex=["1.0", "0.0"]), words=["sex"]), "b": report(table(sex=["1", "0"]), words=["sex"])}
-    plan = agree(told, MISSING)
+    told = {
+        "a": report(table(sex=["1.0", "0.0"]), categories=["sex"]),
+        "b": report(table(sex=["1", "0"]), categories=["sex"]),
+    }
+    plan = agree(told, described_as())
     assert plan.names == ["sex = 0", "sex = 1"]
     np.testing.assert_array_equal(plan.encode(table(sex=["1.0", "1"]))[0], [[0, 1], [0, 1]])
 
@@ -124,7 +134,7 @@ def test_a_new_word_sets_nothing_and_is_counted():
 def test_values_far_out_are_cut_and_a_constant_is_zero():
     plan = plan_of(table(a=[0, 2], b=[5, 5]))
     np.testing.assert_array_equal(plan.encode(table(a=[1e6, -1e6], b=[5, 6]))[0], [[10, 0], [-10, 1]])
-    raw = plan_of(table(a=[0, 2], b=[5, 5]), scale=False)
+    raw = plan_of(table(a=[0, 2], b=[5, 5]), scale="none")
     np.testing.assert_array_equal(raw.encode(table(a=[1e6, -1e6], b=[5, 6]))[0], [[1e6, 5], [-1e6, 6]])
 
 
@@ -134,7 +144,7 @@ def test_a_large_mean_does_not_swallow_the_spread():
 
 
 def test_what_the_file_gives_is_used_as_it_is():
-    plan = agree({}, MISSING, numbers={"age": (50, 10)}, categories={"sex": ["1.0", "2.0"]}, order=["age", "sex"])
+    plan = agree({}, described_as(numbers={"age": [50, 10]}, categories={"sex": ["1.0", "2.0"]}), ["age", "sex"])
     assert plan.names == ["age", "age is missing", "sex = 1", "sex = 2"]
     rows = table(age=[60, "?"], sex=["1", "2.0"])
     np.testing.assert_array_equal(plan.encode(rows)[0], [[1, 0, 1, 0], [0, 1, 0, 1]])
@@ -144,7 +154,7 @@ def test_what_the_file_gives_is_used_as_it_is():
 
 
 def test_text_is_hashed():
-    plan = agree({}, MISSING, text=["note"], text_width=16, order=["note"])
+    plan = agree({}, described_as(text=["note"], text_width=16), ["note"])
     assert len(plan.names) == 16
     x, gaps = plan.encode(table(note=["severe cough", "cough severe", "?", "fever"]))
     assert gaps == {"note": 1}
@@ -188,7 +198,7 @@ def test_columns_that_cannot_be_agreed(tables, message):
 
 def test_no_features_at_all():
     with pytest.raises(DataError, match="no features are left"):
-        agree({"a": {}}, MISSING)
+        agree({"a": {}}, described_as())
 
 
 class TestMixedKinds:

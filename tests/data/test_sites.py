@@ -12,9 +12,9 @@ from command_line import blobs
 from fedaccord.clean_classifier import clean_predictions
 from fedaccord.data.dataset import Dataset, Rows, load_dataset
 from fedaccord.data.declarations import SiteSection
+from fedaccord.data.own_files import read_array_sites
 from fedaccord.data.requests import SiteFiles, Split
 from fedaccord.data.scaling import apply_moments, fit_moments
-from fedaccord.data.site_arrays import read_array_sites
 from fedaccord.data.sites import pool_sites
 from fedaccord.data.study import split_dataset
 from fedaccord.errors import ConfigError, DataError, PartitionError

@@ -143,8 +143,8 @@ def test_numbers_missing_cells_and_wrong_ones():
 
 def test_words():
     assert [plain(w) for w in ("1.0", "-2.00", "1.5", "01", "a.0", "1.")] == ["1", "-2", "1.5", "01", "a.0", "1."]
-    assert by_value(cells("b", "a", "b"))[0] == ["b", "a"]
-    assert by_value(cells("b", "a", "b"))[1].tolist() == [0, 1, 0]
+    assert by_value(cells("b", "NA", "b"), ["NA"])[0] == ["b", None]
+    assert by_value(cells("b", "a", "b"), [])[1].tolist() == [0, 1, 0]
     assert are_missing(cells("", "NA", "na"), ["NA"]).tolist() == [True, True, False]
 
 

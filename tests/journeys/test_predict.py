@@ -297,7 +297,7 @@ class TestMistakes:
             (["runs/tables", "new.csv", "--answers", "all"], 2, "answers are 'classes' or 'own', not 'all'"),
             (["runs", "new.csv"], 3, "'runs' is neither a run folder nor a model folder: it has no model.json"),
             (["runs/tables", "nowhere.csv"], 2, "the file 'nowhere.csv' is not there"),
-            (["runs/tables", "experiment.toml"], 2, "'experiment.toml' is no file of samples"),
+            (["runs/tables", "experiment.toml"], 2, "'experiment.toml' is not a file of samples"),
             (["runs/tables", "x.npz"], 2, "the model was trained on tables"),
             (["runs/tables", "short.csv"], 2, "'short.csv' has no column 'smoker'; did you mean 'smokes'?"),
             (["runs/tables", "wrong.csv"], 2, "line 3, column 'age': 'old' is not a number"),
@@ -306,7 +306,7 @@ class TestMistakes:
             (["runs/tables", "new.csv", "--out", "new.csv"], 2, "the predictions would be written over 'new.csv'"),
             (["runs/tables", "new.csv", "--out", "no/where.csv"], 3, "cannot write no/where.csv: No such file"),
             (["runs/tables", "new.csv", "--out", "."], 3, "cannot write .: it is a folder"),
-            (["runs/tables", "runs"], 2, "'runs' is a folder, and folders are for models of images"),
+            (["runs/tables", "runs"], 2, "'runs' is a folder, but only models of images read folders"),
         ],
     )
     def test_of_tables(self, tables, arguments, code, said):

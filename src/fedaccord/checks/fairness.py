@@ -7,6 +7,7 @@ from torch import Tensor
 
 from fedaccord.config import Experiment
 from fedaccord.data.sites import FederationData
+from fedaccord.evaluation.groups import known_groups
 from fedaccord.federation.sharing import SHARE_ALL
 from fedaccord.findings import Finding, warning
 from fedaccord.methods.registry import make_recipe
@@ -26,11 +27,13 @@ def fairness_findings(experiment: Experiment, data: FederationData) -> list[Find
     recipe = make_recipe(experiment.method_name, experiment.settings)
     whole = recipe.aggregator is not None and SHARE_ALL.parts <= recipe.sharing.parts
     if whole and data.test is not None and data.test_groups is not None and data.test[1].dim() == 1:
-        whose, parts = "the server's test samples", [(data.test[1], _certain(*data.test_groups))]
+        whose, parts = "the server's test samples", [(data.test[1], known_groups(*data.test_groups))]
     else:
         whose, parts = "all test parts together", _judged_parts(data)
     if not parts:
-        return [warning(f"how '{asked.group}' is treated cannot be measured: {_why_nothing(data)}")]
+        kinds = sorted({site.view.kind for site in data.sites.values() if len(site.test)})
+        why = f"test labels are {', '.join(kinds)} without truth" if kinds else "no site has a test part"
+        return [warning(f"how '{asked.group}' is treated cannot be measured: {why}")]
     label, known = (torch.cat(columns) for columns in zip(*parts, strict=True))
     seen = (label >= 0) & (known >= 0)
     inside = seen & (known == data.groups.index(asked.group))
@@ -58,15 +61,5 @@ def _judged_parts(data: FederationData) -> list[tuple[Tensor, Tensor]]:
     for site in data.sites.values():
         truth = site.view.true_classes(site.test.target, site.test.truth)
         if len(site.test) and truth is not None and truth.dim() == 1 and site.test.group is not None:
-            found.append((truth, _certain(site.test.group, site.test.group_truth)))
+            found.append((truth, known_groups(site.test.group, site.test.group_truth)))
     return found
-
-
-def _why_nothing(data: FederationData) -> str:
-    kinds = sorted({site.view.kind for site in data.sites.values() if len(site.test)})
-    return f"test labels are {', '.join(kinds)} without truth" if kinds else "no site has a test part"
-
-
-def _certain(sets: Tensor, true: Tensor | None) -> Tensor:
-    """Return the group of each row if it is certain, else -1."""
-    return torch.where(sets.sum(1) == 1, sets.int().argmax(1), -1) if true is None else true

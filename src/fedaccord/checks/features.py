@@ -16,6 +16,7 @@ from fedaccord.findings import Finding, warning
 
 FARTHEST_MEANS = 10.0  # standard deviations within the sites
 WIDEST_RATIO = 100.0  # of the sites' standard deviations
+CONSTANT = 1e-6  # standard deviations below this are rounding errors
 FEWEST = 10  # rows; fewer give no reliable deviation
 Sample = NDArray[Any]
 
@@ -32,14 +33,12 @@ def feature_findings(data: FederationData) -> list[Finding]:
             findings.append(warning(f"site '{name}' has no value at all in {listed(empty)}"))
     samples = {name: _numbers(data.features, site.train.x.numpy()) for name, site in data.sites.items()}
     for column in (c.name for c in data.features.columns if c.kind == "number"):
-        at = {name: values[column] for name, values in samples.items() if len(values[column]) >= FEWEST}
-        means = {name: float(x.mean(dtype=np.float64)) for name, x in at.items()}
-        spreads = {name: float(x.std(dtype=np.float64)) for name, x in at.items()}
-        rows_at = {name: len(x) for name, x in at.items()}
-        constant = [name for name, spread in spreads.items() if spread < 1e-6]
+        values = {name: columns[column].astype(np.float64) for name, columns in samples.items()}
+        at = {name: (len(x), float(x.mean()), float(x.std())) for name, x in values.items() if len(x) >= FEWEST}
+        constant = [name for name, (_, _, spread) in at.items() if spread < CONSTANT]
         if constant and len(constant) < len(at):
             findings.append(warning(f"column '{column}' never varies at {_sites(constant)}, but does elsewhere"))
-        findings += _scale_findings(f"column '{column}'", means, spreads, rows_at)
+        findings += _scale_findings(f"column '{column}'", at)
     return findings
 
 
@@ -64,29 +63,29 @@ def _array_findings(data: FederationData) -> list[Finding]:
         return []  # pixels have a fixed scale
     findings = []
     for feature in range(data.input_shape[0]):
-        at = {name: m for name, m in data.moments.items() if m.n[feature] >= FEWEST}
-        means = {name: float(m.mean[feature]) for name, m in at.items()}
-        spreads = {name: float(np.sqrt(m.variance[feature])) for name, m in at.items()}
-        rows = {name: int(m.n[feature]) for name, m in at.items()}
-        findings += _scale_findings(f"feature {feature}", means, spreads, rows)
+        found = {name: (m.n[feature], m.mean[feature], m.variance[feature]) for name, m in data.moments.items()}
+        at = {name: (int(n), float(mean), float(np.sqrt(v))) for name, (n, mean, v) in found.items() if n >= FEWEST}
+        findings += _scale_findings(f"feature {feature}", at)
     return findings
 
 
-def _scale_findings(
-    what: str, means: Mapping[str, float], spreads: Mapping[str, float], rows: Mapping[str, int]
-) -> list[Finding]:
-    varied = {name: spread for name, spread in spreads.items() if spread >= 1e-6}
+def _scale_findings(what: str, at: Mapping[str, tuple[int, float, float]]) -> list[Finding]:
+    """Compare the sites' rows, mean and standard deviation of one feature."""
+    varied = {name: found for name, found in at.items() if found[2] >= CONSTANT}
     if len(varied) < 2:
         return []
-    low, high = min(varied, key=lambda n: means[n]), max(varied, key=lambda n: means[n])
-    inside = np.sqrt(sum(rows[n] * spreads[n] ** 2 for n in varied) / sum(rows[n] for n in varied))
-    narrow, wide = min(varied, key=lambda n: varied[n]), max(varied, key=lambda n: varied[n])
-    if means[high] - means[low] > FARTHEST_MEANS * inside:
-        apart = f"{(means[high] - means[low]) / inside:.0f} times the spread within the sites"
-        return [warning(f"{what}: the means of {_sites([low, high])} are {apart} apart; is it the same unit?")]
-    if varied[wide] > WIDEST_RATIO * varied[narrow]:
-        ratio = f"{varied[wide] / varied[narrow]:.0f} times"
-        return [warning(f"{what} varies {ratio} more at site '{wide}' than at site '{narrow}'; is it the same unit?")]
+    rows, means, spreads = ({name: found[place] for name, found in varied.items()} for place in range(3))
+    low, high = min(means, key=means.__getitem__), max(means, key=means.__getitem__)
+    apart = means[high] - means[low]
+    inside = np.sqrt(sum(rows[name] * spread**2 for name, spread in spreads.items()) / sum(rows.values()))
+    if apart > FARTHEST_MEANS * inside:
+        far = f"{apart / inside:.0f} times the spread within the sites"
+        return [warning(f"{what}: the means of {_sites([low, high])} are {far} apart; is it the same unit?")]
+    narrow, wide = min(spreads, key=spreads.__getitem__), max(spreads, key=spreads.__getitem__)
+    ratio = spreads[wide] / spreads[narrow]
+    if ratio > WIDEST_RATIO:
+        more = f"{ratio:.0f} times more at site '{wide}' than at site '{narrow}'"
+        return [warning(f"{what} varies {more}; is it the same unit?")]
     return []
 
 

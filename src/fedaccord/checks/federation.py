@@ -6,9 +6,10 @@ several sites are in the report of the federation, for its coordinator.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Literal
 
 import torch
@@ -16,19 +17,20 @@ from torch import Tensor
 
 from fedaccord.checks.fairness import fairness_findings
 from fedaccord.checks.features import feature_findings, word_findings
-from fedaccord.checks.membership import membership_findings
-from fedaccord.checks.method import method_findings
 from fedaccord.config import Experiment, Labels, ServerSection
 from fedaccord.data.separation import indistinguishable_classes, labels_of_server
 from fedaccord.data.site_data import SiteData
 from fedaccord.data.sites import FederationData, Flaw
 from fedaccord.errors import CorrespondenceError, UserError, listed
 from fedaccord.experiment import read_federation, startup_error
-from fedaccord.federation.membership import membership_notes
+from fedaccord.federation.membership import Membership, membership_notes, rounds_without_owner
 from fedaccord.findings import Finding, warning
 from fedaccord.labels.coverage import connected_groups, coverage_matrix, labels_without_site
 from fedaccord.labels.space import LabelSpace
 from fedaccord.labels.views import View
+from fedaccord.methods.registry import METHODS, make_recipe, method_entry
+from fedaccord.runs.page import spans
+from fedaccord.training.settings import TrainingSettings
 
 SMALLEST_CELL = 5  # rows of a group with a label; fewer are too few for a rate
 
@@ -117,7 +119,7 @@ def _own_report(data: FederationData, name: str, flaws: Sequence[Flaw]) -> SiteR
 
 
 def _word_column_findings(experiment: Experiment, data: FederationData) -> list[Finding]:
-    return [] if data.features is None else word_findings(data.features, experiment.features.category_names())
+    return [] if data.features is None else word_findings(data.features, list(experiment.features.categories))
 
 
 def _check_name(name: str, known: Sequence[str]) -> None:
@@ -272,3 +274,36 @@ def separation_findings(data: FederationData) -> list[Finding]:
         warning(f"no coarse label and no site tells {listed(names)} apart; the model can only learn them together")
         for names in indistinguishable_classes(data)
     ]
+
+
+def membership_findings(
+    coverage: Mapping[str, Iterable[str]], memberships: Mapping[str, Membership], rounds: int
+) -> list[Finding]:
+    """Warn of rounds in which a label has no site, and of sites that join too late; `coverage` lists labels' sites."""
+    alike: dict[str, list[str]] = {}
+    for label, without in rounds_without_owner(coverage, memberships, rounds).items():
+        alike.setdefault(spans(without), []).append(label)
+    findings = [
+        warning(f"no site that knows {listed(labels)} takes part in rounds {when}; nothing is learned about it then")
+        for when, labels in alike.items()
+    ]
+    late = [site for site, membership in memberships.items() if membership.joins > rounds]
+    return findings + [warning(f"the run ends after round {rounds}, before {listed(late)} would join")] * bool(late)
+
+
+def method_findings(name: str, settings: TrainingSettings, data: FederationData) -> tuple[list[Finding], list[str]]:
+    """Return a method's findings, and the notes of all methods that have advice for these data."""
+    said, entry = settings.lr_warning(name), method_entry(name)
+    found = [*([warning(said)] if said else []), *unused_labelled(name, settings, data)]
+    if entry.check:
+        found += resolve_name(entry.check)(settings, data)
+    advice = [text for other in METHODS.values() if other.advice for text in resolve_name(other.advice)(data)]
+    notes = [finding.text for finding in found if finding.level == "note"]
+    return [finding for finding in found if finding.level != "note"], [*advice, *notes]
+
+
+def unused_labelled(name: str, settings: TrainingSettings, data: FederationData) -> list[Finding]:
+    """Warn if the server holds labelled samples that the method does not train on."""
+    if data.labelled is None or make_recipe(name, settings).server_trains:
+        return []
+    return [warning(f"the method '{name}' does not use the server's labelled samples")]

@@ -19,6 +19,7 @@ import numpy as np
 import torch
 
 from fedaccord.data.dataset import Array
+from fedaccord.durable import atomic_write
 from fedaccord.errors import MessageError
 from fedaccord.messages.message import Message, from_bytes, to_bytes
 
@@ -42,8 +43,11 @@ def cached(kind: str, depends_on: Mapping[str, Any], make: Callable[[], Array]) 
     if found is not None:
         return found
     made = make()
+    message = Message({"array": torch.from_numpy(made)}, words={"key": key, "sha256": digest(made)})
     with contextlib.suppress(OSError):  # a full or read-only disk must not fail the run
-        _write(path, key, made)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with atomic_write(path, uuid.uuid4().hex) as file:  # other runs may write it at the same time
+            file.write(to_bytes(message))
     return made
 
 
@@ -65,15 +69,3 @@ def _read(path: Path, key: str) -> Array | None:
     # safetensors does not detect a flipped bit in a value.
     intact = message.words.get("key") == key and message.words.get("sha256") == digest(array)
     return array if intact else None
-
-
-def _write(path: Path, key: str, array: Array) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    message = Message({"array": torch.from_numpy(array)}, words={"key": key, "sha256": digest(array)})
-    # Write to a temporary file and rename it, because other runs may read and write at the same time.
-    draft = path.with_name(f".{uuid.uuid4().hex}.tmp")
-    try:
-        draft.write_bytes(to_bytes(message))
-        draft.replace(path)
-    finally:
-        draft.unlink(missing_ok=True)

@@ -42,9 +42,8 @@ class Rows:
             return None if values is None else values[index]
 
         columns = {name: values[index] for name, values in self.columns.items()}
-        whole = (self.y, self.tags, self.candidates, self.groups, self.group)
-        y, tags, candidates, groups, group = map(part, whole)
-        return Rows(self.x[index], y, tags, candidates, columns, groups, group)
+        labels = part(self.y), part(self.tags), part(self.candidates)
+        return Rows(self.x[index], *labels, columns, part(self.groups), part(self.group))
 
 
 Grouped = Callable[[Rows, str], Rows]
@@ -83,7 +82,7 @@ def load_dataset(name: str, folder: Path) -> Dataset:
         from fedaccord.data.texts import load_intents
 
         return load_intents(files[0], name, "val" if name.endswith("validation") else "test")
-    if DATASETS.get(name, DATASETS["digits"]).people:
+    if name in DATASETS and DATASETS[name].numbers:
         from fedaccord.data.people import load_people
 
         return load_people(name, files)

@@ -190,14 +190,6 @@ class Features(Section):
         """Return the category columns with values in the file."""
         return self.categories if isinstance(self.categories, dict) else {}
 
-    def number_names(self) -> list[str]:
-        """Return the columns declared as numbers."""
-        return list(self.numbers)
-
-    def category_names(self) -> list[str]:
-        """Return the columns declared as categories."""
-        return list(self.categories)
-
 
 class SiteSection(Section):
     """`[[sites]]`: a site with its own file."""

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
+from fedaccord.data.declarations import Features
 from fedaccord.data.scaling import FARTHEST, Moments, pool_moments
 from fedaccord.data.tables import Cells, Table, are_missing, by_value, read_numbers, report_cells
 from fedaccord.errors import DataError, did_you_mean
@@ -112,62 +113,49 @@ class FeaturePlan(BaseModel):
 
 
 def describe_columns(
-    table: Table,
-    names: Sequence[str],
-    missing: Sequence[str],
-    train: NDArray[np.int64],
-    numbers: Sequence[str] = (),
-    words: Sequence[str] = (),
+    table: Table, names: Sequence[str], train: NDArray[np.int64], features: Features
 ) -> dict[str, ColumnReport]:
     """Return a site's reports on its columns, from its training rows.
 
-    Columns in `numbers` are numbers: any other cell is wrong, not a category. Columns in `words` are categories, even
-    if they hold numbers.
+    Columns declared as numbers are numbers: any other cell is wrong, not a category. Columns declared as categories are
+    categories, even if they hold numbers.
     """
     reports = {}
     for name in names:
         cells = table.column(name)
-        absent = are_missing(cells, missing)
-        given, missing_cells = int((~absent).sum()), int(absent[train].sum())
-        values, wrong = read_numbers(cells, missing)
-        if name in numbers or (name not in words and given and len(wrong) <= (1 - MOSTLY) * given):
+        absent = are_missing(cells, features.missing)
+        given, missing = int((~absent).sum()), int(absent[train].sum())
+        values, wrong = read_numbers(cells, features.missing)
+        words = name in features.categories
+        if name in features.numbers or (not words and given and len(wrong) <= (1 - MOSTLY) * given):
             seen = values[train][~np.isnan(values[train])]
             mean, variance = (float(seen.mean()), float(seen.var())) if len(seen) else (0.0, 0.0)
-            reports[name] = ColumnReport(
-                kind="number", missing=missing_cells, n=len(seen), mean=mean, variance=variance
-            )
-        elif name in words or given:
+            reports[name] = ColumnReport(kind="number", missing=missing, n=len(seen), mean=mean, variance=variance)
+        elif words or given:
             found = sorted({plain(cell) for cell in set(cells[train][~absent[train]])})
-            reports[name] = ColumnReport(kind="category", missing=missing_cells, values=found)
+            reports[name] = ColumnReport(kind="category", missing=missing, values=found)
         else:
-            reports[name] = ColumnReport(kind="empty", missing=missing_cells)
+            reports[name] = ColumnReport(kind="empty", missing=missing)
     return reports
 
 
 def agree(
-    reports: Mapping[str, Mapping[str, ColumnReport]],
-    missing: Sequence[str],
-    numbers: Mapping[str, Sequence[float]] | None = None,
-    categories: Mapping[str, Sequence[str]] | None = None,
-    text: Sequence[str] = (),
-    text_width: int = 256,
-    scale: bool = True,
-    order: Sequence[str] = (),
+    reports: Mapping[str, Mapping[str, ColumnReport]], features: Features, order: Sequence[str] = ()
 ) -> FeaturePlan:
     """Return the plan from all sites' reports and the experiment file; `order` is the order of the columns."""
     for problem in mixed_kinds(reports).values():
         raise DataError(problem)
-    given_numbers, given_categories = dict(numbers or {}), dict(categories or {})
+    scale = features.scale == "federation"
     columns = []
     for name in order or list(dict.fromkeys(name for report in reports.values() for name in report)):
         found = {site: report[name] for site, report in reports.items() if name in report}
-        if name in text:
-            columns.append(ColumnPlan(name=name, kind="text", width=text_width))
-        elif name in given_categories:
-            values = tuple(dict.fromkeys(plain(value) for value in given_categories[name]))
+        if name in features.text:
+            columns.append(ColumnPlan(name=name, kind="text", width=features.text_width))
+        elif name in features.given_categories():
+            values = tuple(dict.fromkeys(plain(value) for value in features.given_categories()[name]))
             columns.append(ColumnPlan(name=name, kind="category", values=values, closed=True))
-        elif name in given_numbers:
-            mean, spread = given_numbers[name]
+        elif name in features.given_numbers():
+            mean, spread = features.given_numbers()[name]
             columns.append(ColumnPlan(name=name, kind="number", mean=mean, scale=spread, flag_missing=True))
         elif any(report.kind == "category" for report in found.values()):
             columns.append(ColumnPlan(name=name, kind="category", values=_vocabulary(name, found)))
@@ -175,7 +163,7 @@ def agree(
             mean, spread = _pooled(list(found.values())) if scale else (0.0, 1.0)
             flag = any(report.missing for report in found.values())
             columns.append(ColumnPlan(name=name, kind="number", mean=mean, scale=spread, cut=scale, flag_missing=flag))
-    plan = FeaturePlan(columns=tuple(columns), missing=tuple(missing))
+    plan = FeaturePlan(columns=tuple(columns), missing=tuple(features.missing))
     if not plan.names:
         raise DataError("no features are left: beside the labels the sites have no columns, or empty ones only")
     return plan
@@ -280,9 +268,9 @@ def _encode_words(
 ) -> int:
     """Set one feature of each row, none for a missing or unknown word; return the number of missing cells (or both)."""
     place = {value: number for number, value in enumerate(column.values)}
-    words, codes = by_value(cells)
-    absent = are_missing(np.array(words, dtype=object), missing)
-    at = np.array([-1 if gone else place.get(plain(word), -1) for word, gone in zip(words, absent, strict=True)])
+    words, codes = by_value(cells, missing)
+    absent = np.array([word is None for word in words])
+    at = np.array([-1 if word is None else place.get(plain(word), -1) for word in words])
     rows = np.flatnonzero(at[codes] >= 0)
     part[rows, at[codes][rows]] = 1.0
     wrong = (at < 0) & ~absent & (closed and column.closed)
@@ -295,13 +283,12 @@ def _encode_words(
 def _encode_groups(column: ColumnPlan, cells: Cells, missing: Sequence[str], part: Floats) -> int:
     """Set a feature for each candidate in `a|b`; a missing cell means any group."""
     place = {value: number for number, value in enumerate(column.values)}
-    words, codes = by_value(cells)
-    absent = are_missing(np.array(words, dtype=object), missing)
-    for code, (word, gone) in enumerate(zip(words, absent.tolist(), strict=True)):
-        named = [place[name] for name in (plain(p.strip()) for p in word.split("|")) if name in place]
-        chosen = list(place.values()) if gone else sorted(set(named))
+    words, codes = by_value(cells, missing)
+    for code, word in enumerate(words):
+        names = column.values if word is None else {plain(name.strip()) for name in word.split("|")}
+        chosen = sorted(place[name] for name in names if name in place)
         part[np.ix_(codes == code, chosen)] = 1.0 / len(chosen) if column.normalise and chosen else 1.0
-    return int(absent[codes].sum())
+    return int(are_missing(cells, missing).sum())
 
 
 def _hash_text(texts: list[str], width: int) -> Floats:

@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 
 from fedaccord.data.declarations import SiteSection
 from fedaccord.data.requests import SiteFiles
-from fedaccord.data.server_data import ServerTest
-from fedaccord.data.site_labels import SiteTable, add_server_files, assemble, read_true_classes, set_test_aside
+from fedaccord.data.server_data import add_server_files
+from fedaccord.data.site_data import ServerTest
+from fedaccord.data.site_labels import SiteTable, assemble, read_true_classes, set_test_aside
 from fedaccord.data.sites import FederationData
 from fedaccord.data.tables import Table, read_table
 from fedaccord.errors import ConfigError, DataError
@@ -42,7 +43,7 @@ def read_image_sites(request: SiteFiles) -> FederationData:
         found = read_true_classes(table, sites, request, result.space, encode, where)
         return replace(found, source=f"the server's own test images, {folder.name}")
 
-    add_server_files(result, request, read)
+    add_server_files(result, request.test_file, request.labelled, read)
     return result
 
 

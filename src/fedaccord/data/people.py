@@ -13,43 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedaccord.data.dataset import Dataset, Rows
+from fedaccord.data.registry import DATASETS
 from fedaccord.errors import DataError
 
 Columns = dict[str, NDArray[np.str_]]
 Feature = tuple[str, NDArray[Any]]  # the source column of a feature, and its values
 
-ADULT = (
-    "age",
-    "workclass",
-    "fnlwgt",
-    "education",
-    "education-num",
-    "marital-status",
-    "occupation",
-    "relationship",
-    "race",
-    "sex",
-    "capital-gain",
-    "capital-loss",
-    "hours-per-week",
-    "native-country",
-    "income",
-)
 GRADES = ("A", "B", "C", "D", "F")
 ETHNICITIES = ("Caucasian", "African American", "Asian", "Other")
-STUDENT = (
-    "Age",
-    "Gender",
-    "ParentalEducation",
-    "StudyTimeWeekly",
-    "Absences",
-    "Tutoring",
-    "ParentalSupport",
-    "Extracurricular",
-    "Sports",
-    "Music",
-    "Volunteering",
-)
 
 
 def load_people(name: str, files: Sequence[Path]) -> Dataset:
@@ -74,49 +45,49 @@ def _compas(name: str, table: Columns) -> Dataset:
     kept = (np.abs(days) <= 30) & (table["is_recid"] != "-1") & (table["c_charge_degree"] != "O")
     kept &= table["score_text"] != "N/A"
     table = {column: cells[kept] for column, cells in table.items()}
-    numbers = ("age", "juv_fel_count", "juv_misd_count", "juv_other_count", "priors_count", "two_year_recid")
-    features: list[Feature] = [(column, table[column].astype(np.float32)) for column in numbers]
-    features += [("sex", table["sex"] == "Male"), ("c_charge_degree", table["c_charge_degree"] == "F")]
+    features = [
+        *_numbers(name, table),
+        ("sex", table["sex"] == "Male"),
+        ("c_charge_degree", table["c_charge_degree"] == "F"),
+    ]
     binary = name == "compas_binary"
     labels = ("Low", "Higher") if binary else ("Low", "Medium", "High")
     levels = {"Low": 0, "Medium": 1, "High": 1 if binary else 2}
     y = np.array([levels[cell] for cell in table["score_text"].tolist()], dtype=np.int64)
     rows = _rows(features, y, {"race": table["race"], "sex": table["sex"]})
-    return Dataset(name, rows, None, labels, False, sources=_sources(features))
+    return Dataset(name, rows, None, labels, False, sources=tuple(column for column, _ in features))
 
 
 def _student(name: str, table: Columns) -> Dataset:
-    wanted = (*STUDENT, "GPA") if name == "student_gpa" else STUDENT
-    features: list[Feature] = [(column, table[column].astype(np.float32)) for column in wanted]
+    features = _numbers(name, table)
     y = table["GradeClass"].astype(np.float32).astype(np.int64)
     ethnicity = np.array([ETHNICITIES[int(cell)] for cell in table["Ethnicity"].tolist()])
     gender = np.where(table["Gender"] == "1", "1", "0")
     rows = _rows(features, y, {"Ethnicity": ethnicity, "Gender": gender})
-    return Dataset(name, rows, None, GRADES, False, sources=_sources(features))
+    return Dataset(name, rows, None, GRADES, False, sources=tuple(column for column, _ in features))
 
 
 def _adult(name: str, train: Path, test: Path) -> Dataset:
     """Read the published parts; leave out `relationship`, which reveals the sex."""
-    tables = [_read(path, ADULT, lambda row: len(row) == len(ADULT)) for path in (train, test)]
-    numbers = ("age", "education-num", "capital-gain", "capital-loss", "hours-per-week")
+    header = DATASETS[name].header
+    tables = [_read(path, header, lambda row: len(row) == len(header)) for path in (train, test)]
     words = {column: sorted(set(tables[0][column].tolist()) - {"?"}) for column in ("marital-status", "occupation")}
-    parts, sources = list[Rows](), tuple[str, ...]()
+    parts = list[Rows]()
     for table in tables:
-        features: list[Feature] = [(column, table[column].astype(np.float32)) for column in numbers]
+        features = _numbers(name, table)
         features += [(column, table[column] == value) for column, values in words.items() for value in values]
         y = np.array([cell.startswith(">") for cell in table["income"].tolist()], dtype=np.int64)
         parts.append(_rows(features, y, {"sex": table["sex"], "race": table["race"]}))
-        sources = _sources(features)
-    return Dataset(name, parts[0], parts[1], ("<=50K", ">50K"), False, sources=sources)
+    return Dataset(name, parts[0], parts[1], ("<=50K", ">50K"), False, sources=tuple(column for column, _ in features))
+
+
+def _numbers(name: str, table: Columns) -> list[Feature]:
+    return [(column, table[column].astype(np.float32)) for column in DATASETS[name].numbers]
 
 
 def _rows(features: Sequence[Feature], y: NDArray[np.int64], columns: Columns) -> Rows:
     x = np.stack([values.astype(np.float32) for _, values in features], axis=1)
-    return Rows(x, y, columns=dict(columns))
-
-
-def _sources(features: Sequence[Feature]) -> tuple[str, ...]:
-    return tuple(column for column, _ in features)
+    return Rows(x, y, columns=columns)
 
 
 def _read(path: Path, header: Sequence[str] | None = None, is_row: Callable[[list[str]], bool] = bool) -> Columns:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -33,21 +33,12 @@ class Target:
 
     def describe(self) -> dict[str, Any]:
         """Return the target for JSON."""
-        return {
-            "groups": list(self.groups),
-            "group": self.group,
-            "label": self.label,
-            "block": self.block,
-            "normalised": self.normalised,
-        }
+        return asdict(self)
 
     @classmethod
     def read(cls, described: dict[str, Any] | None) -> Target | None:
         """Return the target from the result of `describe`."""
-        if described is None:
-            return None
-        keys = ("group", "label", "block", "normalised")
-        return cls(tuple(described["groups"]), *(described[key] for key in keys))
+        return None if described is None else cls(**{**described, "groups": tuple(described["groups"])})
 
 
 def find_target(
@@ -87,7 +78,9 @@ def with_groups(dataset: Dataset, asked: Sensitive, seed: int, as_input: bool, n
         rng = np.random.default_rng(derive(seed, "groups", which))
         sets = _candidates(truth, len(names), asked, rng)
         x = rows.x if other is None or rows.x.shape[1:] != dataset.shape else rows.x[:, other]
-        x = np.concatenate([x, _as_inputs(sets, normalise)], axis=1) if as_input and x.ndim == 2 else x
+        if as_input and x.ndim == 2:
+            bits = sets.astype(np.float32)
+            x = np.concatenate([x, bits / bits.sum(1, keepdims=True) if normalise else bits], axis=1)
         return replace(rows, x=x, groups=sets, group=truth)
 
     def elsewhere(rows: Rows, where: str) -> Rows:
@@ -100,11 +93,6 @@ def with_groups(dataset: Dataset, asked: Sensitive, seed: int, as_input: bool, n
     return replace(
         dataset, train=train, test=test, groups=tuple(names), group_features=first, sources=(), grouped=elsewhere
     )
-
-
-def _as_inputs(sets: Any, normalise: bool) -> Any:
-    bits = sets.astype(np.float32)
-    return bits / bits.sum(1, keepdims=True) if normalise else bits
 
 
 def _candidates(truth: Any, groups: int, asked: Sensitive, rng: np.random.Generator) -> Any:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -15,8 +14,8 @@ from fedaccord.data.dataset import Array, Dataset, Grouped, Rows, from_arrays, r
 from fedaccord.data.declarations import PerClass
 from fedaccord.data.partition import Partition
 from fedaccord.data.registry import existing
-from fedaccord.data.scaling import Moments, apply_moments, pool_moments
-from fedaccord.data.site_data import SiteData
+from fedaccord.data.site_data import ServerTest, SiteData
+from fedaccord.data.sites import FederationData, draw_rows
 from fedaccord.errors import ConfigError, DataError, did_you_mean
 from fedaccord.labels.space import LabelSpace
 from fedaccord.labels.views import ViewContext
@@ -39,7 +38,11 @@ def take_out(
         taken, left = per_class(classes, labelled, space, derive(seed, "labelled"))
         with_labels, among = rows.take(among[taken]), among[left]
     if unlabelled is not None:
-        taken, left = set_aside(len(among), unlabelled, derive(seed, "unlabelled"))
+        if unlabelled >= len(among):
+            raise ConfigError(
+                f"server.unlabelled asks for {unlabelled} of {len(among)} samples, so no site would have any"
+            )
+        taken, left = draw_rows(len(among), unlabelled, derive(seed, "unlabelled"))
         without_labels, among = rows.take(among[taken]), among[left]
     return with_labels, without_labels, among
 
@@ -66,14 +69,6 @@ def per_class(classes: Array | None, wanted: PerClass, space: LabelSpace, seed: 
     return np.sort(np.concatenate(taken)), rest
 
 
-def set_aside(rows: int, number: int, seed: int) -> tuple[Array, Array]:
-    """Return the `number` of `rows` that the server takes without labels, and the rest for the sites."""
-    if number >= rows:
-        raise ConfigError(f"server.unlabelled asks for {number} of {rows} samples, so no site would have any")
-    order = np.random.default_rng(seed).permutation(rows)
-    return np.sort(order[:number]), np.sort(order[number:])
-
-
 def set_sites_aside(
     parts: Partition, names: list[str], unseen: int | Sequence[str], seed: int
 ) -> tuple[Partition, list[str], Array]:
@@ -82,7 +77,7 @@ def set_sites_aside(
     if number >= len(names):
         raise ConfigError(f"server.unseen asks for {number} of {len(names)} sites, so none would be left to train")
     if isinstance(unseen, int):
-        away = np.sort(np.random.default_rng(seed).permutation(len(names))[:number])
+        away = draw_rows(len(names), number, seed)[0]
     else:
         for name in unseen:
             if name not in names:
@@ -90,53 +85,32 @@ def set_sites_aside(
         away = np.unique([names.index(name) for name in unseen])
     staying = np.setdiff1d(np.arange(len(names)), away)
     rows = np.sort(np.concatenate([parts.parts[i] for i in away]))
-    left = replace(
-        parts,
-        parts=[parts.parts[i] for i in staying],
-        unused=np.sort(np.concatenate([parts.unused, rows])),
-        labels=None if parts.labels is None else [parts.labels[i] for i in staying],
-        notes=[
-            *parts.notes,
-            f"the server is judged on {number} sites that do not train: " + ", ".join(names[i] for i in away),
-        ],
-        names=None if parts.names is None else [parts.names[i] for i in staying],
+    note = f"the server is judged on {number} sites that do not train: " + ", ".join(names[i] for i in away)
+    left = Partition(
+        [parts.parts[i] for i in staying],
+        np.sort(np.concatenate([parts.unused, rows])),
+        None if parts.labels is None else [parts.labels[i] for i in staying],
+        [*parts.notes, note],
+        None if parts.names is None else [parts.names[i] for i in staying],
     )
     return left, [names[i] for i in staying], rows
 
 
-@dataclass(frozen=True)
-class ServerTest:
-    """The test of the global model: inputs, true classes or tags, their source, and their groups if known."""
-
-    x: Tensor
-    truth: Tensor
-    source: str
-    groups: tuple[Tensor, Tensor | None] | None = None  # candidate groups, and the true ones if known
-
-
 def published_test(
-    rows: Rows | None,
-    sites: Mapping[str, SiteData],
-    most: int | None,
-    seed: int,
-    moments: Sequence[Moments],
-    source: str,
+    rows: Rows | None, result: FederationData, most: int | None, seed: int, source: str
 ) -> ServerTest | None:
     """Return a test of at most `most` of these rows, with true classes, or with tags if all sites have tags.
 
     Return None if the rows do not have them.
     """
-    labels = None if rows is None else rows.tags if _all_tags(sites) else rows.y
+    labels = None if rows is None else rows.tags if _all_tags(result.sites) else rows.y
     if rows is None or labels is None:
         return None
-    picked = np.arange(len(rows))
-    if most is not None and most < len(rows):
-        picked = np.sort(np.random.default_rng(seed).permutation(len(rows))[:most])
-    x = apply_moments(rows.x[picked], pool_moments(moments) if moments else None)
+    picked = np.arange(len(rows)) if most is None else draw_rows(len(rows), most, seed)[0]
     groups = None
     if rows.groups is not None and rows.group is not None:
         groups = torch.from_numpy(rows.groups[picked]), torch.from_numpy(rows.group[picked])
-    return ServerTest(torch.from_numpy(x), torch.from_numpy(labels[picked]), source, groups)
+    return ServerTest(result.scaled(rows.x[picked]), torch.from_numpy(labels[picked]), source, groups)
 
 
 def pooled_test(sites: Mapping[str, SiteData]) -> ServerTest | None:
@@ -162,33 +136,38 @@ def read_arrays(path: Path, where: str) -> Dataset:
     return from_arrays(read_npz(existing(path, where), where), str(path))
 
 
-def read_server_file(
-    path: Path,
-    shape: tuple[int, ...],
-    space: LabelSpace,
-    moments: Sequence[Moments],
-    where: str,
-    grouped: Grouped | None = None,
-) -> ServerTest:
+def add_server_files(
+    result: FederationData, test: Path | None, labelled: Path | None, read: Callable[[Path, str], ServerTest]
+) -> None:
+    """Add the server's test file and its file of labelled samples, if it has them."""
+    if test is not None:
+        with result.collecting_flaws():
+            result.set_test(read(test, "server.test"))
+    if labelled is not None:
+        with result.collecting_flaws():
+            found = read(labelled, "server.labelled")
+            result.labelled = found.x, found.truth
+
+
+def read_server_file(path: Path, where: str, result: FederationData, grouped: Grouped | None = None) -> ServerTest:
     """Read the server's samples and their classes from an .npz file; rows without a class are left out.
 
-    They are scaled by the pooled moments of all sites' training rows. A test file may mark its test rows. `grouped`
-    adds groups in the same way as to the sites' rows.
+    A test file may mark its test rows. `grouped` adds groups in the same way as to the sites' rows.
     """
     file = read_arrays(path, where)
     rows = file.test if file.test is not None and where == "server.test" else file.train
     if grouped is not None:
         rows = grouped(rows, where)
-    found = rows.x.shape[1:]
+    found, shape = rows.x.shape[1:], result.input_shape
     if found != shape:
         raise DataError(f"{where}: the samples of '{path}' have shape {found}, the sites' have {shape}")
-    seen = read_annotations(rows, file.labels, ExactView(), space, ViewContext(f"{where}, {path.name}"))
-    x = torch.from_numpy(apply_moments(seen.x, pool_moments(moments) if moments else None))
+    seen = read_annotations(rows, file.labels, ExactView(), result.space, ViewContext(f"{where}, {path.name}"))
     known = seen.target >= 0
     groups = None
     if seen.groups is not None:
         groups = seen.groups[known], None if seen.group is None else seen.group[known]
-    return ServerTest(x[known], seen.target[known], f"the server's own test file, {path.name}", groups)
+    source = f"the server's own test file, {path.name}"
+    return ServerTest(result.scaled(seen.x)[known], seen.target[known], source, groups)
 
 
 def check_apart_from_test(

@@ -1,4 +1,4 @@
-"""The samples of one site, which never leave it."""
+"""The samples of one site, which never leave it, and those that judge the global model."""
 
 from __future__ import annotations
 
@@ -31,3 +31,13 @@ class SiteData:
     view: View
     train: Samples
     test: Samples
+
+
+@dataclass(frozen=True)
+class ServerTest:
+    """The test of the global model: inputs, true classes or tags, their source, and their groups if known."""
+
+    x: Tensor
+    truth: Tensor
+    source: str
+    groups: tuple[Tensor, Tensor | None] | None = None  # candidate groups, and the true ones if known

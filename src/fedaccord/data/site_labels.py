@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -14,10 +13,9 @@ from torch import Tensor
 
 from fedaccord.data.declarations import SiteSection
 from fedaccord.data.requests import SiteFiles
-from fedaccord.data.server_data import ServerTest
-from fedaccord.data.site_data import Samples, SiteData
+from fedaccord.data.site_data import Samples, ServerTest, SiteData
 from fedaccord.data.sites import FederationData, draw_test_rows
-from fedaccord.data.tables import Table, are_missing, by_value, natural, report_cells
+from fedaccord.data.tables import Table, by_value, natural, report_cells
 from fedaccord.errors import AnnotationError, ConfigError, DataError
 from fedaccord.labels.space import LabelSpace
 from fedaccord.labels.views import (
@@ -87,23 +85,15 @@ def assemble(
         context = ViewContext(f"site '{name}'", report=result.flaw_collector(name))
         view = build_view(_declared(site, no_label), space, context)
         target = read_labels(site.table, site.section.label, view, missing, problems)
-        groups = _read_groups(site, result.groups, missing, problems)
+        sensitive, groups = site.section.sensitive, None
+        if sensitive is not None and result.groups:
+            any_group = Candidates(LabelSpace(result.groups))
+            groups = _read_column(site.table, sensitive, any_group, missing, problems)
         result.add(_site(site, view, x, target, groups), site.section.test)
     with result.collecting_flaws():
         report_cells(problems)
     result.sites = {section.name: result.sites[section.name] for section in request.sections}
     return result
-
-
-def add_server_files(result: FederationData, request: SiteFiles, read: Callable[[Path, str], ServerTest]) -> None:
-    """Add the server's test file and its file of labelled samples, if it has them."""
-    if request.test_file is not None:
-        with result.collecting_flaws():
-            result.set_test(read(request.test_file, "server.test"))
-    if request.labelled is not None:
-        with result.collecting_flaws():
-            found = read(request.labelled, "server.labelled")
-            result.labelled = found.x, found.truth
 
 
 def read_labels(
@@ -150,10 +140,9 @@ def read_true_classes(
 
 
 def _read_column(table: Table, column: str, view: View, missing: Sequence[str], problems: list[str]) -> Tensor:
-    words, codes = by_value(table.column(column))
     # A label may be named "None" or "NA"; then such a cell is not missing.
-    absent = are_missing(np.array(words, dtype=object), set(missing) - set(view.allowed_names))
-    values = [None if gone else view.parse(word) for word, gone in zip(words, absent, strict=True)]
+    words, codes = by_value(table.column(column), set(missing) - set(view.allowed_names))
+    values = [None if word is None else view.parse(word) for word in words]
     try:
         targets = view.encode(values)
     except AnnotationError:
@@ -173,10 +162,8 @@ def _flag_columns(table: Table, columns: list[str], view: View, missing: Sequenc
     target = torch.full((table.rows, len(view.space)), NOT_ANNOTATED, dtype=torch.int8)
     for name in columns:
         column = view.space.column(name, f"'{table.shown}'")
-        words, codes = by_value(table.column(name))
-        absent = are_missing(np.array(words, dtype=object), missing)
-        found = zip(words, absent, strict=True)
-        read = [NOT_ANNOTATED if gone else view.parse_flag(word) for word, gone in found]
+        words, codes = by_value(table.column(name), missing)
+        read = [NOT_ANNOTATED if word is None else view.parse_flag(word) for word in words]
         wrong = {code for code, value in enumerate(read) if value is None}
         rows = [row for row, code in enumerate(codes.tolist()) if code in wrong] if wrong else []
         problems += [table.wrong(row, name, f"'{words[codes[row]]}' is not 0 or 1") for row in rows]
@@ -218,13 +205,6 @@ def group_names(sites: Mapping[str, SiteTable], missing: Sequence[str]) -> list[
     words = {word for table, column in columns if column is not None for word in table.column(column)}
     parts = {plain(part.strip()) for word in words - {"", *missing} for part in word.split("|")}
     return sorted(parts - {""}, key=natural)
-
-
-def _read_groups(site: SiteTable, groups: list[str], missing: Sequence[str], problems: list[str]) -> Tensor | None:
-    """Return the sensitive column as candidate groups, bool (rows, groups); a missing value means any group."""
-    if site.section.sensitive is None or not groups:
-        return None
-    return _read_column(site.table, site.section.sensitive, Candidates(LabelSpace(groups)), missing, problems)
 
 
 def _site(site: SiteTable, view: View, x: NDArray[np.float32], target: Tensor, groups: Tensor | None) -> SiteData:

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from fedaccord.data.declarations import Features, SiteSection
 from fedaccord.data.features import (
     ColumnPlan,
-    ColumnReport,
     FeaturePlan,
     agree,
     cells_of_other_kind,
@@ -19,10 +18,10 @@ from fedaccord.data.features import (
     mixed_kinds,
 )
 from fedaccord.data.requests import SiteFiles
-from fedaccord.data.server_data import ServerTest
+from fedaccord.data.server_data import add_server_files
+from fedaccord.data.site_data import ServerTest
 from fedaccord.data.site_labels import (
     SiteTable,
-    add_server_files,
     assemble,
     group_names,
     read_true_classes,
@@ -54,7 +53,7 @@ def read_table_sites(request: SiteFiles) -> FederationData:
         table = read_table(path, features.header, where)
         return read_true_classes(table, sites, request, result.space, encode, where)
 
-    add_server_files(result, request, read)
+    add_server_files(result, request.test_file, request.labelled, read)
     return result
 
 
@@ -107,11 +106,7 @@ def _plan(sites: Mapping[str, SiteTable], features: Features) -> tuple[FeaturePl
             )
     # Sites do not report columns that the experiment file describes.
     reported = [c for c in wanted if c not in {*features.given_numbers(), *features.given_categories(), *features.text}]
-    numbers, words = features.number_names(), features.category_names()
-    reports: dict[str, Mapping[str, ColumnReport]] = {
-        name: describe_columns(site.table, reported, features.missing, site.train, numbers, words)
-        for name, site in sites.items()
-    }
+    reports = {name: describe_columns(site.table, reported, site.train, features) for name, site in sites.items()}
     tables = {name: site.table for name, site in sites.items()}
     mixed = {
         column: cells_error(cells_of_other_kind(column, tables, reports, features.missing), f"{problem}: ")
@@ -120,14 +115,4 @@ def _plan(sites: Mapping[str, SiteTable], features: Features) -> tuple[FeaturePl
     if mixed and len(mixed) == len(wanted):  # labels can be checked without features
         return FeaturePlan(columns=(), missing=tuple(features.missing)), list(mixed.values())
     clear = {name: {c: r for c, r in report.items() if c not in mixed} for name, report in reports.items()}
-    plan = agree(
-        clear,
-        features.missing,
-        features.given_numbers(),
-        features.given_categories(),
-        features.text,
-        features.text_width,
-        features.scale == "federation",
-        [column for column in wanted if column not in mixed],
-    )
-    return plan, list(mixed.values())
+    return agree(clear, features, [column for column in wanted if column not in mixed]), list(mixed.values())

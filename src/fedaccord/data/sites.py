@@ -14,9 +14,8 @@ from torch import Tensor
 from fedaccord.data.annotate import Annotated
 from fedaccord.data.dataset import BRIGHTEST, Array
 from fedaccord.data.features import FeaturePlan
-from fedaccord.data.scaling import Moments, apply_moments
-from fedaccord.data.server_data import ServerTest
-from fedaccord.data.site_data import Samples, SiteData
+from fedaccord.data.scaling import Moments, apply_moments, pool_moments
+from fedaccord.data.site_data import Samples, ServerTest, SiteData
 from fedaccord.errors import ConfigError, DataError, UserError
 from fedaccord.labels.space import LabelSpace
 from fedaccord.labels.views import Exact, View
@@ -84,6 +83,11 @@ class FederationData:
             return
         self.test, self.test_source, self.test_groups = (found.x, found.truth), found.source, found.groups
 
+    def scaled(self, x: Array) -> Tensor:
+        """Return inputs of the server, scaled by the pooled moments of all sites' training rows."""
+        moments = pool_moments(list(self.moments.values())) if self.moments else None
+        return torch.from_numpy(apply_moments(x, moments))
+
     def add(self, site: SiteData, test: float) -> None:
         """Add a site, with a note if it is too small for the requested test share."""
         self.sites[site.name] = site
@@ -91,11 +95,15 @@ class FederationData:
             self.notes.append(f"site '{site.name}' has {len(site.train)} samples only and keeps them all for training")
 
 
+def draw_rows(n: int, number: int, seed: int) -> tuple[Array, Array]:
+    """Draw `number` of `n` rows; return them and the others, both sorted."""
+    order = np.random.default_rng(seed).permutation(n)
+    return np.sort(order[:number]), np.sort(order[number:])
+
+
 def draw_test_rows(n: int, test: float, seed: int) -> tuple[Array, Array]:
     """Draw a site's test rows; a site that is too small uses all rows for training."""
-    order = np.random.default_rng(seed).permutation(n)
-    size = int(test * n) if n >= SMALLEST_WITH_TEST else 0
-    return np.sort(order[:size]), np.sort(order[size:])
+    return draw_rows(n, int(test * n) if n >= SMALLEST_WITH_TEST else 0, seed)
 
 
 def refuse_empty(name: str, seen: Annotated) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,9 @@ from fedaccord.data.dataset import Array, Dataset, Rows
 from fedaccord.data.declarations import PerClass
 from fedaccord.data.partition import Partition, split
 from fedaccord.data.requests import Split
-from fedaccord.data.scaling import Moments, apply_moments, fit_moments, pool_moments
+from fedaccord.data.scaling import fit_moments, pool_moments
 from fedaccord.data.server_data import (
+    add_server_files,
     pooled_test,
     published_test,
     read_server_file,
@@ -24,12 +26,15 @@ from fedaccord.data.server_data import (
     take_out,
 )
 from fedaccord.data.site_data import SiteData
-from fedaccord.data.sites import FederationData, draw_test_rows, make_site, refuse_empty
-from fedaccord.data.tag_groups import tag_groups
+from fedaccord.data.sites import FederationData, draw_rows, draw_test_rows, make_site, refuse_empty
 from fedaccord.errors import ConfigError, DataError, PartitionError, did_you_mean
+from fedaccord.labels.clusters import k_means
 from fedaccord.labels.space import LabelSpace
 from fedaccord.labels.views import ViewContext, ViewDeclaration
 from fedaccord.seeds import derive
+
+FEW_TAGS = 20  # up to this number a row's group is its rarest tag
+CLUSTERS = 12  # if there are more tags
 
 
 def split_dataset(dataset: Dataset, request: Split) -> FederationData:
@@ -55,8 +60,7 @@ def split_dataset(dataset: Dataset, request: Split) -> FederationData:
         used["histogram"] = None  # tags were dealt without looking at them
     result.partition = {"asked": dict(request.partition), "used": used}
     result.histogram = _histogram(result.sites, space)
-    _give_server_samples(result, dataset, dealt, request)
-    _give_server_test(result, dataset, dealt, request)
+    _add_server_data(result, dataset, dealt, request)
     return result
 
 
@@ -81,7 +85,8 @@ def _deal(dataset: Dataset, space: LabelSpace, request: Split) -> _Dealt:
     left = np.arange(len(rows))
     if request.unseen is None:
         labelled, unlabelled, left = take_out(rows, left, *server)
-    left = _draw(left, request.samples, derive(seed, "samples"))
+    if request.samples is not None:
+        left = left[draw_rows(len(left), request.samples, derive(seed, "samples"))[0]]
     rows = rows if len(left) == len(rows) else rows.take(left)
     parts = _partition(dataset, rows, request.partition, seed)
     names = _site_names(parts, request.names)
@@ -150,44 +155,26 @@ def _add_sites(result: FederationData, observed: Mapping[str, Annotated], datase
         result.add(make_site(name, seen, *rows[name], result.moments.get(name)), request.test)
 
 
-def _pooled(moments: Mapping[str, Moments]) -> Moments | None:
-    return pool_moments(list(moments.values())) if moments else None
-
-
-def _give_server_samples(result: FederationData, dataset: Dataset, dealt: _Dealt, request: Split) -> None:
+def _add_server_data(result: FederationData, dataset: Dataset, dealt: _Dealt, request: Split) -> None:
+    """Add the server's samples and its test: a file, published test rows, unseen sites, or the sites' own test rows."""
     if dealt.unlabelled is not None:
-        result.unlabelled = torch.from_numpy(apply_moments(dealt.unlabelled.x, _pooled(result.moments)))
+        result.unlabelled = result.scaled(dealt.unlabelled.x)
         number = len(dealt.unlabelled)
         result.notes.append(f"the server holds {number} inputs without their labels, which no site has")
     if dealt.labelled is not None and dealt.labelled.y is not None:
-        x = apply_moments(dealt.labelled.x, _pooled(result.moments))
-        result.labelled = torch.from_numpy(x), torch.from_numpy(dealt.labelled.y)
+        result.labelled = result.scaled(dealt.labelled.x), torch.from_numpy(dealt.labelled.y)
         result.notes.append(f"the server holds {len(dealt.labelled)} labelled samples, which no site has")
-    elif isinstance(request.labelled, Path):
-        with result.collecting_flaws():
-            moments, grouped = list(result.moments.values()), dataset.grouped
-            where = "server.labelled"
-            found = read_server_file(request.labelled, result.input_shape, result.space, moments, where, grouped)
-            result.labelled = found.x, found.truth
-
-
-def _give_server_test(result: FederationData, dataset: Dataset, dealt: _Dealt, request: Split) -> None:
-    """Set the server's test: its file, the published test rows, unseen sites, or the pool of the sites' test rows."""
-    moments, limited = list(result.moments.values()), False
-    if request.test_file is not None:
-        with result.collecting_flaws():
-            shape, grouped = result.input_shape, dataset.grouped
-            found = read_server_file(request.test_file, shape, result.space, moments, "server.test", grouped)
-            result.set_test(found)
-    else:
+    labelled = request.labelled if isinstance(request.labelled, Path) else None
+    read = partial(read_server_file, result=result, grouped=dataset.grouped)
+    add_server_files(result, request.test_file, labelled, read)
+    judged = None
+    if request.test_file is None:
         rows, source = dataset.test, f"the published test part of {dataset.name}"
         if dealt.unseen is not None:
             rows, source = dealt.rows.take(dealt.unseen), f"{dealt.unseen_sites} sites that do not train"
-        seed = derive(request.seed, "test samples")
-        outer = published_test(rows, result.sites, request.test_samples, seed, moments, source)
-        result.set_test(outer or pooled_test(result.sites))
-        limited = outer is not None
-    if request.test_samples is not None and not limited:
+        judged = published_test(rows, result, request.test_samples, derive(request.seed, "test samples"), source)
+        result.set_test(judged or pooled_test(result.sites))
+    if request.test_samples is not None and judged is None:
         result.notes.append("data.test_samples is not used: the test is not the published part of the data set")
 
 
@@ -251,12 +238,6 @@ def _renamed(dataset: Dataset, space: LabelSpace) -> Dataset:
     return replace(dataset, labels=space.names, groupings=groupings)
 
 
-def _draw(rows: Array, samples: int | None, seed: int) -> Array:
-    if samples is None or samples >= len(rows):
-        return rows
-    return rows[np.sort(np.random.default_rng(seed).permutation(len(rows))[:samples])]
-
-
 def _site_names(parts: Partition, names: Sequence[str] | None) -> list[str]:
     number = len(parts.parts)
     if names is not None:
@@ -278,3 +259,19 @@ def _histogram(sites: Mapping[str, SiteData], space: LabelSpace) -> dict[str, di
         by_class = torch.bincount(truth[truth >= 0], minlength=len(space)).tolist()
         counts[name] = dict(zip(space.names, by_class, strict=True))
     return counts
+
+
+def tag_groups(tags: Array, seed: int) -> Array:
+    """Return a group for each row by which a partition can deal tags: its rarest tag, or its k-means cluster if many.
+
+    Rows without any tag form another group.
+    """
+    present = tags == 1
+    if tags.shape[1] <= FEW_TAGS:
+        counts = present.sum(0)
+        rank = np.argsort(np.argsort(counts, kind="stable"), kind="stable")
+        rarest = np.where(present, rank, tags.shape[1]).argmin(1)
+        return np.where(present.any(1), rarest, tags.shape[1]).astype(np.int64)
+    length = np.sqrt(present.sum(1, keepdims=True)).clip(min=1)
+    found = k_means(torch.from_numpy(present / length), CLUSTERS, seed, restarts=1).numpy()
+    return np.where(present.any(1), found, CLUSTERS).astype(np.int64)

@@ -77,7 +77,7 @@ def read_table(path: Path, header: Sequence[str] | None = None, where: str = "",
     for name in filter(None, names):
         if names.count(name) > 1:
             raise DataError(f"'{path}' has two columns named '{name}'")
-    cells = {name: _as_array(column) for name, column in zip(names, columns, strict=True) if name}
+    cells = {name: np.array(column, dtype=object) for name, column in zip(names, columns, strict=True) if name}
     return Table(path, cells, np.array(lines, dtype=np.int64), title)
 
 
@@ -122,11 +122,12 @@ def read_numbers(cells: Cells, missing: Collection[str]) -> tuple[NDArray[np.flo
     return values, given[np.isnan(values[given])]
 
 
-def by_value(cells: Cells) -> tuple[list[str], NDArray[np.int64]]:
-    """Return the distinct cells of a column in order of appearance, and for each row the index of its cell."""
+def by_value(cells: Cells, missing: Collection[str]) -> tuple[list[str | None], NDArray[np.int64]]:
+    """Return a column's distinct cells in order of appearance, None if missing, and the index of each row's cell."""
     place: dict[str, int] = {}
     codes = [place.setdefault(cell, len(place)) for cell in cells]
-    return list(place), np.array(codes, dtype=np.int64)
+    absent = {"", *missing}
+    return [None if word in absent else word for word in place], np.array(codes, dtype=np.int64)
 
 
 def _read_text(path: Path, header: Sequence[str] | None) -> tuple[list[str], list[Sequence[str]], list[int]]:
@@ -186,12 +187,6 @@ def _text(value: Any) -> str:
     if isinstance(value, float) and value.is_integer():
         return str(int(value))  # whole numbers in a column with missing values are floats
     return str(value).strip()
-
-
-def _as_array(cells: Sequence[str]) -> Cells:
-    array = np.empty(len(cells), dtype=object)
-    array[:] = cells
-    return array
 
 
 def _number(cell: str) -> float:

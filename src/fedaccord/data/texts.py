@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,21 +32,14 @@ def _load(path: Path, name: str, judged_on: str, changed: int) -> Dataset:
     for column in COLUMNS:
         if column not in table.columns:
             raise DataError(f"data.dataset: '{path}' has no column '{column}'; {name} has {', '.join(COLUMNS)}")
-    split, text, intent, domain = (np.array(table.column(column)) for column in COLUMNS)
-    inside = intent != OUT_OF_SCOPE
-    labels = sorted(set(intent[inside].tolist()))
-    groups: dict[str, list[str]] = {}
-    for label, group in sorted(set(zip(intent[inside].tolist(), domain[inside].tolist(), strict=True))):
-        groups.setdefault(group, []).append(label)
-    number = {label: place for place, label in enumerate(labels)}
-    train, test = (inside & (split == part) for part in ("train", judged_on))
+    inside = table.column("intent") != OUT_OF_SCOPE
+    split, text, intent, domain = (table.column(column)[inside].astype(str) for column in COLUMNS)
+    labels, y = np.unique(intent, return_inverse=True)
+    groups = {group: np.unique(intent[domain == group]).tolist() for group in np.unique(domain).tolist()}
+    train, test = split == "train", split == judged_on
     x_train, x_test = hashed(text[train].tolist(), text[test].tolist())
-
-    def rows(x: NDArray[np.float32], part: NDArray[Any]) -> Rows:
-        return Rows(x, np.array([number[label] for label in intent[part].tolist()], dtype=np.int64))
-
-    grouping = {"coarse": dict(sorted(groups.items()))}
-    return Dataset(name, rows(x_train, train), rows(x_test, test), tuple(labels), False, grouping, scaled=True)
+    parts = Rows(x_train, y[train]), Rows(x_test, y[test])
+    return Dataset(name, *parts, tuple(labels.tolist()), False, {"coarse": groups}, scaled=True)
 
 
 def hashed(train: list[str], test: list[str], width: int = WIDTH) -> tuple[NDArray[np.float32], NDArray[np.float32]]:

@@ -61,8 +61,7 @@ def fairness_figures(
 
     If true groups are unknown, rows with a single candidate are used. `rows.NAME` is the number of rows of a group.
     """
-    certain = torch.where(sets.sum(1) == 1, sets.int().argmax(1), -1)
-    known = certain if true is None else true
+    known = known_groups(sets, true)
     seen = known >= 0
     figures = group_figures(predicted[seen], truth[seen], (known == group)[seen], label)
     listed = group_figures(predicted, truth, sets[:, group], label)
@@ -71,6 +70,11 @@ def fairness_figures(
         rows = (known == column) & (truth >= 0)
         figures |= {f"accuracy.{name}": _rate((predicted == truth)[rows]), f"rows.{name}": float(rows.sum())}
     return figures
+
+
+def known_groups(sets: Tensor, true: Tensor | None) -> Tensor:
+    """Return the true group of each row, or if these are unknown its only candidate; -1 if it has several."""
+    return torch.where(sets.sum(1) == 1, sets.int().argmax(1), -1) if true is None else true
 
 
 def pooled_figures(each: Iterable[Mapping[str, float]]) -> Figures:

@@ -29,7 +29,8 @@ def tag_metrics(scores: Tensor, target: Tensor) -> dict[str, float]:
     right = (said & present).sum(0).double()  # present tags are annotated
     claimed, positive = (said & seen).sum(0).double(), present.sum(0).double()
     judged = positive > 0
-    overall = _precision_recall("o", right.sum(), claimed.sum(), positive.sum())
+    op, orec = _share(right.sum(), claimed.sum()), _share(right.sum(), positive.sum())
+    overall = {"op": float(op), "or": float(orec), "of1": float(_f1(op, orec))}
     figures = {"accuracy": accuracy, "hamming": 1 - accuracy, **overall, "tags_judged": float(judged.sum())}
     if not bool(judged.any()):
         return figures
@@ -60,12 +61,6 @@ def average_precision(scores: Tensor, target: Tensor) -> Tensor:
     last = torch.where(is_last, place, len(scores)).flip(0).cummin(0).values.flip(0)
     precision = positive.cumsum(0).gather(0, last - 1) / last
     return (precision * positive).sum(0) / positive.sum(0)
-
-
-def _precision_recall(prefix: str, right: Tensor, claimed: Tensor, positive: Tensor) -> dict[str, float]:
-    precision, recall = _share(right, claimed), _share(right, positive)
-    named = {"p": precision, "r": recall, "f1": _f1(precision, recall)}
-    return {prefix + name: float(value) for name, value in named.items()}
 
 
 def _share(part: Tensor, whole: Tensor) -> Tensor:

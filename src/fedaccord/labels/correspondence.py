@@ -34,21 +34,20 @@ def correspondence_matrix(groups: Groups, space: LabelSpace, where: str = "corre
         raise CorrespondenceError([mixed], [mixed])
     matrix = torch.zeros(len(groups), len(space), dtype=torch.float64)
     for row, (coarse, members) in enumerate(groups.items()):
-        for name, share in _shares(members).items():
+        shares, found = _shares(members), []
+        for name, share in shares.items():
             if name not in space:
                 unknown = f"{where}, coarse label '{coarse}': '{name}' is not a label of this federation"
                 problems[f"{unknown}; {did_you_mean(name, space.names)}"] = unknown
             elif not share >= 0:
-                problem = f"{where}: the probability of '{coarse}' given '{name}' is {share}, below zero"
-                problems[problem] = problem
+                found.append(f"{where}: the probability of '{coarse}' given '{name}' is {share}, below zero")
             else:
                 matrix[row, space.column(name)] = share
-        if not len(members):
-            problem = f"{where}: the coarse label '{coarse}' maps to no class"
-            problems[problem] = problem
-        elif all(share == 0 for share in _shares(members).values()):
-            problem = f"{where}: the coarse label '{coarse}' has probability zero for every class"
-            problems[problem] = problem
+        if not shares:
+            found.append(f"{where}: the coarse label '{coarse}' maps to no class")
+        elif not any(shares.values()):
+            found.append(f"{where}: the coarse label '{coarse}' has probability zero for every class")
+        problems |= dict(zip(found, found, strict=True))
     if not all(given):
         matrix /= matrix.sum(0).clamp(min=1.0)
     elif not problems:  # a mistake above would cause a wrong sum
@@ -72,13 +71,6 @@ def column_problems(matrix: Tensor, space: LabelSpace, where: str = "corresponde
         elif not abs(total - 1) <= TOLERANCE:  # in this form it refuses NaN as well
             problems[name] = f"{where}: the probabilities given class '{name}' sum to {total:g}, not to 1"
     return problems
-
-
-def check_columns(matrix: Tensor, space: LabelSpace, where: str = "correspondence") -> None:
-    """Raise CorrespondenceError for a matrix whose columns are not distributions over the coarse labels."""
-    problems = list(column_problems(matrix, space, where).values())
-    if problems:
-        raise CorrespondenceError(problems, problems)
 
 
 def readable_groups(groups: Groups, space: LabelSpace) -> dict[str, list[str]]:

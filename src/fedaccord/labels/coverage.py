@@ -28,21 +28,10 @@ def connected_groups(views: Mapping[str, View], space: LabelSpace) -> list[tuple
     Softmax scores are only identified within such a group: no method can compare labels of two groups. A view of tags
     decides each tag by itself, so it connects nothing and needs no connection.
     """
-    group = list(range(len(space)))
-
-    def root(label: int) -> int:
-        while group[label] != label:
-            label = group[label]
-        return label
-
+    groups = [{column} for column in range(len(space))]
     for view in views.values():
-        if not view.one_label:
-            continue
-        known = view.informs().nonzero().flatten().tolist()
-        for label in known[1:]:
-            low, high = sorted((root(known[0]), root(label)))
-            group[high] = low
-    members: dict[int, list[str]] = {}
-    for label, name in enumerate(space):
-        members.setdefault(root(label), []).append(name)
-    return [tuple(names) for names in members.values()]
+        if view.one_label:
+            known = set(view.informs().nonzero().flatten().tolist())
+            apart = [group for group in groups if not group & known]
+            groups = [*apart, set().union(*(group for group in groups if group & known))] if known else apart
+    return [tuple(space.names[column] for column in sorted(group)) for group in sorted(groups, key=min)]

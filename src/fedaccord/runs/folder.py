@@ -6,7 +6,7 @@ import contextlib
 import json
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,18 +17,9 @@ from fedaccord.errors import FolderTakenError, RunFolderError
 from fedaccord.messages.message import Message, to_bytes
 from fedaccord.runs.checkpoint import pack, seal
 from fedaccord.runs.lock import FolderLock
+from fedaccord.runs.page import asset
 
 KEPT_CHECKPOINTS = 2
-MODEL_README = """\
-A model trained by FedAccord. It can be used elsewhere with this folder alone:
-
-    fedaccord predict FOLDER FILE          class names and probabilities for new rows
-    fedaccord export FOLDER --onnx FILE    for programs without PyTorch
-
-model.safetensors is the global model; model.json describes how to rebuild it. The files in sites/ contain the private
-parts of single sites: personal layers, label frequencies, mean and variance of their features. They are here because
-all sites ran on one machine. To share the global model only, remove sites/ and the key "sites" in model.json.
-"""
 
 
 class NotWritten(RunFolderError):
@@ -44,7 +35,9 @@ class RunFolder:
             if not (path / "config.toml").is_file():
                 raise RunFolderError(f"'{path}' is not a run folder: it has no config.toml")
             self._lock = FolderLock(path)
-            self._remove_temporary_files()
+            for left in [*path.glob(".*.tmp"), *path.glob("*/.*.tmp"), *path.glob("*/*/.*.tmp")]:
+                with contextlib.suppress(OSError):
+                    left.unlink()  # of a killed process
             return
         try:
             path.mkdir(parents=True, exist_ok=True)
@@ -81,7 +74,10 @@ class RunFolder:
         metrics.jsonl is flushed to disk first, so that a checkpoint is never newer than its lines.
         """
         round_ = int(state.numbers["round"])
-        self._flush("metrics.jsonl")
+        with self._checked("metrics.jsonl") as metrics:
+            if metrics.exists():
+                sync(metrics)
+                sync(self.path)
         self._write(f"checkpoints/round-{round_:06d}.checkpoint", seal(pack(state, memories)))
         self.drop_old_checkpoints()
 
@@ -104,10 +100,11 @@ class RunFolder:
     ) -> None:
         """Write the trained model, its further parts by file name and, last, the description to rebuild it."""
         for name, part in (parts or {}).items():
-            self._make_folder(Path("model", name).parent)
+            with self._checked("model") as place:
+                (place / name).parent.mkdir(exist_ok=True)
             self._write(f"model/{name}", to_bytes(part))
         self._write("model/model.safetensors", to_bytes(Message(dict(tensors))))
-        self._write("model/README.txt", MODEL_README)
+        self._write("model/README.txt", asset("model_readme.txt"))
         self.write_json("model/model.json", description)
 
     def trim_metrics(self, lines: list[dict[str, Any]]) -> None:
@@ -123,42 +120,22 @@ class RunFolder:
         if not (self.path / "metrics.jsonl").exists():
             shutil.rmtree(self.path, ignore_errors=True)
 
-    def _make_folder(self, name: Path) -> None:
-        try:
-            (self.path / name).mkdir(exist_ok=True)
-        except OSError as error:
-            raise RunFolderError(f"'{self.path / name}' cannot be created: {error.strerror}") from None
-
     def _write(self, name: str, content: str | bytes) -> None:
         """Write a file atomically."""
-        target = self.path / name
-        data = content.encode() if isinstance(content, str) else content
-        try:
-            with atomic_write(target) as file:
-                file.write(data)
-        except OSError as error:
-            raise NotWritten(f"'{target}' cannot be written: {error.strerror}") from None
-
-    def _remove_temporary_files(self) -> None:
-        """Remove temporary files of a killed process."""
-        for path in [*self.path.glob(".*.tmp"), *self.path.glob("*/.*.tmp"), *self.path.glob("*/*/.*.tmp")]:
-            with contextlib.suppress(OSError):
-                path.unlink()
-
-    def _flush(self, name: str) -> None:
-        try:
-            if (self.path / name).exists():
-                sync(self.path / name)
-                sync(self.path)
-        except OSError as error:
-            raise NotWritten(f"'{self.path / name}' cannot be written: {error.strerror}") from None
+        with self._checked(name) as target, atomic_write(target) as file:
+            file.write(content.encode() if isinstance(content, str) else content)
 
     def _append(self, name: str, text: str) -> None:
+        with self._checked(name) as target, target.open("a", encoding="utf-8") as file:
+            file.write(text)
+
+    @contextlib.contextmanager
+    def _checked(self, name: str) -> Iterator[Path]:
+        target = self.path / name
         try:
-            with (self.path / name).open("a", encoding="utf-8") as file:
-                file.write(text)
+            yield target
         except OSError as error:
-            raise NotWritten(f"'{self.path / name}' cannot be written: {error.strerror}") from None
+            raise NotWritten(f"'{target}' cannot be written: {error.strerror}") from None
 
 
 def free_folder(parent: Path, name: str) -> Path:

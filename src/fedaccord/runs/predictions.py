@@ -1,4 +1,4 @@
-"""Predictions for new rows: a file in, class names and probabilities out."""
+"""Predictions for the rows of a file: class names and probabilities."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import io
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -30,12 +29,12 @@ UNKNOWN = "its candidates are all unknown to the site"
 
 @dataclass(frozen=True)
 class Rows:
-    """New rows: samples as the network takes them, and what else their file says."""
+    """New rows: inputs of the network, and other content of their file."""
 
     x: Tensor
     sets: Tensor | None = None  # candidate sets, bool (n, answers)
-    gaps: dict[str, int] = field(default_factory=dict)  # cells that are missing or of no known category, by column
-    files: list[str] | None = None  # the names of images
+    gaps: dict[str, int] = field(default_factory=dict)  # numbers of missing cells and unknown categories by column
+    files: list[str] | None = None  # names of images
 
 
 def predict_file(
@@ -46,7 +45,7 @@ def predict_file(
     answers: str = "classes",
     candidates: str | None = None,
 ) -> tuple[Path, Rows]:
-    """Write a CSV of predictions for the rows of a file, in their order; returns its path and the rows read."""
+    """Write a CSV of predictions for the rows of a file, in order; return its path and the rows."""
     if out.resolve() == file.resolve():
         raise UserError(f"the predictions would be written over '{file}'; give another file with --out")
     model = TrainedModel.load(run)
@@ -61,19 +60,18 @@ def predict_file(
 
 def read_rows(model: TrainedModel, file: Path, site: SiteId | None, view: View, candidates: str | None = None) -> Rows:
     """Read samples and, from a column or array, their candidate sets."""
-    plan = model.description.inputs.features
+    plan, header = model.description.inputs.features, model.description.inputs.header
     if file.is_dir():
         return _read_folder(model, file, view, candidates)
     existing(file)
     if is_table(file):
         table = read_table(file)
-        header = model.description.inputs.header
         if plan is not None and header and not any(column.name in table.columns for column in plan.columns):
             table = read_table(file, header)  # without a header line, like the files of the sites
         x, gaps = model.encode(table)
         return Rows(x, _read_sets(table, candidates, view, () if plan is None else plan.missing), gaps)
     if file.suffix.lower() != ".npz":
-        raise DataError(f"'{file}' is no file of samples; a table ends with .csv or .parquet, arrays with .npz")
+        raise DataError(f"'{file}' is not a file of samples; a table ends with .csv or .parquet, arrays with .npz")
     if plan is not None:
         raise DataError(f"the model was trained on tables; '{file}' should be a .csv or .parquet file with its columns")
     return _read_arrays(model, file, site, view, candidates)
@@ -90,10 +88,10 @@ def _read_sets(table: Table, candidates: str | None, view: View, missing: Sequen
 
 
 def _read_folder(model: TrainedModel, folder: Path, view: View, candidates: str | None) -> Rows:
-    """Read the images that a folder's label file names, or without one all of them in the order of their names."""
+    """Read the images that the label file of a folder lists, or without one all images sorted by name."""
     shape = tuple(model.description.model.input_shape)
     if model.description.inputs.features is not None or len(shape) != 3 or shape[0] not in (1, 3):
-        raise DataError(f"'{folder}' is a folder, and folders are for models of images; this one is of other samples")
+        raise DataError(f"'{folder}' is a folder, but only models of images read folders")
     table = label_table(folder, "the samples", labelled=False)
     x, problems = read_images(table, shape)
     report_cells(problems)
@@ -116,28 +114,23 @@ def _read_arrays(model: TrainedModel, file: Path, site: SiteId | None, view: Vie
         raise DataError(f"'{file.name}': {error}") from None
     if candidates is None:
         return Rows(x)
-    sets = pick(candidates)
-    where = f"'{file.name}', array '{candidates}'"
-    if len(sets) != len(x):
-        raise DataError(f"{where} has {len(sets)} rows, the samples {len(x)}")
-    if sets.dtype.kind in "US" and sets.ndim == 1:
-        named = Candidates(LabelSpace(view.answers)).encode([str(cell) for cell in sets], where)
-        return Rows(x, _within_reach(view, named, where))
-    if sets.shape != (len(x), len(view.answers)) or not np.isin(sets, (0, 1)).all():
+    cells, where = pick(candidates), f"'{file.name}', array '{candidates}'"
+    if len(cells) != len(x):
+        raise DataError(f"{where} has {len(cells)} rows, the samples {len(x)}")
+    if cells.dtype.kind in "US" and cells.ndim == 1:
+        sets = Candidates(LabelSpace(view.answers)).encode([str(cell) for cell in cells], where)
+    elif cells.shape == (len(x), len(view.answers)) and np.isin(cells, (0, 1)).all():
+        sets = torch.from_numpy(cells.astype(bool))
+        sets |= ~sets.any(1, keepdim=True)  # a row without candidates is not restricted
+    else:
         wanted = f"one column for each of {len(view.answers)} answers, or hold texts such as 'a|b'"
         raise DataError(f"{where} should hold 0 and 1 only, with {wanted}")
-    chosen = torch.from_numpy(sets.astype(bool))
-    held = chosen | ~chosen.any(1, keepdim=True)  # a row that names none has no candidates to keep to
-    return Rows(x, _within_reach(view, held, where))
-
-
-def _within_reach(view: View, sets: Tensor, where: str) -> Tensor:
     report_cells([f"{where}, row {row + 1}: {UNKNOWN}" for row in _excluded(view, sets)])
-    return sets
+    return Rows(x, sets)
 
 
 def _excluded(view: View, candidates: Tensor) -> list[int]:
-    """Return the rows of which the view knows no candidate."""
+    """Return the rows whose candidates are all unknown to the view."""
     possible = view.adjusted(torch.zeros(len(candidates), len(view.space))) + _chance(view, candidates).log()
     return torch.isneginf(possible).all(-1).nonzero().flatten().tolist()
 
@@ -150,7 +143,7 @@ def _chance(view: View, candidates: Tensor) -> Tensor:
 def within_candidates(view: View, logits: Tensor, candidates: Tensor) -> Tensor:
     """Return P(answer | it is among the row's candidates): (n, answers), zero outside the set.
 
-    In log space, so that candidates the model finds most unlikely are still told apart.
+    Computed in log space, so that very unlikely candidates can still be ranked.
     """
     chance = _chance(view, candidates)
     classes = torch.softmax(view.adjusted(logits) + chance.log(), -1) / torch.where(chance > 0, chance, 1.0)
@@ -163,10 +156,7 @@ def _as_csv(view: View, probabilities: Tensor, files: Sequence[str] | None) -> s
     writer.writerow([*([] if files is None else [FILE_COLUMN]), "prediction", "probability", *view.answers])
     chosen = view.choose(probabilities)
     for at, ((name, probability), row) in enumerate(zip(chosen, probabilities.numpy(), strict=True)):
-        writer.writerow([*([] if files is None else [files[at]]), name, *_digits([probability, *row])])
+        # The shortest digits that give the same float32 when read.
+        digits = map(str, np.asarray([probability, *row], dtype=np.float32))
+        writer.writerow([*([] if files is None else [files[at]]), name, *digits])
     return text.getvalue()
-
-
-def _digits(values: Sequence[Any]) -> list[str]:
-    """Write each number with as many digits as are needed to read the same one back."""
-    return [str(value) for value in np.asarray(values, dtype=np.float32)]

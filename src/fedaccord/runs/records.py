@@ -20,25 +20,16 @@ from fedaccord.messages.message import Message
 
 def round_lines(record: RoundRecord, space: LabelSpace) -> list[dict[str, Any]]:
     """Return the lines of one round, one or more per scope."""
-    at = record.round
-    dropped = [drop.as_dict() for drop in record.dropped]
-    lines: list[dict[str, Any]] = [
-        {
-            "round": at,
-            "scope": "round",
-            "asked": record.asked,
-            "replied": record.replied,
-            "loss": record.loss,
-            "absent": record.absent,
-            "dropped": dropped,
-            "bytes": {s: list(b) for s, b in record.bytes.items()},
-            "seconds": {step: round(s, 6) for step, s in record.seconds.items()},
-        }
-    ]
-    optional = {"joined": record.joined, "left": record.left, "warnings": record.warnings, "figures": record.figures}
-    lines[0] |= {name: value for name, value in optional.items() if value}
+    at, dropped = record.round, [drop.as_dict() for drop in record.dropped]
+    line: dict[str, Any] = {"round": at, "scope": "round"}
+    line |= {name: getattr(record, name) for name in ("asked", "replied", "loss", "absent")} | {"dropped": dropped}
+    line["bytes"] = {site: list(numbers) for site, numbers in record.bytes.items()}
+    line["seconds"] = {step: round(seconds, 6) for step, seconds in record.seconds.items()}
+    optional = {name: getattr(record, name) for name in ("joined", "left", "warnings", "figures")}
+    line |= {name: value for name, value in optional.items() if value}
     if record.simulated is not None:
-        lines[0]["simulated"] = round(record.simulated, 6)
+        line["simulated"] = round(record.simulated, 6)
+    lines = [line]
     figures = record.evaluation
     if figures is None:
         return lines
@@ -56,22 +47,13 @@ def round_lines(record: RoundRecord, space: LabelSpace) -> list[dict[str, Any]]:
 
 def confusion_lines(at: int, figures: Evaluation, data: FederationData) -> list[dict[str, Any]]:
     """Return the confusion counts of a round: one line for the global model and one per site."""
-    lines = []
+    counts = {site: found for site, found in figures.site_confusions.items() if int(found.sum())}
+    names = {site: list(data.sites[site].view.answers) for site in counts}
+    lines: list[dict[str, Any]] = []
     if figures.confusion is not None:
-        lines.append(
-            {
-                "round": at,
-                "scope": "confusion",
-                "site": None,
-                "names": list(data.space.names),
-                "counts": figures.confusion.tolist(),
-            }
-        )
-    for site, counts in figures.site_confusions.items():
-        names = list(data.sites[site].view.answers)
-        if int(counts.sum()):
-            lines.append({"round": at, "scope": "confusion", "site": site, "names": names, "counts": counts.tolist()})
-    return lines
+        lines = [{"site": None, "names": list(data.space.names), "counts": figures.confusion.tolist()}]
+    lines += [{"site": site, "names": names[site], "counts": found.tolist()} for site, found in counts.items()]
+    return [{"round": at, "scope": "confusion", **line} for line in lines]
 
 
 def correspondence_lines(at: int, server: Server, data: FederationData) -> list[dict[str, Any]]:
