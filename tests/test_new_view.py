@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from command_line import checkpoint
+from command_line import checkpoint, process
 from fedaccord.errors import UntrustedError
 from fedaccord.runs.model_folder import TrainedModel
 
@@ -149,3 +149,18 @@ def test_a_study_draws_ranges(nursery, folder):
     short = [part for change in ("method.rounds=1", "data.samples=200", "run.workers=0") for part in ("--set", change)]
     done = nursery.live("run", "study.toml", "--out", "study", *short, *TRUST, cwd=folder)
     assert done.code == 0, done.err
+
+
+def test_a_deployed_site_agrees_by_its_own_environment(nursery, folder):
+    done = nursery.live("deploy", "grades.toml", "deployed", *TRUST, cwd=folder)
+    assert done.code == 0, done.err
+    site, server = folder / "deployed/sites/north", folder / "deployed/server"
+    assert (site / "code/interval_view.py").is_file()
+    assert "trust" not in json.loads((site / "site.json").read_text())["spec"]
+    refused = nursery.live("deploy", "--check", site, cwd=folder.parent)
+    assert refused.code == 1
+    assert "--trust interval_view" in refused.out
+    for place in (site, server):
+        agreed = process("deploy", "--check", place, cwd=folder.parent, FEDACCORD_TRUST="interval_view")
+        assert agreed.code == 1  # nobody serves this deployment
+        assert "interval_view" not in agreed.out

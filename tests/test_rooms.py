@@ -1,10 +1,12 @@
 """The plan of the house: a room imports only from rooms above it, and nothing in it opens a pickle."""
 
 import ast
+import re
 from functools import cache
 from pathlib import Path
 
 import fedaccord
+from fedaccord.labels.views.registry import VIEWS
 
 SOURCE = Path(fedaccord.__file__).parent
 ROOMS = [
@@ -156,6 +158,24 @@ def test_nothing_opens_a_pickle():
     assert tables
     found = offenders([*MODULES, "__init__.py", *tables], fault)
     assert not found, f"{found}\ntensors travel and rest as safetensors"
+
+
+def test_nothing_outside_the_views_branches_on_a_kind_of_view():
+    kinds = {view.kind for view in VIEWS.values()}
+    classes = re.compile("|".join(rf"\b{view.__name__}(View)?\b" for view in VIEWS.values()))
+
+    def fault(module):
+        found = []
+        for node in ast.walk(ast.parse((SOURCE / module).read_text())):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) in ("isinstance", "issubclass"):
+                found += [node.lineno] if classes.search(ast.unparse(node.args[1])) else []
+            elif isinstance(node, ast.Compare):
+                words = {part.value for part in ast.walk(node) if isinstance(part, ast.Constant)} & kinds
+                found += [node.lineno] if words and re.search(r"kind|view", ast.unparse(node)) else []
+        return found and f"lines {found}"
+
+    found = offenders([module for module in MODULES if not module.startswith("labels/views/")], fault)
+    assert not found, found
 
 
 def test_the_reader_finds_what_it_looks_for():

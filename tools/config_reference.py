@@ -37,6 +37,11 @@ An unknown key is an error. A run folder contains the file with all defaults fil
 again. Paths are relative to the folder of the file; a file that is not found there is looked for in the folder named by
 the environment variable `FEDACCORD_DATA`.
 """
+VIEWS = """\
+A view states how a site observes the true label. A view without `kind` is exact. A `kind` may also name your own class,
+as in `"package.module:View"`, or a view that an installed package registers; such code runs only with
+`--trust package` ([how to write one](new-view.md)).
+"""
 _WORDS: dict[Any, str] = {str: "text", int: "whole number", float: "number", bool: "true or false"}
 _PLURALS = {
     "text": "texts",
@@ -67,7 +72,7 @@ def reference() -> str:
         else:
             parts += [head, _sentence(model), *_table(model.model_fields)]
             parts += _model_parts() if name == "model" else _dataset_parts() if name == "data" else []
-    parts += ["## Views", "A view states how a site observes the true label. A view without `kind` is exact."]
+    parts += ["## Views", VIEWS]
     parts += _kinds(ViewConfig)
     parts += ["## Partitions", "A partition states how one data set is divided among sites."]
     parts += _kinds(Partition)

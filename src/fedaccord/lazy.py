@@ -1,9 +1,25 @@
-"""Import a heavy module when it is first used, so that a config file can be checked without torch."""
+"""Numpy and torch, imported when they are first used, so that a config file can be checked without them.
+
+`from fedaccord.lazy import Tensor, torch` replaces `import torch` and `from torch import Tensor`. `Tensor` and `Array`
+are for annotations only.
+"""
 
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import numpy as np
+    import torch
+    from numpy.typing import NDArray
+    from torch import Tensor
+
+    Array = NDArray[Any]
+else:
+    Array = Tensor = Any
+
+__all__ = ["Array", "Tensor", "np", "torch"]
 
 
 class _LazyModule:
@@ -18,6 +34,5 @@ class _LazyModule:
         return value
 
 
-def lazy_import(name: str) -> Any:
-    """Return a stand-in for a module that is imported at the first access to one of its attributes."""
-    return _LazyModule(name)
+if not TYPE_CHECKING:
+    np, torch = _LazyModule("numpy"), _LazyModule("torch")

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from importlib.metadata import EntryPoint
 
 import numpy as np
 import pytest
@@ -9,9 +10,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedaccord.errors import AnnotationError, ConfigError
+from fedaccord.errors import AnnotationError, ConfigError, UntrustedError
+from fedaccord.extensions import trusting
 from fedaccord.labels.space import LabelSpace
-from fedaccord.labels.views import Candidates, Coarse, Exact, Tags, Unlabelled
+from fedaccord.labels.views import Candidates, Coarse, Exact, Tags, Unlabelled, registry
 from fedaccord.labels.views.pooled import Pooled, pooled_target
 from fedaccord.labels.views.registry import VIEWS, make_view
 
@@ -599,6 +601,17 @@ def test_a_view_is_exact_unless_said_otherwise():
 def test_a_view_that_cannot_be_made(spec, message):
     with pytest.raises(ConfigError, match=message):
         make_view(spec, SPACE)
+
+
+def test_an_installed_package_registers_a_view_that_runs_only_if_trusted(monkeypatch):
+    point = EntryPoint("fractions", "fractions:Fraction", "fedaccord.views")
+    monkeypatch.setattr(registry, "installed", lambda group: {"fractions": point} if group == "views" else {})
+    with pytest.raises(UntrustedError, match="--trust fractions"):
+        make_view({"kind": "fractions"}, SPACE)
+    with trusting(["fractions"]), pytest.raises(ConfigError, match="'fractions' is not a subclass of"):
+        make_view({"kind": "fractions"}, SPACE)
+    with pytest.raises(ConfigError, match=r"unknown kind of view 'fraction'; did you mean 'fractions'\?"):
+        make_view({"kind": "fraction"}, SPACE)
 
 
 @pytest.mark.parametrize("top", [1e38, 3e38])

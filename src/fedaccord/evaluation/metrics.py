@@ -4,15 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
-from fedaccord.lazy import lazy_import
-
-if TYPE_CHECKING:
-    import torch
-    from torch import Tensor
-else:
-    torch = lazy_import("torch")
+from fedaccord.lazy import Tensor, torch
 
 Metrics = dict[str, float]
 

@@ -6,15 +6,7 @@ Scores are probabilities (n, C), targets 1, 0 and -1 = not annotated. Classes wi
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from fedaccord.lazy import lazy_import
-
-if TYPE_CHECKING:
-    import torch
-    from torch import Tensor
-else:
-    torch = lazy_import("torch")
+from fedaccord.lazy import Tensor, torch
 
 NOT_ANNOTATED = -1
 THRESHOLD = 0.5  # a tag of at least this probability is predicted

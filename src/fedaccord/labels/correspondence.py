@@ -4,17 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from numbers import Real
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fedaccord.errors import ConfigError, CorrespondenceError, did_you_mean
 from fedaccord.labels.space import LabelSpace
-from fedaccord.lazy import lazy_import
-
-if TYPE_CHECKING:
-    import torch
-    from torch import Tensor
-else:
-    torch = lazy_import("torch")
+from fedaccord.lazy import Tensor, torch
 
 Groups = Mapping[str, Sequence[str] | Mapping[str, float]]
 TOLERANCE = 1e-6

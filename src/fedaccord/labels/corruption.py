@@ -5,18 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fedaccord.errors import ConfigError
-from fedaccord.lazy import lazy_import
+from fedaccord.lazy import np
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
     Rng = np.random.Generator
     Bools = NDArray[np.bool_]
     Floats = NDArray[np.floating]
     Ints = NDArray[np.integer]
-else:
-    np = lazy_import("numpy")
 
 
 def uniform_candidates(y: Ints, classes: int, q: float, rng: Rng, min_size: int = 1, drop_full: bool = True) -> Bools:

@@ -7,16 +7,8 @@ All are pure functions. `coarse` holds the coarse column of each sample, (n,), `
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-from fedaccord.lazy import lazy_import
-
-if TYPE_CHECKING:
-    import torch
-    from torch import Tensor
-else:
-    torch = lazy_import("torch")
-
+from fedaccord.lazy import Tensor, torch
 
 CORRESPONDENCE = "correspondence"
 """Name of an estimated matrix in messages, in a site's memory and in a model folder."""

@@ -24,8 +24,9 @@ def site_metrics(view: View, logits: Tensor, target: Tensor, truth: Tensor | Non
         return metrics, counts
     if view.is_known:
         metrics, counts = view.judge(logits, target, truth)
-        # The loss of a sample without annotation is zero, which would count as a perfect prediction.
-        losses = view.nll(logits, target)[view.loss_rows(target)]
+        losses = view.nll(logits, target)
+        if not view.judges_unannotated:  # a loss of zero would count as a perfect prediction
+            losses = losses[view.annotated(target)]
         if len(losses):
             metrics["nll"] = float(losses.mean())
     if truth is not None and bool((truth >= 0).any()) and view.one_label and not view.exact:

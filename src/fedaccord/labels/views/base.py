@@ -21,17 +21,10 @@ from fedaccord.labels.views.cells import plain
 from fedaccord.labels.views.context import LabelArrays, ViewContext
 from fedaccord.labels.views.declaration import ViewDeclaration
 from fedaccord.labels.views.likelihoods import below_top
-from fedaccord.lazy import lazy_import
+from fedaccord.lazy import Array, Tensor, np, torch
 
 if TYPE_CHECKING:
-    import numpy as np
-    import torch
-    from numpy.typing import NDArray
-    from torch import Tensor
-
     from fedaccord.labels.space import LabelSpace
-else:
-    np, torch = lazy_import("numpy"), lazy_import("torch")
 
 NOT_ANNOTATED = -1
 
@@ -51,6 +44,7 @@ class View(ABC):
     one_name: ClassVar[bool] = False  # a target is (B,), the column of one of the answers, or -1
     exact: ClassVar[bool] = False  # an annotation is the true label
     ambiguous: ClassVar[bool] = False  # judged also by how often the most likely label of an annotation is the true one
+    judges_unannotated: ClassVar[bool] = False  # samples without annotation count in the evaluated loss
     has_annotations: ClassVar[bool] = True
     has_own_names: ClassVar[bool] = False  # annotations use names that are not the federation's labels
     is_known: bool = True  # what the answers stand for is declared, or has been estimated
@@ -131,7 +125,7 @@ class View(ABC):
 
     @classmethod
     def class_names(cls, declared: Any, cells: Callable[[], set[str]]) -> set[str]:
-        """Return the federation's labels that a site's declaration or the names in its `cells()` tell of."""
+        """Return the federation's labels in a site's declaration or, as names, in its `cells()`."""
         known = getattr(declared, "known", None)
         return set(known) if isinstance(known, list) else cells() if cls.names_are_labels else set()
 
@@ -152,7 +146,7 @@ class View(ABC):
 
     # --------------------------------------------------------------------------------- studies: made from true labels
 
-    def observable(self, arrays: LabelArrays, declared: Any) -> NDArray[np.bool_]:
+    def observable(self, arrays: LabelArrays, declared: Any) -> Array:
         """Return which samples of a study the site can annotate, by default those of a class it informs.
 
         Raises DataError if the data lack what the view needs.
@@ -323,10 +317,6 @@ class View(ABC):
         counts = confusion(judged, predicted, len(self.answers))
         return {"in_set": float(allowed.float().mean())} | accuracy(counts), counts
 
-    def loss_rows(self, target: Tensor) -> Tensor:
-        """Return the samples whose loss is judged, bool (B,): by default those whose annotation says anything."""
-        return self.annotated(target)
-
     # ------------------------------------------------------------------------------------------- check and report
 
     def names_in(self, target: Tensor) -> Tensor:
@@ -335,7 +325,7 @@ class View(ABC):
         return possible & self.annotated(target)[:, None]
 
     def marks(self, target: Tensor) -> list[object]:
-        """Return a mark for each label; the site's annotations cannot tell labels of equal marks apart."""
+        """Return a mark for each label; the site's annotations do not distinguish labels with equal marks."""
         return [column.numpy().tobytes() for column in self.evidence(target).T.contiguous()]
 
     def set_size(self, target: Tensor) -> float | None:

@@ -8,25 +8,17 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from fedaccord.errors import ConfigError, DataError, refuse_unused
-from fedaccord.evaluation.metrics import accuracy, confusion
 from fedaccord.labels import corruption
-from fedaccord.labels.views.base import NOT_ANNOTATED, View
+from fedaccord.labels.views.base import View
 from fedaccord.labels.views.cells import check_labels, columns_of, raise_problems, split_names
 from fedaccord.labels.views.context import LabelArrays, ViewContext
 from fedaccord.labels.views.declaration import KnownDeclaration
 from fedaccord.labels.views.exact import Exact
 from fedaccord.labels.views.likelihoods import below_top, log_mask
-from fedaccord.lazy import lazy_import
+from fedaccord.lazy import Array, Tensor, np, torch
 
 if TYPE_CHECKING:
-    import numpy as np
-    import torch
-    from numpy.typing import NDArray
-    from torch import Tensor
-
     from fedaccord.labels.space import LabelSpace
-else:
-    np, torch = lazy_import("numpy"), lazy_import("torch")
 
 DRAWN_BY = {"uniform": ("q",), "class": ("following", "other"), "instance": ("rho", "normalise", "temperature")}
 BOUNDS = ("min_size", "drop_full")  # of drawn sets
@@ -73,7 +65,7 @@ class CandidatesView(KnownDeclaration):
         """Whether the sets are drawn from the predictions of a model trained on true labels."""
         return self.generate == "instance"
 
-    def occurring(self, labels: LabelArrays) -> NDArray[np.int64]:
+    def occurring(self, labels: LabelArrays) -> Array:
         """Return the labels of the data's sets; without sets, of its true classes."""
         if self.generate is None and labels.candidates is not None:
             return np.flatnonzero(labels.candidates.any(0))
@@ -86,6 +78,7 @@ class Candidates(View):
     kind = "candidates"
     Declaration = CandidatesView
     ambiguous = True
+    judges_unannotated = True
     separator = "|"
     names_are_labels = True
     stacks: ClassVar[tuple[str, ...] | None] = ()
@@ -137,7 +130,7 @@ class Candidates(View):
         """Return the true classes in `y`."""
         return None if arrays.y is None else Exact(self.space).read_arrays(arrays, where)
 
-    def observable(self, arrays: LabelArrays, declared: CandidatesView) -> NDArray[np.bool_]:
+    def observable(self, arrays: LabelArrays, declared: CandidatesView) -> Array:
         """Return the samples of a known class, and with a known candidate."""
         seen, known = np.ones(arrays.rows, dtype=bool), self.informs().numpy()
         if arrays.y is not None:
@@ -190,26 +183,6 @@ class Candidates(View):
         """Return the sets of the exchanged labels."""
         return target[:, order]
 
-    def judge(self, logits: Tensor, target: Tensor, truth: Tensor | None) -> tuple[dict[str, float], Tensor]:
-        """Return the share of predictions inside the set, and the accuracy if the truth is known."""
-        predicted = self.answer(logits).argmax(-1)
-        inside = {"in_set": float(target.gather(1, predicted[:, None]).float().mean())}
-        judged = torch.full((len(logits),), NOT_ANNOTATED) if truth is None else truth
-        counts = confusion(judged, predicted, len(self.answers))
-        return inside | accuracy(counts), counts
-
-    def loss_rows(self, target: Tensor) -> Tensor:
-        """Return all samples."""
-        return torch.ones(len(target), dtype=torch.bool)
-
-    def names_in(self, target: Tensor) -> Tensor:
-        """Return the sets that exclude anything."""
-        return target & self.annotated(target)[:, None]
-
-    def marks(self, target: Tensor) -> list[object]:
-        """Return in which rows each label is a candidate."""
-        return [target[:, column].numpy().tobytes() for column in range(len(self.space))]
-
     def set_size(self, target: Tensor) -> float | None:
         """Return the mean number of candidates."""
         return float(target.sum(1).double().mean())
@@ -217,12 +190,12 @@ class Candidates(View):
 
 def _draw(
     declared: CandidatesView,
-    y: NDArray[Any],
-    columns: NDArray[Any],
+    y: Array,
+    columns: Array,
     labels: int,
-    chances: NDArray[Any] | None,
+    chances: Array | None,
     rng: np.random.Generator,
-) -> NDArray[Any]:
+) -> Array:
     least, drop = declared.min_size, declared.drop_full
     if declared.generate == "uniform":
         return corruption.uniform_candidates(y, len(columns), declared.q, rng, least, drop)

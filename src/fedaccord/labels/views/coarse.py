@@ -20,17 +20,10 @@ from fedaccord.labels.views.declaration import Names, ViewDeclaration
 from fedaccord.labels.views.exact import Exact
 from fedaccord.labels.views.likelihoods import below_top, log_mask
 from fedaccord.labels.views.one_name import OneName
-from fedaccord.lazy import lazy_import
+from fedaccord.lazy import Array, Tensor, np, torch
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    import numpy as np
-    import torch
-    from numpy.typing import NDArray
-    from torch import Tensor
-else:
-    np, torch = lazy_import("numpy"), lazy_import("torch")
 
 
 class CoarseView(ViewDeclaration):
@@ -187,7 +180,7 @@ class Coarse(OneName):
         digest = hashlib.blake2b("\x1f".join(self.answers).encode(), digest_size=8)
         return f"{len(self.answers)}:{digest.hexdigest()}"
 
-    def observable(self, arrays: LabelArrays, declared: Any) -> NDArray[np.bool_]:
+    def observable(self, arrays: LabelArrays, declared: Any) -> Array:
         """Return the samples of the classes that a coarse name stands for."""
         seen = super().observable(arrays, declared)
         return seen if self.is_known else np.ones_like(seen)

@@ -6,15 +6,10 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from fedaccord.lazy import lazy_import
+from fedaccord.lazy import Array, np
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
     from fedaccord.labels.views.context import LabelArrays
-else:
-    np = lazy_import("numpy")
 
 Names = Annotated[list[str], Field(min_length=1)]
 
@@ -59,7 +54,7 @@ class ViewDeclaration(BaseModel):
         """Return the declaration with these names for the labels that the site knows."""
         return self
 
-    def occurring(self, labels: LabelArrays) -> NDArray[np.int64]:
+    def occurring(self, labels: LabelArrays) -> Array:
         """Return the columns of the labels that occur in the data of a site that knows its own labels."""
         return np.empty(0, dtype=np.int64) if labels.y is None else np.unique(labels.y)
 

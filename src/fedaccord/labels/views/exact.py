@@ -3,21 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from fedaccord.labels.views.base import NOT_ANNOTATED
 from fedaccord.labels.views.context import LabelArrays
 from fedaccord.labels.views.declaration import KnownDeclaration
 from fedaccord.labels.views.likelihoods import log_mask
 from fedaccord.labels.views.one_name import OneName
-from fedaccord.lazy import lazy_import
-
-if TYPE_CHECKING:
-    import numpy as np
-    import torch
-    from torch import Tensor
-else:
-    torch = lazy_import("torch")
+from fedaccord.lazy import Tensor, np, torch
 
 
 class ExactView(KnownDeclaration):

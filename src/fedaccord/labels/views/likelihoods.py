@@ -2,15 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from fedaccord.lazy import lazy_import
-
-if TYPE_CHECKING:
-    import torch
-    from torch import Tensor
-else:
-    torch = lazy_import("torch")
+from fedaccord.lazy import Tensor, torch
 
 HUGE = 1e38  # logits beyond this count as infinite
 

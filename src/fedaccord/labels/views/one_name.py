@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from fedaccord.errors import DataError
 from fedaccord.evaluation.metrics import accuracy, confusion
@@ -11,13 +11,7 @@ from fedaccord.labels.space import LabelSpace
 from fedaccord.labels.views.base import NOT_ANNOTATED, View
 from fedaccord.labels.views.cells import check_labels, is_missing, not_a_label, raise_problems
 from fedaccord.labels.views.context import LabelArrays
-from fedaccord.lazy import lazy_import
-
-if TYPE_CHECKING:
-    import torch
-    from torch import Tensor
-else:
-    torch = lazy_import("torch")
+from fedaccord.lazy import Tensor, torch
 
 
 class OneName(View):

@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from fedaccord.errors import ConfigError
 from fedaccord.labels.views.base import View
 from fedaccord.labels.views.declaration import ViewDeclaration
 from fedaccord.labels.views.likelihoods import below_top
-from fedaccord.lazy import lazy_import
-
-if TYPE_CHECKING:
-    import torch
-    from torch import Tensor
-else:
-    torch = lazy_import("torch")
+from fedaccord.lazy import Tensor, torch
 
 
 class PooledView(ViewDeclaration):

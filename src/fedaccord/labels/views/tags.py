@@ -13,17 +13,10 @@ from fedaccord.labels.views.base import NOT_ANNOTATED, View
 from fedaccord.labels.views.cells import columns_of, plain, raise_problems, split_names
 from fedaccord.labels.views.context import LabelArrays
 from fedaccord.labels.views.declaration import Names, ViewDeclaration
-from fedaccord.lazy import lazy_import
+from fedaccord.lazy import Array, Tensor, np, torch
 
 if TYPE_CHECKING:
-    import numpy as np
-    import torch
-    from numpy.typing import NDArray
-    from torch import Tensor
-
     from fedaccord.labels.space import LabelSpace
-else:
-    np, torch = lazy_import("numpy"), lazy_import("torch")
 
 _FLAGS = {"0": 0, "1": 1, "false": 0, "true": 1, "no": 0, "yes": 1}
 
@@ -41,6 +34,7 @@ class Tags(View):
     kind = "tags"
     Declaration = TagsView
     one_label = False
+    judges_unannotated = True
     separator = ";"
     takes_columns = True
     names_are_labels = True
@@ -87,7 +81,7 @@ class Tags(View):
             target[:, self.space.column(name, where)] = torch.from_numpy(arrays.tags[:, column])
         return target.masked_fill(~self.informs(), NOT_ANNOTATED)
 
-    def observable(self, arrays: LabelArrays, declared: Any) -> NDArray[np.bool_]:
+    def observable(self, arrays: LabelArrays, declared: Any) -> Array:
         """Return all samples."""
         if arrays.tags is None:
             raise DataError("a view of tags needs data with an array 'Y' of tags")
@@ -140,10 +134,6 @@ class Tags(View):
         """Return precision, recall and the like; tags have no confusion counts."""
         names = len(self.answers)
         return tag_metrics(self.answer(logits), target), torch.zeros(names, names, dtype=torch.int64)
-
-    def loss_rows(self, target: Tensor) -> Tensor:
-        """Return all samples."""
-        return torch.ones(len(target), dtype=torch.bool)
 
     def names_in(self, target: Tensor) -> Tensor:
         """Return the tags that are present."""

@@ -3,21 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from fedaccord.labels.views.base import NOT_ANNOTATED
 from fedaccord.labels.views.context import LabelArrays
 from fedaccord.labels.views.declaration import ViewDeclaration
 from fedaccord.labels.views.one_name import OneName
-from fedaccord.lazy import lazy_import
-
-if TYPE_CHECKING:
-    import numpy as np
-    import torch
-    from numpy.typing import NDArray
-    from torch import Tensor
-else:
-    np, torch = lazy_import("numpy"), lazy_import("torch")
+from fedaccord.lazy import Array, Tensor, np, torch
 
 
 class UnlabelledView(ViewDeclaration):
@@ -44,7 +36,7 @@ class Unlabelled(OneName):
         """Count the samples."""
         return torch.full((arrays.rows,), NOT_ANNOTATED)
 
-    def observable(self, arrays: LabelArrays, declared: Any) -> NDArray[np.bool_]:
+    def observable(self, arrays: LabelArrays, declared: Any) -> Array:
         """Return all samples."""
         return np.ones(arrays.rows, dtype=bool)
 
