@@ -82,6 +82,15 @@ def write(folder: Path, text: str, name: str = "experiment.toml") -> Path:
     return path
 
 
+def register(folder: Path, package: str, **groups: dict[str, str]) -> None:
+    """Make a folder look like one into which a package with entry points was installed."""
+    place = folder / f"{package}-1.0.dist-info"
+    place.mkdir()
+    (place / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\n")
+    lines = [[f"[fedaccord.{group}]", *(f"{n} = {o}" for n, o in named.items())] for group, named in groups.items()]
+    (place / "entry_points.txt").write_text("\n".join(line for group in lines for line in group) + "\n")
+
+
 def checkpoint(run: Path, round_: int) -> Path:
     (path,) = (run / "checkpoints").glob(f"round-{round_:06d}.*")
     return path

@@ -179,8 +179,10 @@ def _child(task: dict) -> None:
             sys.addaudithook(_no_network)
         sys.argv = ["fedaccord", *task["arguments"]]
         from fedaccord import cli
+        from fedaccord.extensions import trusting
 
-        cli.main()
+        with trusting(["mortal"]):
+            cli.main()
     except SystemExit as end:
         code = end.code or 0
     except BaseException:

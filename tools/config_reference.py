@@ -166,7 +166,7 @@ def _method_parts() -> list[str]:
     ]
     families: dict[str, list[MethodEntry]] = {}
     for entry in METHODS.values():
-        families.setdefault(_family_of(entry.recipe), []).append(entry)
+        families.setdefault(_family_of(str(entry.recipe)), []).append(entry)
     parts += _group_parts("")
     for family, entries in families.items():
         groups, level = _group_parts(family), "###"

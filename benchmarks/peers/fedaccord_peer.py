@@ -8,6 +8,8 @@ from pathlib import Path
 
 import work as w
 
+MODELS = "fedaccord_model"  # the module beside this file
+
 
 def main() -> None:
     options = w.arguments(_more)
@@ -17,7 +19,10 @@ def main() -> None:
         with importing():
             import fedaccord.experiment
             import fedaccord.runs.model_folder  # noqa: F401
-        play(options)
+        from fedaccord.extensions import trusting
+
+        with trusting([MODELS]):
+            play(options)
 
 
 def _more(parser: ArgumentParser) -> None:
@@ -51,7 +56,7 @@ def play(options: Namespace) -> None:
                 "dataset": "digits",
                 "partition": {"kind": "iid", "sites": 1},
             },  # the data in memory take its place
-            "model": {"name": f"fedaccord_model:{work.spec.model}"},
+            "model": {"name": f"{MODELS}:{work.spec.model}"},
             "method": {
                 "name": "fedavg",
                 "rounds": options.rounds,
@@ -70,7 +75,7 @@ def play(options: Namespace) -> None:
         folder = RunFolder(Path(place, "run"))
         shape = tuple(sites[names[0]].train.x.shape[1:])
         run_experiment(experiment, Path(__file__).parent, folder, watcher, data=FederationData(space, sites, shape))
-        trained = TrainedModel.load(folder.path / "model").network()
+        trained = TrainedModel.load(folder.path / "model", trust=[MODELS]).network()
         folder.close()
     model = work.model()
     clock.finish(work, dict(zip(model.state_dict(), trained.state_dict().values(), strict=True)))

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import copy
 import shutil
 import tempfile
-import uuid
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,9 +22,12 @@ from fedaccord.data.sites import FederationData
 from fedaccord.data.tables import natural
 from fedaccord.errors import ConfigError, DataError, RunFolderError
 from fedaccord.experiment import run_experiment
-from fedaccord.extensions import trusting
+from fedaccord.extensions import INSTALLED, trusting
+from fedaccord.federation.recipe import Recipe
 from fedaccord.labels.space import LabelSpace
 from fedaccord.labels.views import NOT_ANNOTATED, Candidates, Exact, View
+from fedaccord.methods.registry import given, is_importable
+from fedaccord.models.given import give_model
 from fedaccord.runs.folder import RunFolder
 from fedaccord.runs.model_folder import TrainedModel
 from fedaccord.runs.page import write_page
@@ -34,8 +36,6 @@ from fedaccord.seeds import derive
 
 if TYPE_CHECKING:
     import pandas as pd
-
-_GIVEN: dict[str, nn.Module] = {}  # modules a user handed over, by a key that the experiment can name
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class Federation:
 
     def train(
         self,
-        method: str = "accord",
+        method: str | Callable[[Any], Recipe] = "accord",
         model: str | nn.Module | Mapping[str, Any] = "mlp",
         seed: int = 0,
         out: Path | str | None = None,
@@ -91,11 +91,14 @@ class Federation:
     ) -> Result:
         """Train and return the result; `settings` are the method's own, such as `rounds`, `lr` or `steps`.
 
+        `method` is a name or a recipe function, whose argument is annotated with its class of settings. One that other
+        processes cannot import needs `workers=0`.
+
         `run`, `stop` and `fairness` are the sections of these names in an experiment file. With `fairness`, groups join
         the features at their end unless its `input` is false.
 
         `model` is a catalogue name, a table with a name and settings, or any module with an `encoder` and a `head`.
-        Code of the packages in `trust` may run, and that of the sites' views, in worker processes as well. The run
+        Names such as "package.module:factory" need that package in `trust`; objects that you hand over do not. The run
         folder is written to `out`, or to a temporary one that lives as long as the result.
         """
         table = {
@@ -107,14 +110,23 @@ class Federation:
                 for s in self.sites
             ],
             "model": _model_table(model),
-            "method": {"name": method, **settings},
             "run": {"workers": workers, **(run or {})},
             "stop": dict(stop or {}),
             **({} if fairness is None else {"fairness": dict(fairness)}),
         }
-        packages = [*trust, *(type(s.view).__module__ for s in self.sites)]
-        with trusting(packages):
-            return self._train(check_experiment(_plain(table), "Federation.train"), out, packages)
+        packages = [*([trust] if isinstance(trust, str) else trust), *self._view_modules(), INSTALLED]
+        with trusting(packages), _named(method) as (name, found_elsewhere):
+            table["method"] = {"name": name, **settings}
+            experiment = check_experiment(_plain(table), "Federation.train")
+            if not found_elsewhere and (experiment.run.workers != 0 or experiment.run.engine != "embedded"):
+                raise ConfigError(
+                    f"method: '{name}' cannot be imported by other processes; use workers=0, or put the function into "
+                    "a module"
+                )
+            return self._train(experiment, out, packages)
+
+    def _view_modules(self) -> set[str]:
+        return {type(s.view).__module__ for s in self.sites if not type(s.view).__module__.startswith("fedaccord.")}
 
     def _train(self, experiment: Experiment, out: Path | str | None, trust: Sequence[str]) -> Result:
         asked = experiment.fairness
@@ -215,21 +227,21 @@ class Result:
         return write_page(Path(path), (self.folder / "report.html").read_text(encoding="utf-8"))
 
 
-def given_model(input_shape: tuple[int, ...], classes: int, key: str) -> nn.Module:
-    """Return a copy of a module handed to `Federation.train`: the factory the experiment names."""
-    if key not in _GIVEN:
-        raise ConfigError(
-            "the model was handed over as a module of another process; use workers=0, or name it as "
-            "'package.module:factory'"
-        )
-    return copy.deepcopy(_GIVEN[key])
+@contextmanager
+def _named(method: str | Callable[[Any], Recipe]) -> Iterator[tuple[str, bool]]:
+    """Yield a method's name, and whether other processes find it; a function can be found within this context."""
+    if isinstance(method, str):
+        yield method, True
+    elif not callable(method):
+        raise ConfigError(f"method should be a name or a function that returns a recipe, not {method!r}")
+    else:
+        with given(method) as name, trusting([method.__module__]):
+            yield name, is_importable(method)
 
 
 def _model_table(model: Any) -> dict[str, Any]:
     if isinstance(model, nn.Module):
-        key = uuid.uuid4().hex
-        _GIVEN[key] = copy.deepcopy(model)
-        return {"name": "fedaccord.api:given_model", "key": key}
+        return give_model(model)
     if isinstance(model, str):
         return {"name": model}
     if isinstance(model, Mapping):

@@ -9,7 +9,6 @@ from __future__ import annotations
 import io
 import json
 import os
-import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -22,15 +21,14 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from fedaccord import __version__
+from fedaccord import __version__, cli_lists
 from fedaccord.cli_deploy import deploy
-from fedaccord.cli_prepare import Change, Config, Trust, check, console, init, upgrade
+from fedaccord.cli_options import Change, Config, OwnTrust, console
+from fedaccord.cli_prepare import check, init, upgrade
+from fedaccord.cli_results import export, predict, report
 from fedaccord.config import Experiment, load_experiment, parse_experiment
-from fedaccord.data.registry import DATA_VARIABLE, DATASETS
 from fedaccord.engines.crew import importing, started_ahead
 from fedaccord.errors import FedAccordError, RunFolderError, UserError
-from fedaccord.methods.registry import METHODS
-from fedaccord.models.registry import MODELS
 
 if TYPE_CHECKING:
     from fedaccord.runs.folder import RunFolder
@@ -47,13 +45,11 @@ app = typer.Typer(
 app.command()(init)
 app.command()(check)
 app.command()(upgrade)
-app.command()(deploy)
 
 Out = Annotated[Path | None, typer.Option("--out", help="Folder for the run; by default runs/NAME.")]
 Workers = Annotated[
     int | None, typer.Option("--workers", min=0, help="Worker processes; 0 runs in this process. Default: all cores.")
 ]
-OfSite = Annotated[str | None, typer.Option("--site", help="Use this site's own model; by default the common one.")]
 Seed = Annotated[int | None, typer.Option("--seed", min=0, help="Seed of every random stream of the run.")]
 
 
@@ -89,7 +85,7 @@ def run(
         list[str] | None,
         typer.Option("--track", help="Mirror the figures for tensorboard or mlflow (extras). May be repeated."),
     ] = None,
-    trust: Trust = None,
+    trust: OwnTrust = None,
 ) -> None:
     """Train a federation as an experiment file describes it, and write its run folder with a report."""
     changes = [*_changes(change, workers, seed), *([f"run.track={json.dumps(track)}"] if track else [])]
@@ -115,30 +111,10 @@ def demo(out: Out = None, workers: Workers = None, seed: Seed = None) -> None:
 
 
 @app.command()
-def report(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders; several are put side by side.")],
-    out: Annotated[
-        Path | None, typer.Option("--out", help="File for a comparison; by default comparison.html in this folder.")
-    ] = None,
-    trust: Trust = None,
-) -> None:
-    """Write the report of a run anew, or one page that compares several runs."""
-    from fedaccord.runs.compare import DEFAULT_NAME, write_comparison
-    from fedaccord.runs.report import write_report
-
-    if len(runs) == 1 and out is not None:
-        raise UserError("--out is for a comparison of several runs; the report of one run goes into its folder")
-    written = write_report(runs[0]) if len(runs) == 1 else write_comparison(runs, out or Path(DEFAULT_NAME))
-    console.print(
-        f"{'report' if len(runs) == 1 else 'comparison'}: {written}", markup=False, highlight=False, soft_wrap=True
-    )
-
-
-@app.command()
 def resume(
     run: Annotated[Path, typer.Argument(help="The folder of a run that was stopped, killed or cut off.")],
     workers: Workers = None,
-    trust: Trust = None,
+    trust: OwnTrust = None,
 ) -> None:
     """Go on with a run from its last checkpoint; it ends as if it had never been stopped."""
     if not run.is_dir():
@@ -162,94 +138,6 @@ def resume(
         with _watched(folder), Display(experiment, console) as display:
             resume_experiment(folder, display.watcher(), workers)
     console.print(f"report: {run / 'report.html'}", highlight=False, soft_wrap=True)
-
-
-@app.command()
-def predict(
-    run: Annotated[Path, typer.Argument(help="The folder of a finished run, or a copy of its model folder.")],
-    file: Annotated[Path, typer.Argument(help="New rows: .csv, .parquet, .npz with x, or a folder of images.")],
-    site: OfSite = None,
-    answers: Annotated[str, typer.Option(help="classes: the federation's; own: those of the site.")] = "classes",
-    candidates: Annotated[
-        str | None, typer.Option(metavar="COLUMN", help="Column or array of candidate sets (a|b) to choose from.")
-    ] = None,
-    out: Annotated[Path, typer.Option("--out", help="File for the predictions.")] = Path("predictions.csv"),
-    trust: Trust = None,
-) -> None:
-    """Write class names and probabilities for new rows, with the common model or a site's own."""
-    from fedaccord.runs.predictions import predict_file
-
-    written, rows = predict_file(run, file, out, site, answers, candidates)
-    for column, number in rows.gaps.items():
-        cells = "a cell is" if number == 1 else f"{number} cells are"
-        console.print(f"note: column '{column}': {cells} missing or of no known category", highlight=False)
-    console.print(f"predictions for {len(rows.x)} rows: {written}", highlight=False, soft_wrap=True)
-
-
-@app.command()
-def export(
-    run: Annotated[Path, typer.Argument(help="The folder of a finished run, or a copy of its model folder.")],
-    onnx: Annotated[Path, typer.Option("--onnx", help="The ONNX file to write.")],
-    site: OfSite = None,
-    trust: Trust = None,
-) -> None:
-    """Write the trained model as an ONNX file: samples in, probabilities of the classes out."""
-    from fedaccord.runs.onnx_export import export_onnx
-
-    written = export_onnx(run, onnx, site)
-    console.print(f"model: {written}", highlight=False, soft_wrap=True)
-
-
-@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
-def reproduce(
-    context: typer.Context, table: Annotated[str, typer.Argument(help="The table, e.g. fedmt.")] = "TABLE"
-) -> None:
-    """Say how to run a table of a paper; the tables are in a clone of the repository."""
-    _say_where_tables_are(table, *context.args)
-    raise typer.Exit(2)
-
-
-@app.command()
-def tables() -> None:
-    """Say how to list the tables of papers; they are in a clone of the repository."""
-    _say_where_tables_are()
-
-
-def _say_where_tables_are(*arguments: str) -> None:
-    here = Path.cwd()
-    clone = next((folder for folder in (here, *here.parents) if (folder / "papers" / "__main__.py").is_file()), None)
-    if clone is None:
-        target = f"reproduce TABLE={arguments[0]}" if arguments else "reproduce"
-        text = (
-            f"The tables of papers are in a clone of FedAccord's repository, not in the package. There: make {target}"
-        )
-    else:
-        command = shlex.join(["python", "-m", "papers", *arguments])
-        text = f"The tables of papers are in this clone. In {clone}, run: {command}"
-    console.print(text, highlight=False, soft_wrap=True)
-
-
-@app.command()
-def methods() -> None:
-    """List the methods."""
-    _list("method", {entry.name: entry.summary for entry in METHODS.values()})
-
-
-@app.command()
-def models() -> None:
-    """List the networks."""
-    _list("model", {entry.name: entry.summary for entry in MODELS.values()})
-
-
-@app.command()
-def datasets() -> None:
-    """List the data sets that an experiment can name."""
-    _list("data set", {entry.name: entry.summary for entry in DATASETS.values()})
-    console.print(
-        f"\nAll but digits are read from the folder named by {DATA_VARIABLE}. "
-        "Any .npz file can be named by its path instead.",
-        highlight=False,
-    )
 
 
 def _changes(change: list[str] | None, workers: int | None, seed: int | None) -> list[str]:
@@ -347,8 +235,13 @@ def _compare(alone: Path, together: Path) -> None:
     console.print(table)
 
 
-def _list(what: str, entries: dict[str, str]) -> None:
-    table = Table(what, "", box=None, pad_edge=False)
-    for name, summary in entries.items():
-        table.add_row(Text(name, "bold"), Text(summary))
-    console.print(table)
+app.command()(report)
+app.command()(predict)
+app.command()(export)
+app.command()(deploy)
+app.command()(cli_lists.methods)
+app.command()(cli_lists.models)
+app.command()(cli_lists.views)
+app.command()(cli_lists.datasets)
+app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(cli_lists.reproduce)
+app.command()(cli_lists.tables)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from fedaccord.cli_prepare import Change, Trust, console
+from fedaccord.cli_options import Change, OwnTrust, console
 from fedaccord.config import load_experiment
 from fedaccord.errors import UserError
 
@@ -30,7 +30,7 @@ def deploy(
         str | None, typer.Option("--site", help="Put only this site's own samples into its folder, DIR.")
     ] = None,
     change: Change = None,
-    trust: Trust = None,
+    trust: OwnTrust = None,
     ca: _File = None,
     certificate: _File = None,
     key: _File = None,

@@ -8,34 +8,12 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
+from fedaccord.cli_options import Change, Config, OwnTrust, console
 from fedaccord.config import load_experiment, read_text
 from fedaccord.durable import atomic_write
 from fedaccord.errors import UserError
-from fedaccord.extensions import importable, trusting
 from fedaccord.renamed import upgrade_text
-
-console = Console(emoji=False, markup=False)  # a name such as "[a]:b:" is neither markup nor a picture
-
-Config = Annotated[Path, typer.Argument(help="The experiment file (TOML).")]
-Change = Annotated[
-    list[str] | None,
-    typer.Option("--set", help="Change a key of the file, e.g. --set method.rounds=50. May be repeated."),
-]
-
-
-def _trust(context: typer.Context, packages: list[str] | None) -> list[str] | None:
-    if packages:
-        context.with_resource(trusting(packages))
-        context.with_resource(importable(Path.cwd()))
-    return packages
-
-
-Trust = Annotated[
-    list[str] | None,
-    typer.Option("--trust", callback=_trust, help="Allow code of this package to run; may be repeated."),
-]
 
 
 def init(folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new or empty folder.")]) -> None:
@@ -95,7 +73,7 @@ def _replace(path: Path, text: str) -> None:
 def check(
     config: Config,
     change: Change = None,
-    trust: Trust = None,
+    trust: OwnTrust = None,
     site: Annotated[
         str | None, typer.Option("--site", help="Read and show only what this site may see: its own part.")
     ] = None,

@@ -6,7 +6,8 @@ import datetime
 import json
 import math
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from fedaccord.data.registry import check_dataset, locate
 from fedaccord.errors import ConfigError, UntrustedError, UserError
 from fedaccord.extensions import importable
 from fedaccord.methods.registry import method_entry
-from fedaccord.models.registry import MODELS, check_model, is_factory
+from fedaccord.models.registry import MODELS, check_model
 from fedaccord.renamed import refuse_renamed
 from fedaccord.training.settings import TrainingSettings
 
@@ -81,19 +82,13 @@ def check_experiment(table: Mapping[str, Any], where: str = "experiment") -> Exp
             if isinstance(problem.get("ctx", {}).get("error"), UntrustedError):
                 raise problem["ctx"]["error"] from None
         raise ConfigError(f"{where}: {sentence(error, Experiment)}") from None
-    try:
+    with _at(f"{where}: model: "):
         check_model(experiment.model.name, experiment.model.settings)
-    except UserError as error:
-        raise ConfigError(f"{where}: model: {error}") from None
-    try:
-        if experiment.data is not None:
+    if experiment.data is not None:
+        with _at(f"{where}: data.dataset: "):
             check_dataset(experiment.data.dataset)
-    except UserError as error:
-        raise ConfigError(f"{where}: data.dataset: {error}") from None
-    try:
+    with _at(f"{where}: "):
         entry = method_entry(experiment.method_name)
-    except UserError as error:
-        raise ConfigError(f"{where}: {error}") from None
     try:
         settings = experiment.settings
     except ValidationError as error:
@@ -103,9 +98,20 @@ def check_experiment(table: Mapping[str, Any], where: str = "experiment") -> Exp
     _reach_last_step(experiment.stop, settings, where)
     # What is written down is complete: every default of method and model stands in the file.
     complete = {"name": entry.name} | settings.model_dump(mode="json", exclude_none=True)
-    defaults = {} if is_factory(experiment.model.name) else MODELS[experiment.model.name].settings
+    defaults = MODELS[experiment.model.name].settings if experiment.model.name in MODELS else {}
     model = Model(**{"name": experiment.model.name, **defaults, **experiment.model.settings})
     return experiment.model_copy(update={"method": complete, "model": model})
+
+
+@contextmanager
+def _at(place: str) -> Iterator[None]:
+    """Raise errors of this block with their place as a prefix; one about trust is complete without."""
+    try:
+        yield
+    except UntrustedError:
+        raise
+    except UserError as error:
+        raise ConfigError(f"{place}{error}") from None
 
 
 def _need_correspondences(experiment: Experiment, where: str) -> None:

@@ -1,14 +1,13 @@
 """Code that is not part of FedAccord: how a config names it, and the rule that it runs only if a person said so.
 
 A config names an object as "package.module:attribute". An installed package may also register one under an entry
-point, and then its short name is enough. Importing a module runs its code. So a name that comes from a file, a model
-folder or a server is imported only if its package is trusted: `--trust package`, `trust=` in Python, or the environment
-variable FEDACCORD_TRUST of a machine (packages separated by commas), by which a site of a deployment agrees.
+point, and then its short name is enough. Importing a module runs its code, so it is imported only if its package is
+trusted: `--trust package`, `trust=` in Python, or `trust = [...]` in the `site.toml` of a deployed site. For the short
+names in a person's own experiment file, installing the package is enough.
 """
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -20,8 +19,10 @@ from typing import Any
 
 from fedaccord.errors import ConfigError, UntrustedError
 
-TRUST_VARIABLE = "FEDACCORD_TRUST"
+INSTALLED = "(installed)"
+"""Stands among trusted packages for whatever installed packages register under entry points."""
 
+_OURS = "fedaccord"
 _trusted: set[str] = set()
 
 
@@ -37,28 +38,27 @@ def trusting(packages: Iterable[str]) -> Iterator[None]:
         _trusted.update(before)
 
 
-def trust(packages: Iterable[str]) -> None:
-    """Allow imports of these packages for the rest of this process; for worker processes."""
-    _trusted.update(packages)
-
-
 def trusted() -> list[str]:
     """Return the packages that are trusted now, sorted."""
-    agreed = os.environ.get(TRUST_VARIABLE, "").split(",")
-    return sorted(_trusted | {package.strip() for package in agreed} - {""})
+    return sorted(_trusted)
 
 
 def is_trusted(module: str) -> bool:
     """Return whether a module, or a package that holds it, is trusted."""
     parts = module.split(".")
-    packages = trusted()
-    return any(".".join(parts[:length]) in packages for length in range(1, len(parts) + 1))
+    return any(".".join(parts[:length]) in _trusted for length in range(1, len(parts) + 1))
 
 
 @contextmanager
 def importable(folder: Path) -> Iterator[None]:
-    """Look for modules in a folder as well, after all other places, within this context."""
+    """Look for modules in a folder as well, after all other places, within this context.
+
+    Without any trusted package the folder is ignored: even an optional dependency must not be found there.
+    """
     place = str(folder.resolve())
+    if not _trusted - {INSTALLED}:
+        yield
+        return
     sys.path.append(place)
     try:
         yield
@@ -71,17 +71,42 @@ def is_reference(name: str) -> bool:
     return ":" in name
 
 
-def load_reference(name: str, what: str) -> Any:
-    """Import the object that "package.module:attribute" names.
+def is_outside(name: str, group: str) -> bool:
+    """Return whether a name is a reference, or one that an installed package registers."""
+    return is_reference(name) or name in installed(group)
+
+
+def outside_package(name: str, group: str) -> str | None:
+    """Return the top-level package whose code a name stands for; None for a name of FedAccord."""
+    return reference(name, group).partition(":")[0].partition(".")[0] if is_outside(name, group) else None
+
+
+def reference(name: str, group: str) -> str:
+    """Return an outside name as "package.module:attribute"."""
+    return name if is_reference(name) else f"{installed(group)[name].module}:{installed(group)[name].attr}"
+
+
+def check_trusted(name: str, group: str, what: str) -> None:
+    """Raise for an outside name that `load_outside` would refuse, without importing it."""
+    module, _, attribute = reference(name, group).partition(":")
+    if not (attribute.isidentifier() and all(part.isidentifier() for part in module.split("."))):
+        raise ConfigError(f"{what}: '{name}' is not of the form 'package.module:name'")
+    package = module.partition(".")[0]
+    if package == _OURS:
+        raise ConfigError(f"{what}: '{name}' points inside FedAccord; use one of the names it lists")
+    points = installed(group).values() if INSTALLED in _trusted else ()
+    if not is_trusted(module) and (module, attribute) not in [(point.module, point.attr) for point in points]:
+        raise UntrustedError(name, package, what)
+
+
+def load_outside(name: str, group: str, what: str) -> Any:
+    """Import the object that an outside name of a group ("methods", "models", "views") stands for.
 
     `what` names the setting in messages, e.g. "method.name". Raises ConfigError for a malformed name or a module that
     cannot be imported, and UntrustedError for a package that nobody has allowed.
     """
-    module, _, attribute = name.partition(":")
-    if not (attribute.isidentifier() and all(part.isidentifier() for part in module.split("."))):
-        raise ConfigError(f"{what}: '{name}' is not of the form 'package.module:name'")
-    if not is_trusted(module):
-        raise UntrustedError(name, module.split(".")[0], what)
+    check_trusted(name, group, what)
+    module, _, attribute = reference(name, group).partition(":")
     try:
         source = import_module(module)
     except Exception as error:  # a stranger's module may raise anything while it is imported
@@ -97,9 +122,10 @@ def installed(group: str) -> dict[str, EntryPoint]:
     return {point.name: point for point in sorted(entry_points(group=f"fedaccord.{group}"), key=lambda p: p.name)}
 
 
-def reference_of(point: EntryPoint) -> str:
-    """Return an entry point as "package.module:attribute"."""
-    return f"{point.module}:{point.attr}"
+def listed_packages(group: str) -> dict[str, str]:
+    """Return the names that installed packages register, each with the name of its package."""
+    points = installed(group).values()
+    return {p.name: f"from the package {p.module.partition('.')[0] if p.dist is None else p.dist.name}" for p in points}
 
 
 def _first_line(error: Exception) -> str:

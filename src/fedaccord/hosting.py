@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fedaccord.data.sensitive import Target
 from fedaccord.data.site_data import Samples, SiteData
-from fedaccord.engines.engine import HostSpec
+from fedaccord.engines.engine import OUR_HOST, HostSpec
 from fedaccord.errors import ConfigError
 from fedaccord.extensions import trusting
 from fedaccord.federation.attack import make_attack
@@ -50,7 +50,7 @@ def host_spec(
         "target": None if target is None else dict(target),
         "hostile": list(hostile),
     }
-    return HostSpec("fedaccord.hosting:build_host", spec, site_tensors(sites))
+    return HostSpec(OUR_HOST, spec, site_tensors(sites))
 
 
 def site_spec(spec: HostSpec, site: SiteData) -> HostSpec:

@@ -22,6 +22,7 @@ from fedaccord.deployment.certificates import make_authority, make_certificate, 
 from fedaccord.deployment.checking import check_folder
 from fedaccord.deployment.known import read_known
 from fedaccord.engines.flower.site_folder import SiteFolder
+from fedaccord.errors import ConfigError
 from people import write_people
 
 SMALL = """
@@ -223,13 +224,21 @@ class TestOwnFiles:
             "def tiny(input_shape, classes):\n    return Network(nn.Flatten(), nn.Linear(4, classes))\n"
         )
         text += '[model]\nname = "mine:tiny"\n[method]\nrounds = 1\n'
-        done = command("deploy", write(tmp_path, text), "d", cwd=tmp_path)
+        config = write(tmp_path, text)
+        done = command("deploy", config, "d", cwd=tmp_path)
+        assert done.code == 2
+        assert "allow it with --trust mine" in done.err
+        done = command("deploy", config, "d", "--trust", "mine", cwd=tmp_path)
         assert done.code == 0, done.err
         assert (tmp_path / "d/sites/a/code/mine.py").is_file()
+        assert 'trust=\\"mine\\"' in (tmp_path / "d/server/run.sh").read_text()
         own = (tmp_path / "d/sites/a/site.toml").read_text()
         assert 'name = "a"' in own
         assert "cow" not in own
         assert "cow" not in (tmp_path / "d/sites/a/site.json").read_text()
+        with pytest.raises(ConfigError, match=r"^site 'a' has not agreed to run code of 'mine', which"):
+            SiteFolder.open(tmp_path / "d/sites/a").build_host()
+        (tmp_path / "d/sites/a/site.toml").write_text(own.replace("# trust = ", "trust = "))
         assert len(SiteFolder.open(tmp_path / "d/sites/a").build_host().sites["a"].train) > 10
 
 

@@ -14,6 +14,7 @@ from fedaccord.aggregation.replies import Replies
 from fedaccord.config import check_experiment
 from fedaccord.errors import ConfigError
 from fedaccord.experiment import load_federation, open_server, play, run_experiment
+from fedaccord.extensions import trusting
 from fedaccord.federation.defence import CONFIDENCE, EXCLUDED, RUNNING, SHARED, SIZE, Defence
 from fedaccord.federation.state import RunState, model_digest
 from fedaccord.messages.message import from_bytes, to_bytes
@@ -364,6 +365,13 @@ def test_a_defence_that_could_leave_out_nobody_is_refused(folder, kind, change, 
         played(table(folder, sites=change.get("sites", 6), defence=defence(kind, **more), **drawn), rounds=1)
 
 
+@pytest.fixture
+def trust():
+    with trusting(["federation.test_defence"]):
+        yield
+
+
+@pytest.mark.usefixtures("trust")
 def test_the_group_update_needs_linear_layers(folder):
     told = table(folder, defence=defence("group-update")) | {"model": {"name": "federation.test_defence:smooth"}}
     with pytest.raises(ConfigError, match="use 'probe'"):
@@ -373,6 +381,7 @@ def test_the_group_update_needs_linear_layers(folder):
         assert any(name.startswith("score/") for name in records[0].figures)
 
 
+@pytest.mark.usefixtures("trust")
 @pytest.mark.parametrize("name", ["linear", "federation.test_defence:smooth"])
 def test_the_freed_update_needs_a_hidden_layer(folder, name):
     told = table(folder, defence=defence("group-update+")) | {"model": {"name": name}}

@@ -404,7 +404,9 @@ def marked(tmp_path_factory):
     path = os.pathsep.join(filter(None, [str(folder), os.environ.get("PYTHONPATH")]))
     # In a terminal that knows few letters.
     variables = {"PYTHONPATH": path, "PYTHONIOENCODING": "ascii"}
-    return folder, process("run", "experiment.toml", "--workers", "2", cwd=folder, **variables)
+    return folder, process(
+        "run", "experiment.toml", "--workers", "2", "--trust", "users_models", cwd=folder, **variables
+    )
 
 
 class TestASiteThatFails:

@@ -223,8 +223,8 @@ def test_a_method_from_outside_must_say_where_its_settings_belong():
 
     recipe.__annotations__["settings"] = Plain
     with pytest.raises(ConfigError, match=r"'tau' must say where it belongs: declare it by .*site_setting"):
-        outside_entry("mine", recipe, "mine:recipe")
+        outside_entry("mine", recipe)
     recipe.__annotations__["settings"] = Marked
-    fields = outside_entry("mine", recipe, "mine:recipe").settings.model_fields
+    fields = outside_entry("mine", recipe).settings.model_fields
     assert [place_of(fields[key]) for key in ("tau", "trust", "lr")] == ["site", "server", "site"]
     assert fields["lr"].description == TrainingSettings.model_fields["lr"].description

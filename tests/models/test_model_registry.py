@@ -4,7 +4,8 @@ import sys
 
 import pytest
 
-from fedaccord.errors import ConfigError
+from fedaccord.errors import ConfigError, UntrustedError
+from fedaccord.extensions import trusting
 from fedaccord.models import catalogue
 from fedaccord.models.catalogue import build
 from fedaccord.models.registry import MODELS, check_model
@@ -68,11 +69,14 @@ class TestRegistry:
         with pytest.raises(ConfigError):
             build(name, settings, (4,), classes=3, seed=0)
 
-    def test_a_factory_is_checked_for_its_form_only(self):
-        check_model("no_such_place.models:mine", {"anything": object()})
+    def test_a_factory_is_checked_for_its_form_and_for_trust_only(self):
+        with trusting(["no_such_place"]):
+            check_model("no_such_place.models:mine", {"anything": object()})
+        with pytest.raises(UntrustedError, match="allow it with --trust no_such_place"):
+            check_model("no_such_place.models:mine", {})
 
     @pytest.mark.parametrize("name", [":", "a:", ":b", "a.b:c:d", "a..b:c", "a-b:c", "a/b.py:c", "a:b.c", "a: b"])
     def test_a_factory_of_another_form_is_refused(self, name):
         with pytest.raises(ConfigError) as caught:
             check_model(name, {})
-        assert str(caught.value) == f"the model '{name}' is not of the form 'package.module:factory'"
+        assert str(caught.value) == f"model.name: '{name}' is not of the form 'package.module:name'"

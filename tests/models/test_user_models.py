@@ -3,9 +3,16 @@ import torch
 from torch import nn
 
 from fedaccord.errors import ConfigError
+from fedaccord.extensions import trusting
 from fedaccord.models.catalogue import build
 from fedaccord.models.layout import Layout
 from fedaccord.models.network import Network, as_network
+
+
+@pytest.fixture(autouse=True)
+def allowed():
+    with trusting([__name__, "no_such_place", "broken_model_file"]):
+        yield
 
 
 class Wrapped(nn.Module):
@@ -164,8 +171,8 @@ class TestUserModels:
             ),
             ("no_module", "the model '{name}' must return a torch module, but returned a dict"),
             ("raises", "the model '{name}' cannot be built: KeyError"),
-            ("absent", "the module '{module}' of model '{name}' has no function or class 'absent'"),
-            ("NOT_CALLABLE", "the module '{module}' of model '{name}' has no function or class 'NOT_CALLABLE'"),
+            ("absent", "model.name: the module '{module}' has no 'absent'"),
+            ("NOT_CALLABLE", "model.name: '{name}' is neither a function nor a class"),
         ],
     )
     def test_a_wrong_factory_is_told_in_one_sentence(self, factory, message):
@@ -182,7 +189,7 @@ class TestUserModels:
         with pytest.raises(ConfigError) as caught:
             build("no_such_place.models:mine", {}, (4,), classes=3, seed=0)
         assert str(caught.value) == (
-            "the module of model 'no_such_place.models:mine' cannot be imported: "
+            "model.name: the module 'no_such_place.models' cannot be imported: "
             "ModuleNotFoundError: No module named 'no_such_place'"
         )
 

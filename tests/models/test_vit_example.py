@@ -5,6 +5,7 @@ from pathlib import Path
 import torch
 
 from fedaccord.config import load_experiment
+from fedaccord.extensions import trusting
 from fedaccord.models.catalogue import build
 from fedaccord.models.network import as_network
 
@@ -12,7 +13,8 @@ FOLDER = Path(__file__).parents[2] / "examples" / "images_vit"
 
 
 def test_the_file_asks_for_what_was_published():
-    experiment, _ = load_experiment(FOLDER / "vit_b16.toml")
+    with trusting(["vit"]):
+        experiment, _ = load_experiment(FOLDER / "vit_b16.toml")
     settings = experiment.settings
     assert experiment.model.name == "vit:vit_b16"
     assert (settings.rounds, settings.epochs, settings.batch, settings.lr) == (50, 5, 16, 1e-4)
@@ -41,5 +43,6 @@ def test_the_catalogue_takes_it_by_its_name(monkeypatch, tmp_path):
         "from vit import ViT\n\n\ndef small(input_shape, classes):\n"
         "    return ViT(input_shape, classes, width=8, depth=1, heads=1, patch=8)\n"
     )
-    network = build("small_vit:small", {}, (3, 16, 16), 4, seed=0)
+    with trusting(["small_vit"]):
+        network = build("small_vit:small", {}, (3, 16, 16), 4, seed=0)
     assert network(torch.zeros(2, 3, 16, 16)).shape == (2, 4)

@@ -13,6 +13,7 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
+from command_line import register
 from fedaccord.cli import app as fedaccord
 from fedaccord.errors import DataError, RunFolderError, UserError
 from fedaccord.runs.lock import FolderLock
@@ -99,9 +100,10 @@ def test_a_cell_that_fails_does_not_end_the_others(tmp_path, monkeypatch):
 @pytest.mark.slow
 def test_a_process_that_dies_fails_its_cell_only(tmp_path, monkeypatch):
     (tmp_path / "deadly.py").write_text("import os\n\n\ndef model(*args, **settings):\n    os._exit(7)\n")
+    register(tmp_path, "deadly", models={"deadly": "deadly:model"})
     monkeypatch.syspath_prepend(str(tmp_path))
     cells = registry.find_table("small").cells("quick")
-    cells[0].experiment["model"]["name"] = "deadly:model"
+    cells[0].experiment["model"]["name"] = "deadly"
     results = run_cells(cells, FinishedCells(tmp_path), 1)
     assert results.failed == {"fedavg/seed-0": "its process ended with exit code 7"}
     assert len(results) == 1

@@ -15,12 +15,13 @@ import torch
 from safetensors.torch import load_file
 from torch import nn
 
-from command_line import blobs
+from command_line import blobs, command
 from fedaccord.config import parse_experiment
 from fedaccord.data.sites import FederationData
 from fedaccord.data.tables import read_table
 from fedaccord.errors import DataError, RunFolderError, UserError
 from fedaccord.experiment import load_federation, run_experiment
+from fedaccord.extensions import trusting
 from fedaccord.federation import round as round_
 from fedaccord.federation.host import SiteHost
 from fedaccord.methods.averaging import recipe as averaging
@@ -72,7 +73,7 @@ class Trained:
 
     @property
     def model(self):
-        return TrainedModel.load(self.path)
+        return TrainedModel.load(self.path, trust=["test_model_folder"])
 
     def x(self, site):
         return self.data.test[0] if site is None else self.data.sites[site].test.x
@@ -166,7 +167,8 @@ class TestAsInTheRun:
 
     def test_batch_norm_kept_at_the_site(self, tmp_path):
         changes = ['model.name="test_model_folder:normed"', 'method.name="fedavg"', 'method.bn="local"']
-        trained = watched(tmp_path, MIXED, *changes)
+        with trusting(["test_model_folder"]):
+            trained = watched(tmp_path, MIXED, *changes)
         means = set()
         for site in ("exact", "crowd", "dark"):
             network = trained.model.network(site)
@@ -339,9 +341,27 @@ class TestWhatIsWrong:
 
     def test_a_user_s_model_that_is_not_here(self, copied):
         spoil(copied, model={"name": "no_such_place:net", "settings": {}, "input_shape": [1, 8, 8]})
-        said = "the module of model 'no_such_place:net' cannot be imported: .* must be importable here"
+        said = "model.name: the module 'no_such_place' cannot be imported: .* must be importable here"
         with pytest.raises(UserError, match=f"cannot be rebuilt: {said}"):
+            TrainedModel.load(copied, trust=["no_such_place"]).network()
+
+    @pytest.mark.parametrize(
+        ("name", "settings", "told"),
+        [
+            ("torch.hub:load", {"repo_or_dir": "evil", "model": "x"}, "allow it with --trust torch"),
+            ("fedaccord.durable:atomic_write", {"path": "x"}, "points inside FedAccord"),
+            ("fedaccord.api:given_model", {"key": "x"}, "handed over as a module of another process"),
+        ],
+    )
+    def test_a_model_of_a_stranger_runs_nothing(self, copied, monkeypatch, name, settings, told):
+        monkeypatch.setattr("torch.hub.load", lambda **settings: pytest.fail("code was run"))
+        spoil(copied, model={"name": name, "settings": settings, "input_shape": [1, 8, 8]})
+        with pytest.raises(UserError, match=told):
             TrainedModel.load(copied).network()
+        np.savez(copied / "x.npz", x=np.zeros((2, 1, 8, 8), np.float32))
+        done = command("predict", copied, "x.npz", cwd=copied)
+        assert done.code == 2
+        assert told in done.err
 
     def test_tensors_of_another_model(self, alone, copied):
         shutil.copy(alone.path / "model" / "model.safetensors", copied)

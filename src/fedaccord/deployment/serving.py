@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import traceback
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ from fedaccord.engines.flower.engine import FlowerEngine
 from fedaccord.engines.flower.nodes import Roster
 from fedaccord.errors import UserError
 from fedaccord.experiment import RemoteSites, resume_experiment, run_experiment
-from fedaccord.extensions import importable
+from fedaccord.extensions import importable, trusting
 from fedaccord.federation.round import RoundRecord
 from fedaccord.recording import Watcher
 from fedaccord.runs.folder import RunFolder, free_folder
@@ -25,10 +26,17 @@ if TYPE_CHECKING:
 PATIENCE = 120.0  # seconds that a run waits for nodes before it starts without the missing ones
 
 
-def serve(grid: Grid, folder: Path) -> dict[str, Any]:
-    """Run the experiment of a server's folder on a Flower grid; resume an interrupted run if there is one."""
-    with importable(folder / "code"):
-        experiment, _ = load_experiment(folder / "config.toml")
+def serve(grid: Grid, folder: Path, trust: Sequence[str] = ()) -> dict[str, Any]:
+    """Run the experiment of a server's folder on a Flower grid; resume an interrupted run if there is one.
+
+    Code of the packages in `trust`, which `run.sh` lists, may run.
+    """
+    with trusting(trust), importable(folder / "code"):
+        return _serve(grid, folder)
+
+
+def _serve(grid: Grid, folder: Path) -> dict[str, Any]:
+    experiment, _ = load_experiment(folder / "config.toml")
     link = json.loads((folder / "link.json").read_text(encoding="utf-8"))
     runs = folder / "runs"
     interrupted = unfinished(runs)

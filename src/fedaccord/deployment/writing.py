@@ -35,12 +35,21 @@ from fedaccord.deployment.known import write_known
 from fedaccord.engines.flower.site_folder import SiteFolder, write_site_folder
 from fedaccord.errors import ConfigError, FolderTakenError, UserError, did_you_mean
 from fedaccord.experiment import load_data
-from fedaccord.extensions import is_reference
+from fedaccord.extensions import outside_package
 from fedaccord.hosting import site_settings, site_spec
 from fedaccord.methods.registry import make_recipe
 from fedaccord.session import describe_host
 
 _TEMPLATES = resources.files("fedaccord.deployment") / "templates"
+
+
+_AGREEMENT = """
+# This experiment runs code that is not part of FedAccord: {}.
+# The code is in code/ or in an installed package, and has the rights of the node. Read it.
+# If you agree, remove the # from the next line; until then this site does nothing for the server.
+# trust = {}
+
+"""
 
 
 @dataclass(frozen=True)
@@ -170,7 +179,8 @@ class _Writer:
         }
         (self.server / "link.json").write_text(json.dumps(link, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
         self._copy_code(self.server)
-        _write_templates(_TEMPLATES / "server", self.server)
+        every = {package for site in self.data.sites for package in self._packages(site)}
+        _write_templates(_TEMPLATES / "server", self.server, trust=",".join(sorted(every)))
 
     def write_sites(self) -> None:
         host = describe_host(self.experiment, self.data)
@@ -215,13 +225,23 @@ class _Writer:
         # [fairness] names a label that the site may not know.
         update = {"sites": section or None, "method": method, "labels": Labels(), "server": ServerSection()}
         part = self.experiment.model_copy(update={**update, "data": None, "fairness": None})
-        return f"# The experiment of site '{site}', for information; the node reads site.json.\n{to_toml(part)}"
+        packages = self._packages(site)
+        agreement = _AGREEMENT.format(", ".join(packages), json.dumps(packages)) if packages else ""
+        return (
+            f"# The experiment of site '{site}', for information; the node reads `trust`.\n" + agreement + to_toml(part)
+        )
+
+    def _packages(self, site: str) -> list[str]:
+        """Return the packages outside FedAccord whose code a site runs."""
+        named = {"methods": self.experiment.method_name, "models": self.experiment.model.name}
+        named["views"] = self.data.sites[site].view.kind
+        found = {outside_package(name, group) for group, name in named.items()}
+        return sorted(package for package in found if package is not None)
 
     def _copy_code(self, folder: Path) -> None:
-        """Copy the user's own modules, of the model and of views, to where the site's process finds them."""
+        """Copy the user's own modules, of method, model and views, to where the site's process finds them."""
         (folder / "code").mkdir()
-        names = {self.experiment.model.name, *(site.view.kind for site in self.data.sites.values())}
-        for package in sorted({name.partition(":")[0].partition(".")[0] for name in names if is_reference(name)}):
+        for package in sorted({package for site in self.data.sites for package in self._packages(site)}):
             module = self.base / package
             if module.with_suffix(".py").is_file():
                 shutil.copy(module.with_suffix(".py"), folder / "code")

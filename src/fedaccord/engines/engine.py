@@ -29,6 +29,10 @@ It may depend on its arguments alone; otherwise results would depend on the engi
 """
 
 
+OUR_HOST = "fedaccord.hosting:build_host"
+"""The entry of the hosts that experiments describe."""
+
+
 class Engine(Protocol):
     """Runs tasks at sites."""
 

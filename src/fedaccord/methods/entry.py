@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from fedaccord.training.settings import TrainingSettings
+
+if TYPE_CHECKING:
+    from fedaccord.federation.recipe import Recipe
 
 
 @dataclass(frozen=True)
@@ -29,7 +33,7 @@ class MethodEntry:
 
     name: str
     settings: type[TrainingSettings]
-    recipe: str  # of (settings), returns the recipe
+    recipe: str | Callable[[Any], Recipe]  # of (settings), returns the recipe; a reference or the function itself
     check: str = ""  # of (settings, data), returns findings of `fedaccord check` about this method
     advice: str = ""  # of (data), returns notes of `fedaccord check` for any federation: where this method would help
     local_rule: LocalRule | None = None
@@ -44,3 +48,11 @@ class MethodEntry:
             rule = replace(rule, apply=f"{package}.{rule.apply}")
         summary = self.summary or (self.settings.__doc__ or "").splitlines()[0]
         return replace(self, recipe=recipe, check=check, advice=advice, local_rule=rule, summary=summary)
+
+    def build(self, settings: TrainingSettings) -> Recipe:
+        """Return the recipe for these settings."""
+        if callable(self.recipe):
+            return self.recipe(settings)
+        module, _, function = self.recipe.partition(":")
+        recipe: Recipe = getattr(import_module(module), function)(settings)
+        return recipe

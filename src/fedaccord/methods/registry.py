@@ -6,13 +6,15 @@ Every `methods/<family>/settings.py` lists the entries of its built-in methods a
 from __future__ import annotations
 
 import pkgutil
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, get_type_hints
 
 from fedaccord import methods
 from fedaccord.errors import ConfigError, did_you_mean
-from fedaccord.extensions import installed, is_reference, load_reference, reference_of
+from fedaccord.extensions import installed, is_outside, load_outside
 from fedaccord.methods.entry import MethodEntry
 from fedaccord.training.settings import TrainingSettings, place_of
 
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from fedaccord.federation.recipe import Recipe
 
 DEFAULT = "accord"
+_given: dict[str, Callable[[Any], Recipe]] = {}  # functions handed over in Python, by name
 
 
 def _built_in() -> dict[str, MethodEntry]:
@@ -41,38 +44,66 @@ def method_entry(name: str) -> MethodEntry:
     """
     if name in METHODS:
         return METHODS[name]
-    points = installed("methods")
-    if is_reference(name) or name in points:
-        reference = name if is_reference(name) else reference_of(points[name])
-        return outside_entry(name, load_reference(reference, "method.name"), reference)
-    raise ConfigError(f"method.name: unknown method '{name}'; {did_you_mean(name, [*METHODS, *points])}")
+    if name in _given:
+        return outside_entry(name, _given[name])
+    if is_outside(name, "methods"):
+        _explain_given(name)
+        return outside_entry(name, load_outside(name, "methods", "method.name"))
+    raise ConfigError(f"method.name: unknown method '{name}'; {did_you_mean(name, [*METHODS, *installed('methods')])}")
 
 
-def outside_entry(name: str, build: Callable[[Any], Recipe], reference: str) -> MethodEntry:
-    """Return the entry of an external recipe function; its argument's annotation is the settings class."""
+def outside_entry(name: str, build: Callable[[Any], Recipe]) -> MethodEntry:
+    """Return the entry of a recipe function that is not ours: its settings are the annotation of its argument."""
     if not callable(build):
-        raise ConfigError(f"method.name: '{reference}' is not a function that returns a recipe")
-    hints = {key: hint for key, hint in get_type_hints(build).items() if key != "return"}
+        raise ConfigError(f"method.name: '{name}' is not a function that returns a recipe")
+    try:
+        hints = {key: hint for key, hint in get_type_hints(build).items() if key != "return"}
+    except Exception as error:  # an annotation may name what exists only for a type checker
+        raise ConfigError(f"method.name: the annotations of '{name}' cannot be read: {error}") from error
     settings = next(iter(hints.values()), None)
     if not (isinstance(settings, type) and issubclass(settings, TrainingSettings)):
         raise ConfigError(
-            f"method.name: the function '{reference}' must annotate its argument with a subclass of "
-            "fedaccord.TrainingSettings"
+            f"method.name: the function '{name}' must annotate its argument with a class of settings, "
+            "a subclass of fedaccord.TrainingSettings"
         )
-    unplaced = [name for name, field in settings.model_fields.items() if place_of(field) is None]
+    unplaced = [key for key, field in settings.model_fields.items() if place_of(field) is None]
     if unplaced:
         raise ConfigError(
-            f"method.name: '{reference}': the setting '{unplaced[0]}' must say where it belongs: declare it by "
+            f"method.name: '{name}': the setting '{unplaced[0]}' must say where it belongs: declare it by "
             "fedaccord.site_setting if a site's part of the method reads it, else by fedaccord.server_setting"
         )
     summary = (build.__doc__ or "").strip().splitlines()
-    return MethodEntry(name, settings, reference, summary=summary[0] if summary else "")
+    return MethodEntry(name, settings, build, summary=summary[0] if summary else "")
+
+
+@contextmanager
+def given(build: Callable[[Any], Recipe]) -> Iterator[str]:
+    """Yield a name for a recipe function of this process, which `method_entry` finds within this context."""
+    name = f"{build.__module__}:{build.__qualname__}"
+    _given[name] = build
+    try:
+        yield name
+    finally:
+        del _given[name]
+
+
+def is_importable(build: Callable[[Any], Recipe]) -> bool:
+    """Return whether another process finds a function by the name of its module and its own."""
+    module = sys.modules.get(build.__module__)
+    return build.__module__ != "__main__" and getattr(module, build.__qualname__, None) is build
+
+
+def _explain_given(name: str) -> None:
+    """Raise ConfigError for the name of a function that only the process that defined it can find."""
+    module, _, function = name.partition(":")
+    if module == "__main__" or "<" in function:
+        raise ConfigError(
+            f"method.name: '{name}' is a function of another Python process; put it into a module that can be "
+            "imported, or use workers=0"
+        )
 
 
 def make_recipe(name: str, settings: TrainingSettings | Mapping[str, Any]) -> Recipe:
     """Return the recipe of a method with these settings."""
     entry = method_entry(name)
-    module, _, function = entry.recipe.partition(":")
-    checked = settings if isinstance(settings, TrainingSettings) else entry.settings(**settings)
-    recipe: Recipe = getattr(import_module(module), function)(checked)
-    return recipe
+    return entry.build(settings if isinstance(settings, TrainingSettings) else entry.settings(**settings))

@@ -15,8 +15,10 @@ import torch
 from torch import nn
 
 from fedaccord.errors import ConfigError
+from fedaccord.extensions import load_outside
+from fedaccord.models.given import given_model
 from fedaccord.models.network import Network, UnitLength, as_network
-from fedaccord.models.registry import MODELS, check_model, is_factory
+from fedaccord.models.registry import GIVEN, MODELS, check_model
 
 _PROBES = 2
 
@@ -100,7 +102,7 @@ def image_shape(model: str, input_shape: Sequence[int]) -> tuple[int, int, int]:
 
 
 def build(name: str, settings: Mapping[str, Any], input_shape: Sequence[int], classes: int, seed: int) -> Network:
-    """Build a built-in model or a user's "package.module:factory"; the same seed gives the same weights.
+    """Build a built-in model, or one of a trusted package; the same seed gives the same weights.
 
     The caller's random state does not change. Raise ConfigError for an invalid name, setting or factory, and for a
     model whose output for a batch is not of shape (batch, classes).
@@ -110,7 +112,9 @@ def build(name: str, settings: Mapping[str, Any], input_shape: Sequence[int], cl
     with torch.random.fork_rng(devices=[]):
         # Not torch.manual_seed, which would also reset the caller's GPU generators; weights are drawn on the CPU.
         torch.default_generator.manual_seed(seed)
-        if is_factory(name):
+        if name == GIVEN:
+            module = given_model(settings)
+        elif name not in MODELS:
             module = _call_factory(name, settings, input_shape, classes)
         else:
             entry = MODELS[name]
@@ -148,14 +152,9 @@ def _import(target: str) -> Callable[..., Any]:
 
 def _call_factory(name: str, settings: Mapping[str, Any], input_shape: tuple[int, ...], classes: int) -> nn.Module:
     # User code may raise anything; `from error` keeps the trace for the log.
-    path, _, attribute = name.partition(":")
-    try:
-        source = importlib.import_module(path)
-    except Exception as error:
-        raise ConfigError(f"the module of model '{name}' cannot be imported: {_brief(error)}") from error
-    factory = getattr(source, attribute, None)
+    factory = load_outside(name, "models", "model.name")
     if not callable(factory):
-        raise ConfigError(f"the module '{path}' of model '{name}' has no function or class '{attribute}'")
+        raise ConfigError(f"model.name: '{name}' is neither a function nor a class")
     try:
         module = factory(input_shape=input_shape, classes=classes, **settings)
     except Exception as error:

@@ -40,7 +40,7 @@ from fedaccord.errors import (
     UserError,
     did_you_mean,
 )
-from fedaccord.extensions import trusting
+from fedaccord.extensions import is_outside, trusting
 from fedaccord.federation.host import PERSONAL, PRIOR, estimate_prior, evaluation_view, site_view
 from fedaccord.federation.server import Server
 from fedaccord.federation.sharing import MODEL
@@ -54,7 +54,6 @@ from fedaccord.models.layout import Layout, named_tensors
 from fedaccord.models.network import Network, insert_personal_layer, use_channels_last
 from fedaccord.models.own_head import OWN_ENCODER, OWN_HEAD, with_own_head
 from fedaccord.models.predicting import predict_logits
-from fedaccord.models.registry import is_factory
 from fedaccord.runs.folder import RunFolder
 from fedaccord.runs.reading import parse
 
@@ -190,8 +189,8 @@ class TrainedModel:
     def load(cls, folder: Path, trust: Iterable[str] = ()) -> TrainedModel:
         """Read a model folder, or that of a run folder; raise RunFolderError if it is neither or is damaged.
 
-        Code of the packages in `trust` may run, such as the view of a site. A network "package.module:factory" is built
-        by that code, so load such folders only from sources that you trust.
+        A folder may name code outside FedAccord, for its network or a site's view. It runs only if its package is in
+        `trust`; otherwise what needs it raises UntrustedError.
         """
         place = folder if (folder / "model.json").exists() else folder / "model"
         if not (place / "model.json").exists():
@@ -291,9 +290,12 @@ class TrainedModel:
     def _build(self) -> Network:
         spec = self.description.model
         try:
-            network = build(spec.name, spec.settings, spec.input_shape, len(self.space), 0)
+            with trusting(self._trust):
+                network = build(spec.name, spec.settings, spec.input_shape, len(self.space), 0)
+        except UntrustedError:
+            raise
         except ConfigError as error:
-            hint = "; the code it was trained with must be importable here" if is_factory(spec.name) else ""
+            hint = "; the code it was trained with must be importable here" if is_outside(spec.name, "models") else ""
             raise UserError(f"the model in '{self.folder}' cannot be rebuilt: {error}{hint}") from None
         if any(slot["part"] == "personal" for slot in self.description.layout):
             insert_personal_layer(network)

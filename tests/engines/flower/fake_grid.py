@@ -44,6 +44,7 @@ class FakeGrid:
             self.folders[site] = folder / site
             spec = HostSpec("toy_host:build", {}, data) if specs is None else specs[site]
             write_site_folder(folder / site, site, spec, deployment, "0", ["."])
+            (folder / site / "site.toml").write_text('trust = ["toy_host"]\n')
             self.join(site, number + 1)
 
     def join(self, site: str, node: int, key: bytes | None = None) -> None:

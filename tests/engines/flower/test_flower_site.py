@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import subprocess
 import sys
@@ -18,14 +19,15 @@ from fake_grid import FakeGrid
 from command_line import SMALL, command, write
 from fedaccord.config import parse_experiment
 from fedaccord.deployment.certificates import make_authority
+from fedaccord.deployment.checking import check_folder
 from fedaccord.engines.engine import HostSpec
-from fedaccord.engines.flower.client import _answer_by_keeper_or_here
+from fedaccord.engines.flower.client import _answer_by_keeper_or_here, answer
 from fedaccord.engines.flower.gate import gate_app, is_forwarded
 from fedaccord.engines.flower.keeper import ask_keeper, run_keeper
 from fedaccord.engines.flower.memory import SiteMemories
 from fedaccord.engines.flower.site_folder import SiteFolder, write_site_folder
 from fedaccord.errors import ConfigError, DataError, EngineError
-from fedaccord.messages.message import Message
+from fedaccord.messages.message import Message, to_bytes
 from fedaccord.methods.registry import METHODS, make_recipe
 
 
@@ -166,6 +168,84 @@ class TestFolder:
     def test_saying_who_one_is_needs_no_torch(self, tmp_path):
         program = "import sys; import fedaccord.engines.flower.client; sys.exit('torch' in sys.modules)"
         assert subprocess.run([sys.executable, "-c", program]).returncode == 0
+
+
+class TestAgreement:
+    """A site runs code outside FedAccord only if its own `site.toml` says so."""
+
+    RECIPE = """
+from fedaccord.methods.averaging.recipe import fedavg
+from fedaccord.methods.shared_settings import ClassicSettings
+
+open("imported", "w").close()
+
+
+def own(settings: ClassicSettings):
+    return fedavg(settings)
+"""
+
+    @pytest.fixture
+    def deployed(self, tmp_path, monkeypatch):
+        """The folders of two sites that train by a method beside the experiment file."""
+        monkeypatch.chdir(tmp_path)
+        (tmp_path / "own_method.py").write_text(self.RECIPE)
+        config = write(tmp_path, SMALL.replace("fedavg", "own_method:own"))
+        done = command("deploy", config, "d", "--trust", "own_method", cwd=tmp_path)
+        assert done.code == 0, done.err
+        (tmp_path / "imported").unlink()
+        for name in ("own_method.py", "__pycache__"):
+            subprocess.run(["rm", "-r", tmp_path / name], check=False)
+        sys.modules.pop("own_method")
+        yield tmp_path / "d"
+        sys.modules.pop("own_method", None)
+
+    def asked(self, folder):
+        question = {
+            "task": "train",
+            "site": "site-0",
+            "run": "r",
+            "version": "",
+            "keep": "",
+            "brief": to_bytes(Message()),
+        }
+        return answer(SiteFolder.open(folder), question)
+
+    def test_until_it_agrees_a_site_refuses_in_a_sentence_for_the_server(self, deployed, tmp_path):
+        site = deployed / "sites/site-0"
+        told = self.asked(site)["reason"]
+        assert "site 'site-0' has not agreed to run code of 'own_method'" in told
+        assert 'trust = ["own_method"] in site.toml' in told
+        assert "has not agreed" in (site / "log.txt").read_text()
+        assert any("has not agreed" in problem for problem in check_folder(site))
+        assert not (tmp_path / "imported").exists()
+
+        text = (site / "site.toml").read_text()
+        assert text.count("# trust = ") == 1
+        (site / "site.toml").write_text(text.replace("# trust = ", "trust = "))
+        assert "has not agreed" not in self.asked(site)["reason"]
+        assert (tmp_path / "imported").exists()
+
+        (site / "site.toml").write_text(text)  # it may change its mind
+        assert "has not agreed" in self.asked(site)["reason"]
+
+    def test_the_word_of_others_is_not_enough(self, deployed, tmp_path):
+        site = deployed / "sites/site-0"
+        description = json.loads((site / "site.json").read_text())
+        description["spec"]["trust"] = ["own_method"]
+        (site / "site.json").write_text(json.dumps(description))
+        assert "has not agreed" in self.asked(site)["reason"]
+        (site / "site.json").write_text(json.dumps(description | {"entry": "own_method:own"}))
+        assert "has not agreed" in self.asked(site)["reason"]
+        assert not (tmp_path / "imported").exists()
+
+    def test_decisions_that_cannot_be_read(self, deployed):
+        site = deployed / "sites/site-0"
+        (site / "site.toml").write_text('trust = "own_method"')
+        with pytest.raises(DataError, match="trust must be a list of package names"):
+            SiteFolder.open(site).build_host()
+        (site / "site.toml").write_text("trust = ")
+        with pytest.raises(DataError, match=r"site\.toml' cannot be read"):
+            SiteFolder.open(site).build_host()
 
 
 class TestExtras:

@@ -81,7 +81,7 @@ def _run(folder: SiteFolder, question: Fields) -> Fields:
         raise MessageError(f"the question is for site '{site}', this is '{folder.site}'")
     torch.set_num_threads(1)  # as in all engines
     brief = cloned(from_bytes(data(question, "brief")))
-    host = _host(str(folder.path), folder.path.joinpath("site.json").stat().st_mtime_ns)
+    host = _host(str(folder.path), folder.written())
     with torch.inference_mode(False), torch.enable_grad():
         if "memory" in question:
             reply, memory = host.handle(task, site, brief, cloned(from_bytes(data(question, "memory"))))
@@ -97,7 +97,7 @@ def _run(folder: SiteFolder, question: Fields) -> Fields:
 
 
 @lru_cache(maxsize=64)
-def _host(folder: str, written: int) -> Host:
+def _host(folder: str, written: tuple[int, ...]) -> Host:
     """Build a site's host once per process, because a process of a simulation answers many questions."""
     return SiteFolder.open(Path(folder)).build_host()
 

@@ -11,10 +11,11 @@ from flwr.serverapp import Grid, ServerApp
 from fedaccord.errors import ConfigError
 
 FOLDER = "folder"  # key of the run configuration that holds the path of the server's folder
+TRUST = "trust"  # key of the run configuration that holds packages outside FedAccord, separated by commas
 
 
 def server_app(entry: str) -> ServerApp:
-    """Return an app that calls "package.module:function" with the grid and the server's folder."""
+    """Return an app that calls "package.module:function" with the grid, the server's folder and trusted packages."""
     app = ServerApp()
 
     @app.main()
@@ -23,6 +24,7 @@ def server_app(entry: str) -> ServerApp:
         if not isinstance(folder, str) or not folder:
             raise ConfigError(f"the run was started without --run-config '{FOLDER}=\"...\"'")
         module, _, function = entry.partition(":")
-        getattr(importlib.import_module(module), function)(grid, Path(folder))
+        trust = [package for package in str(context.run_config.get(TRUST, "")).split(",") if package]
+        getattr(importlib.import_module(module), function)(grid, Path(folder), trust)
 
     return app

@@ -7,6 +7,7 @@ grid and waits until the engine is closed.
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import os
 import queue
@@ -46,6 +47,8 @@ def simulated_engine(hosts: dict[str, HostSpec], workers: int, code: Sequence[st
     names = sorted(hosts)
     for number, site in enumerate(names):
         write_site_folder(place / str(number), site, hosts[site], "", "", code)
+        trust = json.dumps(hosts[site].spec.get("trust", []))  # given to this process, which plays all sites
+        (place / str(number) / "site.toml").write_text(f"trust = {trust}\n", encoding="utf-8")
     simulation = _Simulation(place, len(names), max(1, workers))
     try:
         grid = simulation.start()

@@ -1,6 +1,7 @@
 """A site's folder: its name, how its host is built, and its data as memory-mapped files.
 
     site.json     name, deployment, entry and spec of the host, the file of each tensor
+    site.toml     what the site's staff decide: `trust`, the packages outside FedAccord whose code may run
     data/*.npy    the site's samples as plain arrays, without pickle
     memory/       the site's memories between rounds, by run
     log.txt       messages for the site's staff; traces are only here
@@ -15,18 +16,19 @@ import json
 import os
 import sys
 import time
+import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedaccord.durable import atomic_write
-from fedaccord.errors import DataError
+from fedaccord.errors import ConfigError, DataError, UntrustedError
 
 if TYPE_CHECKING:
     from fedaccord.engines.engine import Host, HostSpec
 
-_DESCRIPTION, _DATA = "site.json", "data"
+_DESCRIPTION, _DECISIONS, _DATA = "site.json", "site.toml", "data"
 
 
 @dataclass(frozen=True)
@@ -63,15 +65,48 @@ class SiteFolder:
         except (ValueError, KeyError, TypeError):
             raise DataError(f"'{path}' is not the folder of a site: its {_DESCRIPTION} is damaged") from None
 
-    def build_host(self) -> Host:
-        """Build the host, with read-only tensors that are mapped from the files."""
-        from fedaccord.engines.engine import build_host
+    @property
+    def trust(self) -> list[str]:
+        """The packages outside FedAccord that the site has agreed to run, from its `site.toml`."""
+        try:
+            agreed = tomllib.loads((self.path / _DECISIONS).read_text(encoding="utf-8")).get("trust", [])
+        except FileNotFoundError:
+            return []
+        except (OSError, ValueError) as error:
+            raise DataError(f"'{self.path / _DECISIONS}' cannot be read: {error}") from None
+        if not isinstance(agreed, list) or not all(isinstance(package, str) for package in agreed):
+            raise DataError(f"'{self.path / _DECISIONS}': trust must be a list of package names")
+        return agreed
 
-        for folder in self.code:
+    def written(self) -> tuple[int, ...]:
+        """Return when the files that describe the host were written."""
+        files = (self.path / name for name in (_DESCRIPTION, _DECISIONS))
+        return tuple(file.stat().st_mtime_ns if file.exists() else 0 for file in files)
+
+    def build_host(self) -> Host:
+        """Build the host, with read-only tensors that are mapped from the files.
+
+        Raise ConfigError if it would run code of a package that the site has not agreed to.
+        """
+        from fedaccord.engines.engine import OUR_HOST, build_host
+
+        trust, package = self.trust, self.entry.partition(":")[0].partition(".")[0]
+        if self.entry != OUR_HOST and package not in trust:
+            raise self._refusal(package)
+        for folder in self.code if trust else ():  # without trust nothing is looked for there
             absolute = str((self.path / folder).resolve())
             if absolute not in sys.path:
                 sys.path.append(absolute)
-        return build_host(self.entry, self.spec, self._tensors())
+        try:
+            return build_host(self.entry, self.spec | {"trust": trust}, self._tensors())
+        except UntrustedError as error:
+            raise self._refusal(error.package) from None
+
+    def _refusal(self, package: str) -> ConfigError:
+        return ConfigError(
+            f"site '{self.site}' has not agreed to run code of '{package}', which is not part of FedAccord; its staff "
+            f'can agree with trust = ["{package}"] in {_DECISIONS} of its folder'
+        )
 
     def log(self, text: str) -> None:
         """Append a line to the site's log, with the time."""

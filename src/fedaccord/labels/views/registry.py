@@ -16,7 +16,7 @@ from pydantic import (
 
 from fedaccord.config_errors import sentence
 from fedaccord.errors import ConfigError, CorrespondenceError, UntrustedError, did_you_mean
-from fedaccord.extensions import installed, is_reference, load_reference, reference_of
+from fedaccord.extensions import installed, is_outside, load_outside
 from fedaccord.labels.views.base import View
 from fedaccord.labels.views.candidates import Candidates, CandidatesView
 from fedaccord.labels.views.coarse import Coarse, CoarseView
@@ -40,10 +40,9 @@ def view_class(kind: str) -> type[View]:
     """
     if kind in VIEWS:
         return VIEWS[kind]
-    points = installed("views")
-    if not is_reference(kind) and kind not in points:
-        raise ConfigError(f"unknown kind of view '{kind}'; {did_you_mean(kind, [*VIEWS, *points])}")
-    found = load_reference(reference_of(points[kind]) if kind in points else kind, "view.kind")
+    if not is_outside(kind, "views"):
+        raise ConfigError(f"unknown kind of view '{kind}'; {did_you_mean(kind, [*VIEWS, *installed('views')])}")
+    found = load_outside(kind, "views", "view.kind")
     if not (isinstance(found, type) and issubclass(found, View)):
         raise ConfigError(f"view.kind: '{kind}' is not a subclass of fedaccord.View")
     return found
@@ -93,7 +92,7 @@ def _declare_others(value: Any, validate: ValidatorFunctionWrapHandler) -> Any:
     kind = value.get("kind") if isinstance(value, Mapping) else None
     if isinstance(value, ViewDeclaration):
         return value
-    if isinstance(kind, str) and (is_reference(kind) or kind in installed("views")) and kind not in VIEWS:
+    if isinstance(kind, str) and kind not in VIEWS and is_outside(kind, "views"):
         return declare(value)
     return validate(value)
 

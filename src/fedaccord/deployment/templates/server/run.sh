@@ -4,4 +4,4 @@ set -u
 here=$(cd "$(dirname "$0")" && pwd)
 export PATH="${FEDACCORD_BIN:+$FEDACCORD_BIN:}$PATH"
 export FLWR_HOME="$here/flower" FLWR_TELEMETRY_ENABLED=0 FLWR_DISABLE_UPDATE_CHECK=1
-exec flwr run "$here/app" deployment --run-config "folder=\"$here\"" "${@:---stream}"
+exec flwr run "$here/app" deployment --run-config "folder=\"$here\" trust=\"@TRUST@\"" "${@:---stream}"
