@@ -1,4 +1,4 @@
-"""FedAccord from Python: sites with data in memory, one call to train, and a result to look into."""
+"""FedAccord from Python: sites with data in memory, one call to train, and a result object."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Site:
-    """A site with its samples in memory: features by row, annotations as its view reads them, and the view."""
+    """A site with samples in memory: one row of features and one annotation per sample, and the view."""
 
     name: str
     x: Any
@@ -49,8 +49,8 @@ class Site:
     test: float = 0.2
     truth: Iterable[str] | None = None  # true class names, for evaluation only
     groups: Iterable[Any] | None = None  # of a sensitive attribute: names, or `a|b` where several may be true
-    joins: int | None = None  # the round from which it takes part
-    leaves: int | None = None  # the round from which it is gone for good
+    joins: int | None = None  # first round with the site
+    leaves: int | None = None  # first round without the site
 
 
 class Federation:
@@ -62,7 +62,7 @@ class Federation:
         test: tuple[Any, Iterable[str]] | None = None,
         labelled: tuple[Any, Iterable[str]] | None = None,
     ) -> None:
-        """Take the sites and, as samples with their true class names, what the server is judged and may train on."""
+        """Store the sites, and the server's test and labelled samples as (samples, class names)."""
         if not isinstance(sites, Sequence) or not sites:
             raise DataError("a federation needs at least one site, in a list")
         for site in sites:
@@ -137,7 +137,7 @@ class Federation:
             summary = run_experiment(experiment, Path(), folder, data=data)
         except BaseException:
             if out is None:
-                shutil.rmtree(folder.path, ignore_errors=True)  # nobody knows its name
+                shutil.rmtree(folder.path, ignore_errors=True)  # a temporary folder that no one will read
             raise
         finally:
             folder.close()
@@ -188,8 +188,8 @@ class Result:
     ) -> None:
         self.folder, self.summary = folder, summary
         self._trust = tuple(trust)  # packages whose code the model may run
-        self._lines: list[dict[str, Any]] | None = None  # kept when the folder goes
-        # A folder nobody asked for goes when nobody holds the result any more.
+        self._lines: list[dict[str, Any]] | None = None  # read before a temporary folder is removed
+        # A temporary folder is removed together with the result.
         self._remove = weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True) if temporary else None
 
     @property
@@ -253,7 +253,7 @@ def _model_table(model: Any) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """Return settings as an experiment file could hold them: numpy's numbers become Python's."""
+    """Return settings with numpy numbers converted to Python numbers, as an experiment file holds them."""
     if isinstance(value, Mapping):
         return {key: _plain(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
@@ -293,7 +293,7 @@ def _site_data(
 
 def _samples(x: Any, where: str) -> Tensor:
     try:
-        with np.errstate(over="ignore"):  # what becomes infinite is told below
+        with np.errstate(over="ignore"):  # infinite values are reported below
             given = x.detach() if isinstance(x, Tensor) else torch.from_numpy(np.array(x, dtype=np.float32))
         samples = given.to(torch.float32)
     except (ValueError, TypeError) as error:

@@ -33,7 +33,7 @@ from fedaccord.errors import FedAccordError, RunFolderError, UserError
 if TYPE_CHECKING:
     from fedaccord.runs.folder import RunFolder
 
-_MOST_AHEAD = 4  # workers that are begun before the federation is known: it may be a small one
+_MOST_AHEAD = 4  # workers started before the federation's size is known
 
 app = typer.Typer(
     name="fedaccord",
@@ -87,7 +87,7 @@ def run(
     ] = None,
     trust: OwnTrust = None,
 ) -> None:
-    """Train a federation as an experiment file describes it, and write its run folder with a report."""
+    """Train the federation of an experiment file, and write its run folder with a report."""
     changes = [*_changes(change, workers, seed), *([f"run.track={json.dumps(track)}"] if track else [])]
     if engine is not None:
         changes.append(f"run.engine={json.dumps(engine)}")
@@ -116,7 +116,7 @@ def resume(
     workers: Workers = None,
     trust: OwnTrust = None,
 ) -> None:
-    """Go on with a run from its last checkpoint; it ends as if it had never been stopped."""
+    """Continue a run from its last checkpoint; the result is that of an uninterrupted run."""
     if not run.is_dir():
         raise RunFolderError(f"'{run}' cannot be resumed: there is no such folder")
     if not (run / "config.toml").exists():
@@ -124,7 +124,7 @@ def resume(
     experiment, _ = load_experiment(run / "config.toml")
     if _is_finished(run):
         return
-    with _begun_ahead(experiment, workers):
+    with _workers_started(experiment, workers):
         # Imported here: torch takes seconds to load, and --help or a wrong file should not wait for it.
         with importing():
             from fedaccord.display import Display
@@ -132,7 +132,7 @@ def resume(
             from fedaccord.runs.folder import RunFolder
 
         folder = RunFolder(run, reopen=True)
-        if _is_finished(run):  # by the process that had the folder until now
+        if _is_finished(run):  # by the process that held the folder until now
             folder.close()
             return
         with _watched(folder), Display(experiment, console) as display:
@@ -150,7 +150,7 @@ def _changes(change: list[str] | None, workers: int | None, seed: int | None) ->
 
 
 def _carry_out(experiment: Experiment, base: Path, out: Path | None, alone: Path | None = None) -> RunFolder:
-    with _begun_ahead(experiment):
+    with _workers_started(experiment):
         # Imported here: torch takes seconds to load, and --help or a wrong file should not wait for it.
         with importing():
             from fedaccord.display import Display
@@ -162,13 +162,13 @@ def _carry_out(experiment: Experiment, base: Path, out: Path | None, alone: Path
             with _watched(folder), Display(experiment, console) as display:
                 run_experiment(experiment, base, folder, display.watcher(), alone)
         except UserError:
-            folder.discard()  # so that the next try, with the mistake put right, finds its folder free
+            folder.discard()  # the next attempt should find the folder free
             raise
         return folder
 
 
-def _begun_ahead(experiment: Experiment, workers: int | None = None) -> AbstractContextManager[None]:
-    """Begin the run's workers, as far as the file tells of them, while this process still imports torch."""
+def _workers_started(experiment: Experiment, workers: int | None = None) -> AbstractContextManager[None]:
+    """Start the run's workers while this process still imports torch."""
     run = experiment.run
     here = run.engine == "embedded" and run.device == "cpu"
     wanted = next(number for number in (workers, run.workers, os.cpu_count(), 1) if number is not None)
@@ -176,7 +176,7 @@ def _begun_ahead(experiment: Experiment, workers: int | None = None) -> Abstract
 
 
 def _is_finished(run: Path) -> bool:
-    """Say whether there is nothing left to do for a run; only a report that is missing is written."""
+    """Return whether a run is finished; write its report if that is missing."""
     if not (run / "summary.json").exists():
         return False
     console.print(f"the run in {run} is finished: nothing to do", highlight=False, soft_wrap=True)
@@ -191,7 +191,7 @@ def _is_finished(run: Path) -> bool:
 
 @contextmanager
 def _watched(folder: RunFolder) -> Iterator[None]:
-    """Tell what becomes of a run that is stopped, and let go of its folder."""
+    """Print how to continue a run that stops early, and close its folder."""
     from fedaccord.runs.folder import NotWritten
     from fedaccord.stopping import Stopped
 

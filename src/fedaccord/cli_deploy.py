@@ -35,7 +35,7 @@ def deploy(
     certificate: _File = None,
     key: _File = None,
 ) -> None:
-    """Write all that a federation on several machines needs, or --check it before its first round."""
+    """Write the folders of a federation on several machines, or test them with --check."""
     if check:
         if folder is not None:
             raise UserError("--check takes one folder: fedaccord deploy --check DIR")

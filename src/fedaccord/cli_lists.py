@@ -21,13 +21,13 @@ from fedaccord.models.registry import MODELS
 def reproduce(
     context: typer.Context, table: Annotated[str, typer.Argument(help="The table, e.g. fedmt.")] = "TABLE"
 ) -> None:
-    """Say how to run a table of a paper; the tables are in a clone of the repository."""
+    """Print how to run a table of a paper from a clone of the repository."""
     _say_where_tables_are(table, *context.args)
     raise typer.Exit(2)
 
 
 def tables() -> None:
-    """Say how to list the tables of papers; they are in a clone of the repository."""
+    """Print how to list the tables of papers from a clone of the repository."""
     _say_where_tables_are()
 
 

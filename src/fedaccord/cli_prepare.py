@@ -17,7 +17,7 @@ from fedaccord.renamed import upgrade_text
 
 
 def init(folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new or empty folder.")]) -> None:
-    """Write a commented federation with small made-up files, to run as it is and to change."""
+    """Write a commented example federation with small made-up files that runs as it is."""
     from fedaccord.init import write_federation
 
     written = write_federation(folder)
@@ -29,7 +29,7 @@ def upgrade(
     dry: Annotated[bool, typer.Option("--check", help="Write nothing; exit code 1 if something would change.")] = False,
     out: Annotated[Path | None, typer.Option("--out", help="Write the new text there, and leave FILE alone.")] = None,
 ) -> None:
-    """Rewrite keys that have a new name; comments and order stay, and the old text is kept as FILE.bak."""
+    """Rewrite renamed keys of an experiment file; keep comments, order and a backup, FILE.bak."""
     text = read_text(file)
     new, changes = upgrade_text(text, str(file))
     for change in changes:
@@ -78,7 +78,7 @@ def check(
         str | None, typer.Option("--site", help="Read and show only what this site may see: its own part.")
     ] = None,
 ) -> None:
-    """Tell who knows which label and what will not work, before any training. Exit code 1: warnings; 2: errors."""
+    """Show which site knows which label, and find problems before training. Exit code 1: warnings; 2: errors."""
     experiment, base = load_experiment(config, change or [])
     # Imported here: torch takes seconds to load, and --help or a wrong file should not wait for it.
     from fedaccord.checks.display import print_report, print_site

@@ -20,7 +20,7 @@ def report(
     ] = None,
     trust: Trust = None,
 ) -> None:
-    """Write the report of a run anew, or one page that compares several runs."""
+    """Write the report of a run again, or one page that compares several runs."""
     from fedaccord.runs.compare import DEFAULT_NAME, write_comparison
     from fedaccord.runs.report import write_report
 

@@ -1,4 +1,4 @@
-"""A federation to begin with: a commented experiment file and small made-up tables that run as they are."""
+"""An example federation: a commented experiment file and small made-up tables."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def write_federation(folder: Path) -> Path:
 
 
 def _patients(number: int, rng: np.random.Generator, write: Write) -> Iterable[Sequence[str]]:
-    """Make patients up: what they have decides temperature and cough, and each site writes about it in its own way."""
+    """Generate patients whose disease determines temperature and cough; each site annotates it in its own view."""
     for _ in range(number):
         illness = str(rng.choice(ILLNESSES))
         temperature = f"{rng.normal(_TEMPERATURE[illness], 0.35):.1f}" if rng.random() > 0.03 else ""
