@@ -533,7 +533,7 @@ class TestMixedTypes:
             "method": {"name": "fedmt"},
         }
         report = check_experiment_data(check_experiment(table), tmp_path)
-        assert any("no labelled sample of 'r'; what coarse names stand for" in f.text for f in report.findings)
+        assert any("no labelled sample of 'r'; correspondences are estimated" in f.text for f in report.findings)
         table["method"]["correspondence"] = "known"
         report = check_experiment_data(check_experiment(table), tmp_path)
         assert not any("no labelled sample" in finding.text for finding in report.findings)

@@ -85,14 +85,14 @@ class TestAClassMissingOnTheServer:
         (text,), notes = said(coarse_sites(), "cow", **settings)
         assert notes == []
         assert text == (
-            "the server has no labelled sample of 'cow'; what coarse names stand for is estimated from its samples, so "
-            'the model cannot learn them; if it is known, set method.correspondence = "known"'
+            "the server has no labelled sample of 'cow'; correspondences are estimated from its samples, so "
+            'the model cannot learn them; if they are known, set method.correspondence = "known"'
         )
 
     def test_a_class_that_shares_its_coarse_name_is_not_learned_at_all(self):
         assert recalled(coarse_sites(), "dog", correspondence="known") == 0
         (text,), _ = said(coarse_sites(), "dog", correspondence="known")
-        assert text.endswith("'dog'; nothing else tells the method what they are, so the model cannot learn them")
+        assert text.endswith("'dog'; no other label teaches them, so the model cannot learn them")
 
     @pytest.mark.parametrize("correspondence", ["known", "estimated"])
     def test_a_site_that_names_it_exactly_teaches_it(self, correspondence):
@@ -106,14 +106,14 @@ class TestAClassMissingOnTheServer:
     def test_other_methods_learn_classes_from_the_server_alone(self, method):
         sites = [*coarse_sites(), site("e", samples=60, view=exact())]
         (text,), notes = said(sites, "cow", method)
-        assert "the server has no labelled sample of 'cow'; nothing else" in text
+        assert "the server has no labelled sample of 'cow'; no other label teaches" in text
         assert notes == []
 
     def test_pfedmo_learns_from_its_sites_what_the_public_samples_lack(self):
         (note,) = said(coarse_sites(), "cow", "pfedmo")[1]
         assert note.startswith("the server has no labelled sample of 'cow'; only the sites' labels teach them")
         (text,), notes = said(coarse_sites(), "cow", "representation")
-        assert "no other data contain them" in text
+        assert "no other label teaches them" in text
         assert notes == []
 
     def test_methods_that_do_not_look_at_the_server_have_none_to_miss(self):
@@ -192,7 +192,7 @@ def with_inputs(x):
         (torch.eye(INPUTS).repeat(15, 1), None),  # a column of categories
         (torch.randn(60, INPUTS), None),
         (torch.rand(60, 3, 4, 4) * 2 - 1, None),
-        (torch.rand(60, 3, 4, 4) * 255, "images are changed strongly within -1 and 1"),
+        (torch.rand(60, 3, 4, 4) * 255, "strong augmentation expects images in -1..1"),
     ],
 )
 def test_samples_that_would_be_changed_beyond_recognition_are_told(x, told):

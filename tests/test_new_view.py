@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from command_line import checkpoint, process
+from command_line import checkpoint
 from fedaccord.errors import UntrustedError
 from fedaccord.runs.model_folder import TrainedModel
 
@@ -151,7 +151,7 @@ def test_a_study_draws_ranges(nursery, folder):
     assert done.code == 0, done.err
 
 
-def test_a_deployed_site_agrees_by_its_own_environment(nursery, folder):
+def test_a_deployed_site_agrees_in_its_own_file(nursery, folder):
     done = nursery.live("deploy", "grades.toml", "deployed", *TRUST, cwd=folder)
     assert done.code == 0, done.err
     site, server = folder / "deployed/sites/north", folder / "deployed/server"
@@ -159,8 +159,10 @@ def test_a_deployed_site_agrees_by_its_own_environment(nursery, folder):
     assert "trust" not in json.loads((site / "site.json").read_text())["spec"]
     refused = nursery.live("deploy", "--check", site, cwd=folder.parent)
     assert refused.code == 1
-    assert "--trust interval_view" in refused.out
-    for place in (site, server):
-        agreed = process("deploy", "--check", place, cwd=folder.parent, FEDACCORD_TRUST="interval_view")
+    assert "site 'north' has not agreed to run code of 'interval_view'" in refused.out
+    decisions = (site / "site.toml").read_text()
+    (site / "site.toml").write_text(decisions.replace("# trust", "trust"))
+    for place, trust in ((site, ()), (server, TRUST)):
+        agreed = nursery.live("deploy", "--check", place, *trust, cwd=folder.parent)
         assert agreed.code == 1  # nobody serves this deployment
         assert "interval_view" not in agreed.out

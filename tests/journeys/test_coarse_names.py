@@ -107,7 +107,7 @@ class TestTheRunFolder:
 
     def test_the_papers_threshold_without_a_warm_up_is_told_everywhere(self, tmp_path):
         out = run(tmp_path, "method.name=fedmt", "method.warmup=0", "method.rounds=2", "method.lr=0.001")
-        said = "in every one of the 2 rounds no sample of any site was above the threshold 0.95"
+        said = "in all 2 rounds no sample of any site was above the threshold 0.95"
         assert any(said in warning for warning in json.loads((out / "summary.json").read_text())["warnings"])
         assert f"warning: {said}" in (out / "log.txt").read_text()
         assert f"Warning: {said}" in (out / "report.html").read_text()

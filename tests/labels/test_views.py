@@ -10,6 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fedaccord import extensions
 from fedaccord.errors import AnnotationError, ConfigError, UntrustedError
 from fedaccord.extensions import trusting
 from fedaccord.labels.space import LabelSpace
@@ -605,7 +606,8 @@ def test_a_view_that_cannot_be_made(spec, message):
 
 def test_an_installed_package_registers_a_view_that_runs_only_if_trusted(monkeypatch):
     point = EntryPoint("fractions", "fractions:Fraction", "fedaccord.views")
-    monkeypatch.setattr(registry, "installed", lambda group: {"fractions": point} if group == "views" else {})
+    for module in (registry, extensions):
+        monkeypatch.setattr(module, "installed", lambda group: {"fractions": point} if group == "views" else {})
     with pytest.raises(UntrustedError, match="--trust fractions"):
         make_view({"kind": "fractions"}, SPACE)
     with trusting(["fractions"]), pytest.raises(ConfigError, match="'fractions' is not a subclass of"):

@@ -22,7 +22,11 @@ def lacking_at_server(data: FederationData) -> set[str]:
     return set(data.space.names) - set(labels_of_server(data)) - set(unknown)
 
 
-def server_lacks(data: FederationData, names: set[str], consequence: str) -> list[str]:
+def server_lacks(
+    data: FederationData,
+    names: set[str],
+    consequence: str = "no other label teaches them, so the model cannot learn them",
+) -> list[str]:
     """Return a sentence about classes that the server has no sample of; nothing if there is none."""
     shown = listed([name for name in data.space if name in names])
     return [f"the server has no labelled sample of {shown}; {consequence}"] if names else []

@@ -110,7 +110,7 @@ class TestComposed:
         server, _ = played("fedmt+", sites, rounds=1, aggregation="median")
         assert server.warnings == [
             "only 2 sites of a round use the coarse names of site 'x', and 3 are needed to withstand a hostile one: "
-            "what the names stand for is their mean"
+            "the mean is used"
         ]
 
     def test_partial_participation(self):

@@ -13,20 +13,10 @@ from fedaccord.labels.estimation import CORRESPONDENCE
 from fedaccord.labels.views import Coarse
 from fedaccord.messages.message import Message
 from fedaccord.messages.names import SILENT
-from fedaccord.methods.mixed_types.augment import Augmentation
-from fedaccord.methods.mixed_types.site import (
-    COUNTS,
-    EXCHANGE,
-    EXCHANGES,
-    FREE,
-    SCORES,
-    Counting,
-    MixedTypes,
-    Partners,
-    client_loss,
-    logits_of_parts,
-    mix_loss,
-)
+from fedaccord.methods.mixed_types.augment import Augmentation, Partners, mix_loss
+from fedaccord.methods.mixed_types.counting import COUNTS, EXCHANGE, EXCHANGES, SCORES, CountNames
+from fedaccord.methods.mixed_types.objective import MixedTypes, client_loss, logits_of_parts
+from fedaccord.methods.mixed_types.site_matrix import LEARNED_LOGITS
 from fedaccord.models.network import Network
 from fedaccord.training.local import seeded, train_locally
 from fedaccord.training.objectives import Proximal, Sum
@@ -159,7 +149,7 @@ class TestPseudoLabels:
         with torch.no_grad():
             for parameter in work.model.head.parameters():
                 parameter.neg_()
-        changed = objective._changed(work, Batch(rows, data.x[rows], data.target[rows]))
+        changed = objective._augment_confident(work, Batch(rows, data.x[rows], data.target[rows]))
         assert not torch.equal(work.model(data.x[rows]).argmax(-1), received)
         assert torch.equal(changed.pseudo, received)
 
@@ -179,8 +169,8 @@ class TestMixing:
         data = work.site.train
         assert 0 < work.scratch["confident"] < len(work.rows)
         for rows in work.rows.split(24):
-            changed = objective._changed(work, Batch(rows, data.x[rows], data.target[rows]))
-            assert len(changed.blend) == len(changed.partners) == len(changed.strong) > 0
+            changed = objective._augment_confident(work, Batch(rows, data.x[rows], data.target[rows]))
+            assert len(changed.mixed) == len(changed.partners) == len(changed.strong) > 0
 
     def test_partners_are_drawn_from_all_samples_and_as_many_as_are_confident(self):
         work = started(MixedTypes(threshold=0.9), site("a", samples=100, view=pets_or_cattle()))
@@ -214,10 +204,10 @@ class TestLoss:
         rows = work.rows[:8]
         work.scratch["mix"] = Given(work.rows[8:16])
         with seeded(4):
-            changed = objective._changed(work, Batch(rows, data.x[rows], data.target[rows]))
+            changed = objective._augment_confident(work, Batch(rows, data.x[rows], data.target[rows]))
         share, pseudo = changed.share, work.scratch["pseudo"]
         expected = share * data.x[rows] + (1 - share) * data.x[work.rows[8:16]]
-        assert torch.allclose(changed.blend, expected, atol=1e-6)
+        assert torch.allclose(changed.mixed, expected, atol=1e-6)
         assert abs(share - 0.5) > 0.05
         assert torch.equal(changed.partners, pseudo[work.rows[8:16]])
         z = work.model(expected)
@@ -321,10 +311,10 @@ class TestMatrix:
         errors = [work.memory.numbers["figures/matrix_error"]]
         assert torch.allclose(first.sum(0), torch.ones(3))
         for _ in range(3):
-            free = work.memory.tensors[FREE]
+            free = work.memory.tensors[LEARNED_LOGITS]
             work = work_for(work.site, taught_network(), memory=work.memory)
             reply = trained(MixedTypes(source="learnable", threshold=0.5), work)
-            assert not torch.equal(work.memory.tensors[FREE], free)
+            assert not torch.equal(work.memory.tensors[LEARNED_LOGITS], free)
             errors.append(work.memory.numbers["figures/matrix_error"])
         assert errors == sorted(errors, reverse=True)
         assert CORRESPONDENCE not in reply.tensors
@@ -344,7 +334,7 @@ class TestMatrix:
         for mu in (0.0, 1e4):
             work = work_for(site("a", samples=40, view=pets_or_cattle()), taught_network(), lr=1e-5)
             trained(Sum((MixedTypes(source="learnable", threshold=0.5), Proximal(mu))), work)
-            moved.append(work.memory.tensors[FREE])
+            moved.append(work.memory.tensors[LEARNED_LOGITS])
         assert torch.allclose(moved[0], moved[1], atol=1e-6)
 
     def test_names_alone_cannot_be_known(self):
@@ -359,25 +349,25 @@ class TestCounting:
         return work_for(site("a", samples=40, view=pets_or_cattle()), taught_network(), **more)
 
     def test_under_a_told_matrix_every_annotated_sample_is_counted_once(self):
-        counts = Counting()(self.work(brief=Message({CORRESPONDENCE: torch.full((2, 3), 0.5)}))).tensors[COUNTS]
+        counts = CountNames()(self.work(brief=Message({CORRESPONDENCE: torch.full((2, 3), 0.5)}))).tensors[COUNTS]
         target = self.work().site.train.target
         assert counts.sum(1).tolist() == pytest.approx(torch.bincount(target).tolist(), rel=1e-5)
 
     def test_otherwise_it_is_the_sites_own_estimate_with_zeros_where_it_has_none(self):
-        alone = Counting(threshold=0.9)(self.work()).tensors[COUNTS]
+        alone = CountNames(threshold=0.9)(self.work()).tensors[COUNTS]
         assert all(total == pytest.approx(1) or total == 0 for total in alone.sum(0).tolist())
-        assert Counting(threshold=0.99999)(self.work()).tensors[COUNTS].sum() == 0
+        assert CountNames(threshold=0.99999)(self.work()).tensors[COUNTS].sum() == 0
 
     def test_a_later_exchange_uses_the_scores_of_its_own_round_and_no_other(self):
         told = {CORRESPONDENCE: torch.full((2, 3), 0.5)}
         first = self.work(brief=Message(told, {EXCHANGE: 0, EXCHANGES: 2}))
-        counts = Counting()(first).tensors[COUNTS]
+        counts = CountNames()(first).tensors[COUNTS]
         later = self.work(brief=Message(told, {EXCHANGE: 1, EXCHANGES: 2}), memory=first.memory)
         with torch.no_grad():
             later.model.head.weight.zero_()
-        assert torch.equal(Counting()(later).tensors[COUNTS], counts)
+        assert torch.equal(CountNames()(later).tensors[COUNTS], counts)
         assert later.memory.is_empty()
         late = Message(told, {EXCHANGE: 1, EXCHANGES: 2})
         stale = self.work(round_=2, brief=late, memory=Message(numbers={SCORES: 1}))
         with pytest.raises(FedAccordError, match="site 'a' was asked to count without the model of round 2"):
-            Counting()(stale)
+            CountNames()(stale)

@@ -1,8 +1,8 @@
-"""Changed copies of samples, whole batches at a time: weak ones for supervised losses, strong ones for pseudo-labels.
+"""Batched augmentation: weak for supervised losses, strong for pseudo-labels; and Mixup (docs/methods.md 6.2).
 
-Images (B, channels, height, width) in -1..1 get a batched RandAugment (Cubuk et al. 2020): every image its own
-operations, all affine ones in a single resampling, and a blank patch. Other features get noise and gaps; hashed words
-lose some of their words. Randomness comes from a stream on the CPU: torch's own unless another is given.
+Images (B, channels, height, width) in -1..1 get RandAugment (Cubuk et al. 2020) with separate operations for each
+image, all affine ones in a single resampling, and a blank patch. Other features get noise and zeroed values; hashed
+texts lose words. Seeds come from torch's CPU generator, unless another one is given.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ _LARGEST = {"rotate": 0.52, "shear x": 0.3, "shear y": 0.3, "shift x": 0.6, "shi
 
 @dataclass(frozen=True)
 class Augmentation:
-    """How samples are changed; `auto` takes four-dimensional samples for images and others for features."""
+    """How samples are augmented; `auto` treats four-dimensional batches as images and others as features."""
 
     kind: str = "auto"  # or "images", "features", "words", "none"
     noise: float = 0.1  # features: standard deviation of the noise
-    gaps: float = 0.1  # features: share of values set to zero
-    words: float = 0.3  # words: share of the words that are left out
+    gaps: float = 0.1  # features: share of the values that are set to zero
+    words: float = 0.3  # words: share of the words that are dropped
 
     def weak(self, x: Tensor, random: torch.Generator | None = None) -> Tensor:
-        """Return images shifted by up to an eighth, colour ones also mirrored; other samples as they are."""
+        """Return images shifted by up to an eighth, colour images also mirrored; other samples are unchanged."""
         return shifted(x, _generator(x, random)) if self._kind(x) == "images" else x
 
     def strong(self, x: Tensor, random: torch.Generator | None = None) -> Tensor:
-        """Return strongly changed samples that a model should still give the same label."""
+        """Return strongly augmented samples, whose labels should not change."""
         kind = self._kind(x)
         if kind == "images":
             return rand_augment(x, _generator(x, random))
@@ -56,24 +56,54 @@ class Augmentation:
         return ("images" if x.ndim == 4 else "features") if self.kind == "auto" else self.kind
 
 
+def mix_loss(logits: Tensor, first: Tensor, second: Tensor, share: float) -> Tensor:
+    """Return the loss of Mixup: `share CE(f, first) + (1 - share) CE(f, second)`."""
+    log_p = torch.log_softmax(logits, -1)
+    return share * F.nll_loss(log_p, first) + (1 - share) * F.nll_loss(log_p, second)
+
+
+def draw_share(a: float, random: torch.Generator) -> float:
+    """Draw from Beta(a, a) by two gamma draws; torch.distributions would cost half a second of start-up."""
+    two = torch._standard_gamma(torch.full((2,), a), generator=random)
+    return float(two[0] / two.sum().clamp(min=1e-12))
+
+
+@dataclass
+class Partners:
+    """An endless stream of partners: all rows of the pool in random order, then again in another order."""
+
+    pool: Tensor
+    generator: torch.Generator
+
+    def __post_init__(self) -> None:
+        self._left = self.pool[:0]
+
+    def take(self, n: int) -> Tensor:
+        """Return the next `n` partners."""
+        while len(self._left) < n:
+            order = torch.randperm(len(self.pool), generator=self.generator)
+            self._left = torch.cat([self._left, self.pool[order.to(self.pool.device)]])
+        taken, self._left = self._left[:n], self._left[n:]
+        return taken
+
+
 def noisy(x: Tensor, noise: float, gaps: float, generator: torch.Generator) -> Tensor:
-    """Return standardised features with Gaussian noise, some set to their mean of zero."""
-    moved = x + noise * torch.randn(x.shape, generator=generator, device=x.device, dtype=x.dtype)
-    return moved * (_rand(x.shape, generator) >= gaps)
+    """Return standardised features with Gaussian noise, some of them set to their mean, zero."""
+    perturbed = x + noise * torch.randn(x.shape, generator=generator, device=x.device, dtype=x.dtype)
+    return perturbed * (_rand(x.shape, generator) >= gaps)
 
 
 def without_words(x: Tensor, share: float, generator: torch.Generator) -> Tensor:
-    """Return hashed texts without some of their words, each row as long as it was; a row never loses all its words."""
-    kept = x * _kept(x, share, generator)
-    length = torch.linalg.vector_norm(kept, dim=-1, keepdim=True)
-    whole = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
-    kept *= whole / length.clamp(min=1e-12)
-    lost = length == 0
-    return torch.where(lost, x, kept) if bool(lost.any()) else kept
+    """Return hashed texts with dropped words, rescaled to their norm; a row that would lose all words is unchanged."""
+    remaining = x * _dropout_mask(x, share, generator)
+    norm = torch.linalg.vector_norm(remaining, dim=-1, keepdim=True)
+    remaining *= torch.linalg.vector_norm(x, dim=-1, keepdim=True) / norm.clamp(min=1e-12)
+    empty = norm == 0
+    return torch.where(empty, x, remaining) if bool(empty.any()) else remaining
 
 
 def shifted(x: Tensor, generator: torch.Generator) -> Tensor:
-    """Return images moved by whole pixels, up to an eighth of their sides, colour ones mirrored half of the time."""
+    """Return images shifted by whole pixels, up to an eighth of a side; half of the colour images are mirrored."""
     return _resample(x, _shift(x, generator))
 
 
@@ -85,13 +115,13 @@ def _shift(x: Tensor, generator: torch.Generator) -> Tensor:
         reach = side // 8
         pixels = torch.floor(_rand((batch,), generator) * (2 * reach + 1)) - reach
         affine[:, axis, 2] = 2 * pixels / side
-    if channels == 3:  # figures and letters mirrored mean something else
+    if channels == 3:  # mirrored digits and letters have another meaning
         affine[:, 0, 0] = torch.where(_rand((batch,), generator) < 0.5, -1.0, 1.0)
     return affine
 
 
 def rand_augment(x: Tensor, generator: torch.Generator, operations: int = 2) -> Tensor:
-    """Return images shifted, mirrored and changed by so many random operations each, with a blank patch."""
+    """Return images shifted, mirrored and changed by `operations` random operations, with a blank patch."""
     batch, channels = x.shape[:2]
     affine = _shift(x, generator)
     usable = len(OPERATIONS) if channels == 3 else len(OPERATIONS) - 1  # grey has no saturation
@@ -104,7 +134,7 @@ def rand_augment(x: Tensor, generator: torch.Generator, operations: int = 2) -> 
 
 
 def _affine_step(chosen: Tensor, strength: Tensor) -> Tensor:
-    """Return each image's affine map, (B, 3, 3): the identity for operations that move nothing."""
+    """Return the affine map of each image, (B, 3, 3); the identity for colour operations."""
     size = {
         name: torch.where(chosen == OPERATIONS.index(name), strength * most, 0.0) for name, most in _LARGEST.items()
     }
@@ -119,47 +149,47 @@ def _affine_step(chosen: Tensor, strength: Tensor) -> Tensor:
 
 
 def _colour_step(x: Tensor, chosen: Tensor, strength: Tensor) -> Tensor:
-    """Change the colours of those images whose operation does."""
+    """Apply the colour operations to the images that have one."""
     result = x.clamp(-1, 1)
     for name, change in _COLOURS.items():
         rows = (chosen == OPERATIONS.index(name)).nonzero()[:, 0]
         if len(rows):
-            own, by = x.index_select(0, rows), strength.index_select(0, rows)[:, None, None, None]
-            result.index_copy_(0, rows, change(own, by).clamp(-1, 1))
+            images, by = x.index_select(0, rows), strength.index_select(0, rows)[:, None, None, None]
+            result.index_copy_(0, rows, change(images, by).clamp(-1, 1))
     return result
 
 
-def _away_from(mean: Tensor, x: Tensor, by: Tensor) -> Tensor:
+def _contrast(mean: Tensor, x: Tensor, by: Tensor) -> Tensor:
     return (x - mean) * (1 + 0.9 * by) + mean
 
 
 _COLOURS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "brightness": lambda x, by: x + 0.6 * by,
-    "contrast": lambda x, by: _away_from(_mean(x, (1, 2, 3)), x, by),
+    "contrast": lambda x, by: _contrast(_mean(x, (1, 2, 3)), x, by),
     "solarize": lambda x, by: torch.where(x > 1 - 1.5 * by.abs(), -x, x),
     "posterize": lambda x, by: torch.round((x + 1) * _levels(by)) / _levels(by) - 1,
-    "saturation": lambda x, by: _away_from(_mean(x, (1,)), x, by),
+    "saturation": lambda x, by: _contrast(_mean(x, (1,)), x, by),
 }
 
 
 def _with_patch(x: Tensor, generator: torch.Generator) -> Tensor:
-    """Blank a square of up to half of each image's sides, at a place of its own."""
+    """Blank a square at a random place of each image, with at most half of its sides."""
     batch, _, height, width = x.shape
     half = 0.25 * _rand((batch, 1), generator)
 
     def inside(side: int) -> Tensor:
         centre = _rand((batch, 1), generator)
-        places = (torch.arange(side, device=x.device) + 0.5) / side
-        return (places - centre).abs() < half
+        positions = (torch.arange(side, device=x.device) + 0.5) / side
+        return (positions - centre).abs() < half
 
     down, across = inside(height), inside(width)
     return x.masked_fill((down[:, :, None] & across[:, None, :])[:, None], 0.0)
 
 
 def _resample(x: Tensor, affine: Tensor) -> Tensor:
-    """Return images through maps (B, 3, 3) that say where in the old image a new one's places are."""
+    """Return resampled images; the maps (B, 3, 3) go from positions in the new image to those in the old one."""
     grid = F.affine_grid(affine[:, :2].to(x.dtype), list(x.shape), align_corners=False)
-    return F.grid_sample(x, grid, align_corners=False)  # what comes from outside is grey
+    return F.grid_sample(x, grid, align_corners=False)  # outside is grey
 
 
 def _mean(x: Tensor, dimensions: tuple[int, ...]) -> Tensor:
@@ -167,16 +197,16 @@ def _mean(x: Tensor, dimensions: tuple[int, ...]) -> Tensor:
 
 
 def _levels(by: Tensor) -> Tensor:
-    """Return how many steps posterised colours have on either side of grey: 2 to 8."""
+    """Return the number of levels of posterised colours on either side of grey: 2 to 8."""
     return torch.round(8 - 6 * by.abs())
 
 
-def _kept(x: Tensor, share: float, generator: torch.Generator) -> Tensor:
-    """Return ones, and zeros for a share of the places, to 1 in 65,536: four cost one draw, as drawing is the work."""
+def _dropout_mask(x: Tensor, share: float, generator: torch.Generator) -> Tensor:
+    """Return a mask with a share of zeros, accurate to 1 / 65,536: each 64-bit draw serves four places, for speed."""
     bits = torch.empty(-(-x.numel() // 4), dtype=torch.int64, device=generator.device)
     bits.random_(-(2**63), None, generator=generator)
     below = min(round(share * 2**16) - 2**15, 2**15 - 1)
-    # Numbers at once: to compare, and to multiply by what is true or false, would take four times as long.
+    # Use a float mask: a boolean multiply is four times slower.
     return torch.ge(bits.view(torch.int16)[: x.numel()].view(x.shape), below, out=torch.empty_like(x))
 
 
@@ -185,5 +215,5 @@ def _rand(shape: tuple[int, ...] | torch.Size, generator: torch.Generator) -> Te
 
 
 def _generator(x: Tensor, random: torch.Generator | None) -> torch.Generator:
-    """Return a stream on the samples' own device, begun by the given one: nothing drawn moves between devices."""
+    """Return a generator on the samples' device, seeded by the given one, so that no draws move between devices."""
     return torch.Generator(x.device).manual_seed(int(torch.randint(2**62, (), generator=random)))

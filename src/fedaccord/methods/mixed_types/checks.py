@@ -1,4 +1,4 @@
-"""What `fedaccord check` says about a labelled server and coarsely labelled sites."""
+"""Findings of `fedaccord check` about a labelled server and coarsely labelled sites."""
 
 from __future__ import annotations
 
@@ -11,68 +11,67 @@ from fedaccord.findings import Finding, note, warning
 from fedaccord.methods.mixed_types.settings import FedMTSettings, SemiFLSettings, SupercentreSettings
 
 ESTIMATED = (
-    "what coarse names stand for is estimated from its samples, so the model cannot learn them; if it is known, "
+    "correspondences are estimated from its samples, so the model cannot learn them; if they are known, "
     'set method.correspondence = "known"'
 )
-UNTAUGHT = "nothing else tells the method what they are, so the model cannot learn them"
 BY_SITES = "only the sites' labels teach them, and pseudo-labels work against it at first"
 
 
 def check(settings: SupercentreSettings, data: FederationData) -> list[Finding]:
-    """Return what to know before one of these methods trains."""
+    """Return findings about missing classes and about augmentation."""
     return [*missing_classes(data, settings), *augmentation_findings(data, settings)]
 
 
 def missing_classes(data: FederationData, settings: SupercentreSettings) -> list[Finding]:
-    """Look at classes that the server has no sample of: warn if nothing else teaches them, note who does."""
+    """Return findings about classes without samples at the server: a warning if no site teaches them, else a note."""
     if data.labelled is None:
         return []
     lacking = lacking_at_server(data)
     by_sites, estimated = set[str](), set[str]()
-    if isinstance(settings, FedMTSettings):  # in the others the sites' labels do not reach the federation's classes
+    if isinstance(settings, FedMTSettings):  # other methods do not learn classes from the sites' labels
         by_sites = distinguished(data, coarse=settings.correspondence == "known") & lacking
         estimated = (distinguished(data) & lacking) - by_sites
     lost = lacking - by_sites - estimated
-    warnings = [*server_lacks(data, estimated, ESTIMATED), *server_lacks(data, lost, UNTAUGHT)]
+    warnings = [*server_lacks(data, estimated, ESTIMATED), *server_lacks(data, lost)]
     return [*map(warning, warnings), *map(note, server_lacks(data, by_sites, BY_SITES))]
 
 
 def augmentation_findings(data: FederationData, settings: SupercentreSettings) -> list[Finding]:
-    """Warn where samples would be changed strongly in a way that is not theirs."""
-    if settings.augment != "auto" or not _changes_strongly(settings):
+    """Return warnings about strong augmentation that does not fit the inputs."""
+    if settings.augment != "auto" or not _uses_strong(settings):
         return []
     inputs = [site.train.x for site in data.sites.values() if len(site.train)]
     if inputs and all(x.ndim == 2 for x in inputs) and all(map(_looks_hashed, inputs)):
         return [
             warning(
-                "the inputs look like hashed texts (nothing below zero, every row of length one), and noise, which "
-                'method.augment = "auto" adds to features, drowns them; set method.augment = "words"'
+                "the inputs look like hashed texts (no value below zero, rows of norm one), and the noise that "
+                'method.augment = "auto" adds to features hides them; set method.augment = "words"'
             )
         ]
     if any(x.ndim == 4 and float(x.abs().max()) > 1 for x in inputs):
         return [
             warning(
-                "images are changed strongly within -1 and 1, and these go beyond; scale them, or set "
+                "strong augmentation expects images in -1..1, and these have larger values; scale them, or set "
                 'method.augment = "none"'
             )
         ]
     return []
 
 
-def _changes_strongly(settings: SupercentreSettings) -> bool:
+def _uses_strong(settings: SupercentreSettings) -> bool:
     weight = getattr(settings, "lambda2", 1.0)  # SemiFL's pseudo-labels always count
     return settings.server_augment == "strong" or (isinstance(settings, SemiFLSettings) and weight > 0)
 
 
 def _looks_hashed(x: torch.Tensor) -> bool:
-    """Say whether rows are texts, but for empty ones; a single word in each may as well be a column of categories."""
-    length = x.norm(dim=1)
-    unit = bool(((length[length > 0] - 1).abs() < 1e-3).all())
+    """Return whether the rows look like texts: norm one unless empty, no negative value, some with several words."""
+    norm = x.norm(dim=1)
+    unit = bool(((norm[norm > 0] - 1).abs() < 1e-3).all())
     return unit and bool((x >= 0).all()) and bool(((x > 0).sum(1) > 1).any())
 
 
 def advice(data: FederationData) -> list[str]:
-    """Say whether FedMT applies, and which classes only the server's samples separate."""
+    """Return notes on whether FedMT applies, and on classes that only the server's samples separate."""
     coarse = [name for name, site in data.sites.items() if site.view.has_own_names]
     if data.labelled is None or not coarse:
         return []
@@ -83,8 +82,7 @@ def advice(data: FederationData) -> list[str]:
         numbers = {name: int(held[data.space.column(name)]) for name in names}
         without = [name for name, number in numbers.items() if not number]
         has = f"none of {listed(without)}" if without else f"at least {min(numbers.values())} of each"
-        told = f"no coarse label separates {listed(names)}"
-        notes.append(f"{told}; only the server's samples tell them apart, {has}")
+        notes.append(f"no coarse label separates {listed(names)}; only the server's samples tell them apart, {has}")
     return notes + _names_in_another_order(data, coarse)
 
 
@@ -94,8 +92,8 @@ def _names_in_another_order(data: FederationData, coarse: list[str]) -> list[str
         used = tuple(data.sites[name].view.answers)
         orders.setdefault(frozenset(used), {}).setdefault(used, name)
     return [
-        f"sites {listed([*first.values()])} list the same coarse names in different orders, so they count as different "
-        "names where sites find out together what theirs stand for; list them in one order"
-        for first in orders.values()
-        if len(first) > 1
+        f"sites {listed([*names.values()])} list the same coarse names in different orders, so they count as different "
+        "names in estimates that sites make together; list them in one order"
+        for names in orders.values()
+        if len(names) > 1
     ]

@@ -1,11 +1,11 @@
 """FedMT: federated learning with mixed-type labels (Zhang et al. 2024; docs/methods.md 6), and its baselines.
 
-The server holds few samples labelled in the federation's classes and takes a supervised step each round; sites hold
-samples labelled in coarser names. What these names stand for is declared, estimated or learned.
+The server has few samples labelled by class and takes a supervised step in each round; sites have samples with coarse
+labels. The correspondence of coarse names and classes is declared, estimated or learned.
 
-`fedmt+` is ours: the correspondence by EM on counts added up over the sites, pseudo-labels given the coarse label.
-`semifl` does not look at the coarse labels, `single` at no site at all; in `fedrep` and `fedtrans` sites train the
-encoder below heads for their own names.
+`fedmt+` is ours: the correspondence by EM on counts summed over the sites, pseudo-labels given the coarse label.
+`semifl` ignores the coarse labels, and `single` the sites. In `fedrep` and `fedtrans` sites train the encoder with
+heads for their own names.
 """
 
 from __future__ import annotations
@@ -17,9 +17,18 @@ from fedaccord.aggregation.mean import mean
 from fedaccord.federation.recipe import Exchange, Recipe, ServerStep
 from fedaccord.federation.requirements import RequireViews
 from fedaccord.methods.common_model import share_model, with_aggregation
-from fedaccord.methods.mixed_types import correspondences as names
 from fedaccord.methods.mixed_types.augment import Augmentation
-from fedaccord.methods.mixed_types.own_head import OwnHead
+from fedaccord.methods.mixed_types.confidence import ConfidenceWatch
+from fedaccord.methods.mixed_types.correspondences import (
+    PooledCounts,
+    average_estimates,
+    average_learned,
+    matrix_brief,
+    matrix_spec,
+)
+from fedaccord.methods.mixed_types.counting import COUNT, CountNames
+from fedaccord.methods.mixed_types.objective import MixedTypes
+from fedaccord.methods.mixed_types.own_head import OwnHead, average_heads, head_brief, head_spec
 from fedaccord.methods.mixed_types.settings import (
     FedMTSettings,
     FedRepSettings,
@@ -28,20 +37,20 @@ from fedaccord.methods.mixed_types.settings import (
     SemiFLSettings,
     SupercentreSettings,
 )
-from fedaccord.methods.mixed_types.site import Counting, MixedTypes
-from fedaccord.methods.mixed_types.supervised import FineTuning, JointEncoder, SupervisedStep, keep_head
+from fedaccord.methods.mixed_types.supervised import FineTuning, JointEncoder, SupervisedStep, restore_head
 from fedaccord.methods.offers import with_local_rule
 from fedaccord.training.objectives import Objective
 from fedaccord.training.solvers import SGD
 
-_REFUSE_TAGS = RequireViews("one_label", "one label for each sample")
-_REFUSE_SETS = RequireViews("one_name", "one name for each sample")
-NOTHING_BESIDE = Exchange()
+_REQUIRE_ONE_LABEL = RequireViews("one_label", "one label for each sample")
+_REQUIRE_ONE_NAME = RequireViews("one_name", "one name for each sample")
+NO_EXCHANGE = Exchange()
 
 
 def fedmt(settings: FedMTSettings) -> Recipe:
     """Return the recipe of `fedmt` and `fedmt+`."""
     how, pooled = settings.correspondence, settings.estimator == "em-pool"
+    learned_together = how == "learnable-average"
     objective = replace(
         _pseudo_labels(settings),
         projected=True,
@@ -50,53 +59,52 @@ def fedmt(settings: FedMTSettings) -> Recipe:
         posterior=settings.pseudo_label == "posterior",
         project_on=settings.project_on,
         smoothing=settings.smoothing,
-        sends_matrix=how == "learnable-average",
+        sends_matrix=learned_together,
     )
-    together = how.endswith("-average") or (how == "estimated" and pooled)
-    asked: tuple[ServerStep, ...] = ()
+    estimate: tuple[ServerStep, ...] = ()
     if how == "estimated" and pooled:
-        asked = (names.PooledCounts(settings.exchanges, settings.smoothing),)
+        estimate = (PooledCounts(settings.exchanges, settings.smoothing),)
     elif how == "estimated-average":
-        asked = (names.average_estimates,)
+        estimate = (average_estimates,)
     return _federated(
         settings,
         objective,
-        prepare=(_supervised(settings), *asked),
+        prepare=(_supervised(settings), *estimate),
         exchange=Exchange(
-            names.tell_matrix if together else None, names.matrix_spec if how == "learnable-average" else None
+            matrix_brief if estimate or learned_together else None, matrix_spec if learned_together else None
         ),
-        refine=(*([names.average_learned] if how == "learnable-average" else []), _watch(settings)),
-        tasks={names.COUNT: Counting(settings.threshold, settings.smoothing)},
+        refine=(*([average_learned] if learned_together else []), _watch(settings)),
+        tasks={COUNT: CountNames(settings.threshold, settings.smoothing)},
     )
 
 
 def semifl(settings: SemiFLSettings) -> Recipe:
-    """Pseudo-labels alone, without the sites' coarse labels (SemiFL, Diao et al. 2022)."""
+    """Return the recipe of SemiFL: pseudo-labels only, without the sites' coarse labels (Diao et al. 2022)."""
     step, watch = _supervised(settings), _watch(settings)
     return _federated(settings, _pseudo_labels(settings), (step,), refine=(watch,))
 
 
 def single(settings: SupercentreSettings) -> Recipe:
-    """The server trains on its own labelled samples; no site does anything."""
+    """Return the recipe of the baseline without sites: the server trains on its labelled samples."""
     return Recipe(settings, mean, trains="server", prepare=(_supervised(settings),))
 
 
 def fedrep(settings: FedRepSettings) -> Recipe:
-    """Server and sites train one encoder at the same time, each below its own head (FedRep as compared by FedMT)."""
-    together = JointEncoder(_supervised(settings), settings.server_weight)
+    """Return the recipe of FedRep as compared in FedMT: server and sites train one encoder, each with its own head."""
+    joint = JointEncoder(_supervised(settings), settings.server_weight)
     head = OwnHead(_augmentation(settings))
-    return _federated(settings, head, (together.prepare,), refine=(together.refine,), ready=(_REFUSE_SETS,))
+    return _federated(settings, head, (joint.prepare,), refine=(joint.refine,), ready=(_REQUIRE_ONE_NAME,))
 
 
 def fedtrans(settings: FedTransSettings) -> Recipe:
-    """Sites train a model of their own names; then the server fine-tunes it, with a new head, on its own samples."""
+    """Return the recipe of FedTrans: sites train a model of their names; the server fine-tunes it with a new head."""
     tuning = FineTuning(replace(_supervised(settings), cosine=False))
     return _federated(
         settings,
         OwnHead(_augmentation(settings), shared=True),
-        exchange=Exchange(names.tell_head, names.head_spec),
-        ready=(_REFUSE_SETS,),
-        refine=(names.average_heads, keep_head, tuning),
+        exchange=Exchange(head_brief, head_spec),
+        ready=(_REQUIRE_ONE_NAME,),
+        refine=(average_heads, restore_head, tuning),
     )
 
 
@@ -104,19 +112,19 @@ def _federated(
     settings: MixedSiteSettings,
     objective: Objective,
     prepare: tuple[ServerStep, ...] = (),
-    exchange: Exchange = NOTHING_BESIDE,
+    exchange: Exchange = NO_EXCHANGE,
     refine: tuple[ServerStep, ...] = (),
     ready: tuple[ServerStep, ...] = (),
     **slots: Any,
 ) -> Recipe:
-    """Put a method's parts around the local solver and the aggregation that the settings ask for."""
+    """Return a recipe with these parts, and the local rule and aggregation of the settings."""
     recipe = Recipe(
         settings,
         None,
         objective,
         sharing=replace(share_model(settings), owners="all"),
         trains="sites and server",
-        ready=(_REFUSE_TAGS, *ready),
+        ready=(_REQUIRE_ONE_LABEL, *ready),
         **slots,
     )
     recipe = with_local_rule(with_aggregation(recipe, settings), settings.local)
@@ -129,7 +137,7 @@ def _federated(
 
 
 def _source(how: str, pooled: bool) -> str:
-    """Return where a site takes its matrix from."""
+    """Return the source of a site's matrix."""
     if how.startswith("learnable"):
         return "learnable"
     return {"known": "declared", "estimated-average": "brief"}.get(how, "brief" if pooled else "counts")
@@ -163,8 +171,8 @@ def _augmentation(settings: SupercentreSettings) -> Augmentation:
     return Augmentation(settings.augment, settings.noise, settings.gaps, settings.word_dropout)
 
 
-def _watch(settings: SemiFLSettings) -> names.ConfidenceWatch:
+def _watch(settings: SemiFLSettings) -> ConfidenceWatch:
     unused = "the sites' labels" if isinstance(settings, FedMTSettings) else "the sites' samples"
-    if isinstance(settings, FedMTSettings) and settings.project_on == "all":  # these are learned from all the same
+    if isinstance(settings, FedMTSettings) and settings.project_on == "all":  # then coarse labels are always used
         unused = "pseudo-labels" if settings.lambda2 else ""
-    return names.ConfidenceWatch(settings.threshold, settings.rounds, unused)
+    return ConfidenceWatch(settings.threshold, settings.rounds, unused)

@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 PUBLIC = "(public)"  # the server's name in place of a site's
 REPRESENTATION, REPRESENTATION_MOMENTUM = "representation", "representation momentum"  # in the method's state
 ACCURACY = "representation_accuracy"  # of a round, on the held-out public samples
-UNTAUGHT = "no other data contain them, so the model cannot learn them"
 PULLED = "only the sites' labels teach them, and the pull towards the server's model works against it"
 
 
@@ -139,5 +138,5 @@ def check(settings: PublicDataSettings, data: FederationData) -> list[Finding]:
         return []
     lacking = lacking_at_server(data)
     pulled = distinguished(data) & lacking if isinstance(settings, PfedmoSettings) else set[str]()
-    warnings = server_lacks(data, lacking - pulled, UNTAUGHT)
+    warnings = server_lacks(data, lacking - pulled)
     return [*map(warning, warnings), *map(note, server_lacks(data, pulled, PULLED))]
