@@ -33,7 +33,7 @@ def check_folder(folder: Path) -> list[str]:
     for file, check in kinds.items():
         if (folder / file).is_file():
             # The other checks need these packages.
-            return [*_check_packages()] or [*_check_flower_version(), *_check_private(folder), *check(folder)]
+            return [*_check_packages()] or [*_check_machine(folder), *check(folder)]
     raise UserError(f"'{folder}' was not written by `fedaccord deploy`: it has neither site.json nor known.json")
 
 
@@ -45,13 +45,10 @@ def _check_packages() -> Iterator[str]:
             yield f'{package} is not installed: pip install "fedaccord[flower]"'
 
 
-def _check_flower_version() -> Iterator[str]:
+def _check_machine(folder: Path) -> Iterator[str]:
     found = metadata.version("flwr")
     if not FLOWER[0] <= tuple(int(part) for part in found.split(".")[:2]) < FLOWER[1]:
         yield f"flwr {found} is installed, but 1.41 or 1.42 is needed"
-
-
-def _check_private(folder: Path) -> Iterator[str]:
     if _others_have_access(folder):
         yield f"other users of this machine can access the folder: chmod 700 '{folder}'"
 
@@ -76,8 +73,8 @@ def _check_site(folder: Path) -> Iterator[str]:
     link = _read_link(folder)
     if link is None:
         yield "link.json cannot be read, so the address of the server is unknown"
-        return
-    yield from _check_connection(link["address"], folder / "tls/ca.crt")
+    else:
+        yield from _check_connection(link["address"], folder / "tls/ca.crt")
 
 
 def _check_samples(site: Any) -> Iterator[str]:

@@ -20,7 +20,7 @@ class ReplyInBlock(NamedTuple):
 
     def message(self, as_views: bool = False) -> Message:
         """Return the message, with its tensors copied or as views of the block."""
-        return (wire.unpack_views if as_views else wire.unpack)(self.block, self.packed)
+        return wire.unpack(self.block, self.packed, as_views)
 
 
 class Ask:

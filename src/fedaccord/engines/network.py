@@ -41,17 +41,11 @@ class SimulatedNetwork:
 
     def __init__(self, engine: Engine, links: Mapping[SiteId, Link]) -> None:
         self._engine, self.links = engine, dict(links)
+        self.sites, self.close = engine.sites, engine.close
+        self.memories, self.restore, self.checkpointed = engine.memories, engine.restore, engine.checkpointed
+        self.part = int(getattr(engine, "part", _PART))  # replies that the engine holds at a time
         # Seconds by (round, task), then by site: a task may be asked in several parts, which run in parallel.
         self._charged: dict[tuple[float, str], dict[SiteId, float]] = {}
-
-    @property
-    def part(self) -> int:
-        """The number of replies that the engine holds at a time."""
-        return int(getattr(self._engine, "part", _PART))
-
-    def sites(self) -> list[SiteId]:
-        """Return the names of all sites, sorted."""
-        return self._engine.sites()
 
     def ask(
         self, task: str, briefs: Mapping[SiteId, Message], deadline: float | None = None
@@ -68,29 +62,13 @@ class SimulatedNetwork:
         charged, self._charged = self._charged, {}
         return sum(max(by_site.values()) for by_site in charged.values())
 
-    def memories(self) -> dict[SiteId, Message]:
-        """Return the sites' memories between rounds."""
-        return self._engine.memories()
-
-    def restore(self, memories: Mapping[SiteId, Message]) -> None:
-        """Restore memories that `memories` returned."""
-        self._engine.restore(memories)
-
-    def checkpointed(self, memories: Mapping[SiteId, Message]) -> None:
-        """Confirm that a checkpoint contains these memories."""
-        self._engine.checkpointed(memories)
-
-    def close(self) -> None:
-        """Release processes and memory."""
-        self._engine.close()
-
     def _charge(self, task: str, site: SiteId, brief: Message, reply: Message | Failure) -> None:
         if site not in self.links:
             return  # pooled data have no site on the network
-        answer = Message() if isinstance(reply, Failure) else reply
-        received = 0 if isinstance(reply, Failure) else encoded_size(reply)
-        by_site = self._charged.setdefault((brief.numbers.get("round", 0), task), {})
-        claimed = answer.numbers.get(COMPUTED, 0)
+        received, claimed = 0, 0.0
+        if isinstance(reply, Message):
+            received, claimed = encoded_size(reply), reply.numbers.get(COMPUTED, 0)
         computed = max(0.0, float(claimed)) if is_finite(claimed) else 0.0  # the reply is not checked yet
+        by_site = self._charged.setdefault((brief.numbers.get("round", 0), task), {})
         spent = self.links[site].seconds(encoded_size(brief), computed, received)
         by_site[site] = by_site.get(site, 0.0) + spent

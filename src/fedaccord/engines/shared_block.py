@@ -85,7 +85,7 @@ class SharedBlock:
             offset = written.get(key)
             if offset is None:
                 offset = written[key] = self._reserve(tensor.nbytes)
-                plain = tensor if _is_plain(tensor) else tensor.detach().cpu().resolve_conj().resolve_neg().contiguous()
+                plain = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous()  # copies only if needed
                 _copy_memory(self._storage.data_ptr() + offset, plain.data_ptr(), plain.nbytes)
             header.append([name, dtype, shape, offset])
         return header
@@ -183,16 +183,10 @@ def pack(block: SharedBlock, message: Message, written: Written | None = None) -
     return [block.write(message.tensors, written), message.numbers, message.words]
 
 
-def unpack(block: SharedBlock, packed: list[Any]) -> Message:
-    """Return the message that `pack` described, with copied tensors."""
+def unpack(block: SharedBlock, packed: list[Any], as_views: bool = False) -> Message:
+    """Return the message that `pack` described, with tensors that are copies or views of the block."""
     header, numbers, words = packed
-    return Message(block.copy(header), numbers, words)
-
-
-def unpack_views(block: SharedBlock, packed: list[Any]) -> Message:
-    """Return the message that `pack` described, with tensors that are views of the block."""
-    header, numbers, words = packed
-    return Message(block.read(header), numbers, words)
+    return Message(block.read(header) if as_views else block.copy(header), numbers, words)
 
 
 def to_json(document: Any) -> bytes:
@@ -238,11 +232,6 @@ def _return_memory() -> None:
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)
-
-
-def _is_plain(tensor: Tensor) -> bool:
-    """Return whether the memory of a tensor can be copied as it is."""
-    return tensor.is_cpu and tensor.is_contiguous() and not tensor.is_conj() and not tensor.is_neg()
 
 
 def _rounded(length: int) -> int:

@@ -14,7 +14,7 @@ safely be sent twice.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 import flwr.app
@@ -61,8 +61,7 @@ class FlowerEngine:
             raise ValueError("two sites have the same name; names must be unique")
         self.note = note
         self._grid, self._roster, self._close, self._alive = grid, roster, close, alive
-        self._carries = carries_memories
-        self._patience = patience
+        self._carries, self._patience = carries_memories, patience
         self._nodes = Nodes(grid, roster, lambda text: self.note(one_line(text)))
         self._memories: dict[SiteId, Message] = {}  # complete if carried, otherwise version ids
         self._returned: dict[SiteId, str] = {}  # versions that `memories` returned last
@@ -149,8 +148,7 @@ class FlowerEngine:
         for site in ask.waiting():
             node = self._nodes.of_site(site)
             if node is not None:
-                left = ask.seconds_left()
-                ttl = None if ask.deadline is None else left + _SLACK
+                ttl = None if ask.deadline is None else ask.seconds_left() + _SLACK
                 # One at a time, because Flower returns ids only of the questions that it accepted.
                 content = seal(self._question(ask.task, site, ask.briefs[site]))
                 ids = list(self._grid.push_messages([flwr.app.Message(content, node, TASK, ttl=ttl)]))
@@ -167,17 +165,13 @@ class FlowerEngine:
             site = ask.sent.pop(answer.metadata.reply_to_message_id, None)
             if site is None or site in ask.replies:
                 continue
-            if answer.has_error():
-                self._take_error(ask, site, answer.error.code, str(answer.error.reason or ""))
-            else:
+            if not answer.has_error():
                 self._take(ask, site, answer.content)
-
-    def _take_error(self, ask: _Ask, site: SiteId, code: int, reason: str) -> None:
-        if code in UNREACHABLE:
-            self.note(f"site '{site}': its node disconnected during {ask.task} (Flower error code {code})")
-            self._nodes.lose(site)  # it is asked again if it reconnects
-        else:
-            ask.fail(site, f"its node answered with Flower error code {code}: {reason}")
+            elif (code := answer.error.code) in UNREACHABLE:
+                self.note(f"site '{site}': its node disconnected during {ask.task} (Flower error code {code})")
+                self._nodes.lose(site)  # it is asked again if it reconnects
+            else:
+                ask.fail(site, f"its node answered with Flower error code {code}: {answer.error.reason or ''}")
 
     def _take(self, ask: _Ask, site: SiteId, content: object) -> None:
         try:
@@ -193,10 +187,9 @@ class FlowerEngine:
             else:
                 version = text(fields, "version")
                 memory = Message(words={VERSION: version}) if version else Message()
+            ask.replies[site], ask.memories[site] = reply, memory
         except MessageError as error:
             ask.fail(site, str(error))
-            return
-        ask.replies[site], ask.memories[site] = reply, memory
 
 
 class _Ask:
@@ -215,9 +208,8 @@ class _Ask:
     def is_open(self) -> bool:
         return len(self.replies) < len(self.briefs)
 
-    def waiting(self) -> Sequence[SiteId]:
-        asked = set(self.sent.values())
-        return [site for site in self.briefs if site not in self.replies and site not in asked]
+    def waiting(self) -> list[SiteId]:
+        return [site for site in self.briefs if site not in {*self.replies, *self.sent.values()}]
 
     def fail(self, site: SiteId, reason: str) -> None:
         self.replies[site] = Failure(site, self.task, reason)

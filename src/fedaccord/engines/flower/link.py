@@ -36,23 +36,16 @@ _START = 90.0  # seconds for the SuperLink to become ready
 
 def write_connection(folder: Path, link_port: int) -> None:
     """Write the SuperLink's address into the configuration of Flower's command line."""
-    home = folder / "flower"
+    home, ca = folder / "flower", json.dumps(str((folder / "tls/link-ca.crt").resolve()))
     home.mkdir(exist_ok=True)
-    ca = json.dumps(str((folder / "tls/link-ca.crt").resolve()))
-    lines = [
-        "[superlink]",
-        f'default = "{CONNECTION}"',
-        "",
-        f"[superlink.{CONNECTION}]",
-        f'address = "127.0.0.1:{link_port}"',
-        f"root-certificates = {ca}",
-    ]
-    (home / "config.toml").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    server = f'[superlink.{CONNECTION}]\naddress = "127.0.0.1:{link_port}"\nroot-certificates = {ca}\n'
+    (home / "config.toml").write_text(f'[superlink]\ndefault = "{CONNECTION}"\n\n{server}', encoding="utf-8")
 
 
 def start_link(folder: Path, link_port: int) -> subprocess.Popen[bytes]:
     """Start the SuperLink and wait until it answers."""
-    if _answers(link_port):
+    with contextlib.suppress(OSError):
+        socket.create_connection(("127.0.0.1", link_port), timeout=2).close()
         raise EngineError(
             f"port {link_port} of the loopback interface is in use, maybe by the SuperLink of a server that was "
             "killed: end that process, and start again"
@@ -61,18 +54,12 @@ def start_link(folder: Path, link_port: int) -> subprocess.Popen[bytes]:
     process = subprocess.Popen(
         [
             "flower-superlink",
-            "--host",
-            "127.0.0.1",
-            "--port",
-            str(link_port),
-            "--database",
-            str(folder / "state.db"),
-            "--ssl-ca-certfile",
-            str(tls / "link-ca.crt"),
-            "--ssl-certfile",
-            str(tls / "link.crt"),
-            "--ssl-keyfile",
-            str(tls / "link.key"),
+            "--host=127.0.0.1",
+            f"--port={link_port}",
+            f"--database={folder / 'state.db'}",
+            f"--ssl-ca-certfile={tls / 'link-ca.crt'}",
+            f"--ssl-certfile={tls / 'link.crt'}",
+            f"--ssl-keyfile={tls / 'link.key'}",
             "--enable-supernode-auth",
         ],
         stdin=subprocess.DEVNULL,
@@ -92,14 +79,6 @@ def start_link(folder: Path, link_port: int) -> subprocess.Popen[bytes]:
         process.kill()
         process.wait()
         raise
-
-
-def _answers(port: int) -> bool:
-    try:
-        socket.create_connection(("127.0.0.1", port), timeout=2).close()
-    except OSError:
-        return False
-    return True
 
 
 def register(folder: Path, keys: dict[str, str]) -> None:
@@ -139,14 +118,9 @@ def serve_nodes(folder: Path) -> None:
     link = start_link(folder, settings["link_port"])
     try:
         register(folder, settings["keys"])
-        gate = make_gate(
-            settings["host"],
-            settings["port"],
-            folder / "tls/server.crt",
-            folder / "tls/server.key",
-            f"https://127.0.0.1:{settings['link_port']}",
-            folder / "tls/link-ca.crt",
-        )
+        tls, local = folder / "tls", f"https://127.0.0.1:{settings['link_port']}"
+        keys = tls / "server.crt", tls / "server.key"
+        gate = make_gate(settings["host"], settings["port"], *keys, local, tls / "link-ca.crt")
         threading.Thread(target=_stop_with_link, args=(link, gate), daemon=True).start()
         print(f"ready: nodes may connect to port {settings['port']}", flush=True)
         with contextlib.suppress(KeyboardInterrupt):

@@ -39,7 +39,9 @@ class SiteMemories:
         try:
             sealed = (self._place / f"{version}.memory").read_bytes()
         except OSError as error:
-            self._log_absence(version)
+            others = self._other_runs()
+            hint = f"; memories of other runs ({', '.join(others)}) are not used" if others else ""
+            self._folder.log(f"memory {version[:12]} of run {self._run}, which the server asked for, is missing{hint}")
             raise EngineError(f"its memory from the last round cannot be read: {error.strerror}") from None
         if hashlib.sha256(sealed[_DIGEST:]).hexdigest() != version or sealed[:_DIGEST].hex() != version:
             self._folder.log(f"memory {version[:12]} of run {self._run} is damaged and was not used")
@@ -60,7 +62,8 @@ class SiteMemories:
         path = self._place / f"{digest.hexdigest()}.memory"
         if not path.exists():
             if not self._place.exists():
-                self._log_other_runs()
+                for other in self._other_runs():
+                    self._folder.log(f"run {self._run} starts without memory: memory/{other} belongs to another run")
             self._place.mkdir(parents=True, exist_ok=True)
             write_site_file(path, digest.digest() + content)
         return digest.hexdigest()
@@ -71,15 +74,6 @@ class SiteMemories:
         for path in self._place.glob("*"):
             if path.name not in names:
                 path.unlink(missing_ok=True)
-
-    def _log_other_runs(self) -> None:
-        for other in self._other_runs():
-            self._folder.log(f"run {self._run} starts without memory: memory/{other} belongs to another run")
-
-    def _log_absence(self, version: str) -> None:
-        others = self._other_runs()
-        hint = f"; memories of other runs ({', '.join(others)}) are not used" if others else ""
-        self._folder.log(f"memory {version[:12]} of run {self._run}, which the server asked for, is missing{hint}")
 
     def _other_runs(self) -> list[str]:
         return sorted(path.name for path in self._all.glob("*") if path.is_dir() and path.name != self._run)

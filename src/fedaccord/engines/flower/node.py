@@ -41,7 +41,7 @@ def main() -> None:
         signal.signal(number, end)
     threading.Thread(target=_run_keeper, args=(folder,), daemon=True).start()
     while not ending.is_set():
-        node[:] = [subprocess.Popen(_command(folder, link), stdin=subprocess.DEVNULL)]
+        node[:] = [subprocess.Popen(_command(folder.path, link), stdin=subprocess.DEVNULL)]
         code = node[0].wait()
         if not ending.is_set():
             retry = float(os.environ.get("RETRY_SECONDS", _RETRY))
@@ -49,21 +49,15 @@ def main() -> None:
             ending.wait(retry)
 
 
-def _command(folder: SiteFolder, link: dict[str, str]) -> list[str]:
+def _command(folder: Path, link: dict[str, str]) -> list[str]:
     return [
         "flower-supernode",
-        "--superlink",
-        link["address"],
-        "--root-certificates",
-        str(folder.path / "tls/ca.crt"),
-        "--auth-supernode-private-key",
-        str(folder.path / "node.key"),
-        "--host",
-        "127.0.0.1",
-        "--port",
-        str(link["port"]),
-        "--node-config",
-        f"site={json.dumps(str(folder.path))}",
+        f"--superlink={link['address']}",
+        f"--root-certificates={folder / 'tls/ca.crt'}",
+        f"--auth-supernode-private-key={folder / 'node.key'}",
+        "--host=127.0.0.1",
+        f"--port={link['port']}",
+        f"--node-config=site={json.dumps(str(folder))}",
     ]
 
 

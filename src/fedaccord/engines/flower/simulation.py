@@ -18,10 +18,10 @@ import warnings
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import ray  # noqa: F401  (if it is missing, Flower exits the process when the simulation starts)
 from flwr.app import Context
-from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 from flwr.simulation import run_simulation
 
@@ -33,6 +33,7 @@ from fedaccord.engines.flower.nodes import Roster
 from fedaccord.engines.flower.site_folder import write_site_folder
 from fedaccord.errors import EngineError
 
+_RAY: dict[str, Any] = {"include_dashboard": False, "log_to_driver": False, "logging_level": "error"}
 _PATIENCE = 300.0  # Ray takes half a minute to start on a busy machine
 
 
@@ -105,24 +106,15 @@ class _Simulation:
                 warnings.simplefilter("ignore")  # the function is deprecated, and Ray warns too
                 run_simulation(
                     server,
-                    _nodes_app(str(self._place)),
+                    client_app(partial(_numbered_folder, str(self._place))),
                     self._nodes,
                     backend_config={
                         "client_resources": {"num_cpus": 1, "num_gpus": 0.0},
-                        "init_args": {
-                            "num_cpus": self._workers,
-                            "include_dashboard": False,
-                            "log_to_driver": False,
-                            "logging_level": "error",
-                        },
+                        "init_args": {"num_cpus": self._workers, **_RAY},
                     },
                 )
         except (Exception, SystemExit) as error:
             self._problem = error
-
-
-def _nodes_app(place: str) -> ClientApp:
-    return client_app(partial(_numbered_folder, place))
 
 
 def _numbered_folder(place: str, context: Context) -> Path:
