@@ -19,8 +19,7 @@ import torch
 from fedaccord.config import check_experiment
 from fedaccord.experiment import load_federation, open_server
 from fedaccord.federation.round import play_round
-from fedaccord.methods.private_labels.balance import Balancing
-from fedaccord.methods.private_labels.tuning import CentralTuning
+from fedaccord.methods.private_labels.tuning import Balancing, CentralTuning
 from fedaccord.models.predicting import predict_logits
 
 ROUNDS, SITES, LABELS = 15, 10, 3

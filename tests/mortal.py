@@ -90,7 +90,7 @@ def personal(settings):
     """A method whose sites keep a layer of their own between the shared encoder and the shared head."""
     from fedaccord.aggregation.mean import per_label
     from fedaccord.federation.recipe import Recipe
-    from fedaccord.methods.candidate_sets.pfedpll import with_personal_layer
+    from fedaccord.methods.candidate_sets.recipe import with_personal_layer
 
     return Recipe(settings, per_label, network=with_personal_layer)
 

@@ -16,7 +16,7 @@ from fedaccord.federation.state import RunState
 from fedaccord.labels.space import LabelSpace
 from fedaccord.labels.views import Candidates, Coarse, Exact, Tags, Unlabelled
 from fedaccord.messages.message import Message, from_bytes, to_bytes
-from fedaccord.methods.candidate_sets.pfedpll import with_personal_layer
+from fedaccord.methods.candidate_sets.recipe import with_personal_layer
 from fedaccord.models.layout import Layout
 from fedaccord.models.network import Network, insert_personal_layer
 from fedaccord.training.objectives import Objective

@@ -21,8 +21,7 @@ from fedaccord.config import Experiment
 from fedaccord.data.declarations import Partition
 from fedaccord.data.registry import DATASETS
 from fedaccord.labels.views.registry import ViewConfig
-from fedaccord.methods.entry import MethodEntry
-from fedaccord.methods.offers import Choices
+from fedaccord.methods.entry import Choices, MethodEntry
 from fedaccord.methods.registry import METHODS
 from fedaccord.models.registry import MODELS
 from fedaccord.training.settings import TrainingSettings, place_of

@@ -15,7 +15,7 @@ from fedaccord.methods.accord.recipe import accord
 from fedaccord.methods.accord.settings import AccordSettings
 from fedaccord.methods.averaging.recipe import fedavg, fedprox
 from fedaccord.methods.averaging.settings import FedProxSettings
-from fedaccord.methods.candidate_sets.pfedpll import with_personal_layer
+from fedaccord.methods.candidate_sets.recipe import with_personal_layer
 from fedaccord.methods.private_labels.recipe import private_labels
 from fedaccord.methods.private_labels.settings import PrivateLabelsSettings
 from fedaccord.methods.registry import make_recipe

@@ -14,7 +14,7 @@ from fedaccord.messages.message import Message
 from fedaccord.methods.accord.recipe import accord
 from fedaccord.methods.accord.settings import AccordSettings
 from fedaccord.methods.averaging.recipe import fedavg
-from fedaccord.methods.candidate_sets.pfedpll import with_personal_layer
+from fedaccord.methods.candidate_sets.recipe import with_personal_layer
 from fedaccord.methods.shared_settings import ClassicSettings
 from fedaccord.models.layout import Layout
 from fedaccord.models.network import Network

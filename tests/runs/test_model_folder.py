@@ -25,7 +25,7 @@ from fedaccord.extensions import trusting
 from fedaccord.federation import round as round_
 from fedaccord.federation.host import SiteHost
 from fedaccord.methods.averaging import recipe as averaging
-from fedaccord.methods.candidate_sets.pfedpll import with_personal_layer
+from fedaccord.methods.candidate_sets.recipe import with_personal_layer
 from fedaccord.models.network import Network
 from fedaccord.models.predicting import predict_logits
 from fedaccord.runs.folder import RunFolder

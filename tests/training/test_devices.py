@@ -10,8 +10,7 @@ import torch
 
 from fedaccord.data.site_data import Samples, SiteData
 from fedaccord.labels.views import Candidates, Tags
-from fedaccord.methods.harmony.alignment import Alignment, RunningPhi
-from fedaccord.methods.harmony.site import Harmony
+from fedaccord.methods.harmony.site import Alignment, Harmony, RunningPhi
 from fedaccord.methods.momentum.mime import MimeSteps
 from fedaccord.models.stacked import stacked_forward
 from fedaccord.seeds import derive

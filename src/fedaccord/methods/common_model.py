@@ -1,4 +1,4 @@
-"""Parts of recipes with one shared model: batch norm, aggregation, weights, solvers."""
+"""Parts of recipes with one shared model: batch norm, aggregation, weights, solvers, losses by name."""
 
 from __future__ import annotations
 
@@ -13,7 +13,20 @@ from fedaccord.federation.reply_weights import equal_weights
 from fedaccord.federation.requirements import RequireViews
 from fedaccord.federation.robustness import RobustnessWatch
 from fedaccord.federation.sharing import Sharing
-from fedaccord.methods.shared_settings import ClassicSettings, SharedModelSettings
+from fedaccord.methods.entry import offered_losses
+from fedaccord.methods.shared_settings import (
+    BoundedSettings,
+    ClassicSettings,
+    ConvexSettings,
+    LeverageSettings,
+    NoiseSettings,
+    RenewalSettings,
+    SharedModelSettings,
+    TripletSettings,
+)
+from fedaccord.training.candidate_losses import TERMS, partial_loss
+from fedaccord.training.candidate_sets import PartialLabels
+from fedaccord.training.noise import Noisy
 from fedaccord.training.objectives import Objective, Proximal, SquaredError, Sum, ViewLikelihood
 from fedaccord.training.settings import TrainingSettings
 from fedaccord.training.solvers import SGD
@@ -66,3 +79,31 @@ def require_sgd(settings: TrainingSettings, reason: str) -> SGD:
     if settings.optimiser != "sgd":
         raise ConfigError(f"method.optimiser is '{settings.optimiser}', but {reason}")
     return SGD(settings.momentum, settings.weight_decay, settings.clip)
+
+
+def site_objective(loss: str, settings: TrainingSettings) -> Objective:
+    """Return a loss by name, with noise if asked for; "view" is the view's own likelihood."""
+    return with_noise(ViewLikelihood() if loss == "view" else _partial(loss, settings), settings)
+
+
+def with_noise(objective: Objective, settings: TrainingSettings) -> Objective:
+    """Return the objective with the noise that the settings ask for."""
+    if isinstance(settings, NoiseSettings) and (settings.noise or settings.dropout):
+        return Noisy(objective, settings.noise, settings.dropout)
+    return objective
+
+
+def _partial(loss: str, settings: TrainingSettings) -> PartialLabels:
+    """Return a loss for candidate sets with those of its parameters that the settings have."""
+    given: dict[str, object] = {}
+    if isinstance(settings, LeverageSettings):
+        given |= {"beta": settings.beta, "form": settings.form}
+    if isinstance(settings, BoundedSettings):
+        given["q"] = settings.q
+    if isinstance(settings, ConvexSettings):
+        given |= {"psi": settings.psi, "on": settings.scores}
+    if isinstance(settings, TripletSettings):
+        lambdas = {term: getattr(settings, f"lambda_{term}") for term in TERMS}
+        given |= {"terms": tuple(settings.terms), "lambdas": lambdas}
+    update_from = settings.alpha_from if isinstance(settings, RenewalSettings) else "step"
+    return PartialLabels(partial_loss(offered_losses().get(loss, loss), **given), update_from)  # type: ignore[arg-type]

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from fedaccord.methods.candidate_sets.pfedpll import kl_distances, kl_scores
+from fedaccord.methods.candidate_sets.recipe import kl_distances, kl_scores
 
 ONE, TWO, COMMON = [1.0, 0.0, 0.0], [0.0, 2.0, 0.0], [0.5, 0.5, 0.0]
 

@@ -13,8 +13,7 @@ from fedaccord.errors import ConfigError
 from fedaccord.federation.host import PRIOR
 from fedaccord.federation.round import play_round
 from fedaccord.labels.views import Candidates
-from fedaccord.methods.candidate_sets.baselines import fed_cc, fed_lw
-from fedaccord.methods.candidate_sets.pfedpll import kl_scores, pfedpll, pfedpll_plus
+from fedaccord.methods.candidate_sets.recipe import fed_cc, fed_lw, kl_scores, pfedpll, pfedpll_plus
 from fedaccord.methods.candidate_sets.settings import (
     FedLWSettings,
     PartialBaselineSettings,

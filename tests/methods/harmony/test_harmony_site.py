@@ -11,7 +11,6 @@ from fedaccord.labels.correlation import pair_sums, phi_of_scores
 from fedaccord.labels.prior import PRIOR, relative_offset
 from fedaccord.labels.views import Tags
 from fedaccord.messages.message import Message
-from fedaccord.methods.harmony.alignment import Blocks, RunningPhi, alignment_loss, tag_entropy
 from fedaccord.methods.harmony.keys import (
     ALIGNMENT_SHARE,
     BLOCKS,
@@ -22,7 +21,16 @@ from fedaccord.methods.harmony.keys import (
     TAUGHT,
     TEACHER,
 )
-from fedaccord.methods.harmony.site import Harmony, SendCorrelations, SendTagCounts, remember_teacher
+from fedaccord.methods.harmony.site import (
+    Blocks,
+    Harmony,
+    RunningPhi,
+    SendCorrelations,
+    SendTagCounts,
+    alignment_loss,
+    remember_teacher,
+    tag_entropy,
+)
 from fedaccord.training.work import Batch
 from small_federation import SPACE, site, small_network, work_for
 

@@ -9,9 +9,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedaccord.methods.momentum.drift import Drift, DriftingSGD
 from fedaccord.methods.momentum.mime import MimeSteps, full_gradient
-from fedaccord.methods.momentum.travelling import Nesterov
+from fedaccord.methods.momentum.site import Drift, DriftingSGD, Nesterov
 from fedaccord.training.batches import batches, step_count
 from fedaccord.training.local import train_locally
 from fedaccord.training.objectives import Objective, SquaredError, ViewLikelihood

@@ -12,10 +12,15 @@ from fedaccord.config import check_experiment
 from fedaccord.errors import ConfigError
 from fedaccord.federation.membership import Membership
 from fedaccord.federation.round import play_round
-from fedaccord.methods.private_labels.balance import Balancing, balancing_shift
 from fedaccord.methods.private_labels.recipe import private_labels
 from fedaccord.methods.private_labels.settings import PrivateLabelsSettings
-from fedaccord.methods.private_labels.tuning import CentralTuning, mse_agreement, pairwise_agreement
+from fedaccord.methods.private_labels.tuning import (
+    Balancing,
+    CentralTuning,
+    balancing_shift,
+    mse_agreement,
+    pairwise_agreement,
+)
 from small_federation import exact, federation, site, small_network
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from typing import Literal
 
-from fedaccord.methods.entry import MethodEntry
-from fedaccord.methods.loss_settings import (
+from fedaccord.methods.entry import LossName, MethodEntry
+from fedaccord.methods.shared_settings import (
     AnyLossSettings,
     BoundedSettings,
     ConvexSettings,
     LeverageSettings,
     NoiseSettings,
     RenewalSettings,
+    SharedModelSettings,
     TripletSettings,
 )
-from fedaccord.methods.offers import LossName
-from fedaccord.methods.shared_settings import SharedModelSettings
 from fedaccord.training.settings import Count, Fraction, NotNegative, Prior, Rate, server_setting, site_setting
 
 
@@ -83,34 +82,34 @@ class PfedpllPlusSettings(PartialBaselineSettings, AnyLossSettings):
 
 
 METHODS = (
-    MethodEntry("pfedpll", PfedpllSettings, "pfedpll:pfedpll", loss="calibrated"),
-    MethodEntry("pfedpll+", PfedpllPlusSettings, "pfedpll:pfedpll_plus"),
+    MethodEntry("pfedpll", PfedpllSettings, "recipe:pfedpll", loss="calibrated"),
+    MethodEntry("pfedpll+", PfedpllPlusSettings, "recipe:pfedpll_plus"),
     MethodEntry(
         "fed-cc",
         PartialBaselineSettings,
-        "baselines:fed_cc",
+        "recipe:fed_cc",
         summary="Candidate sets: FedAvg with the likelihood of the set (CC, Feng et al. 2020).",
     ),
     MethodEntry(
         "fed-rc",
         RenewedBaselineSettings,
-        "baselines:fed_rc",
+        "recipe:fed_rc",
         summary="Candidate sets: FedAvg with cross-entropy weighted by confidences (RC, Feng et al. 2020).",
     ),
-    MethodEntry("fed-lw", FedLWSettings, "baselines:fed_lw"),
+    MethodEntry("fed-lw", FedLWSettings, "recipe:fed_lw"),
     MethodEntry(
         "fed-cavl",
         RenewedBaselineSettings,
-        "baselines:fed_cavl",
+        "recipe:fed_cavl",
         summary="Candidate sets: FedAvg towards the most activated candidate (CAVL, Zhang et al. 2022).",
     ),
-    MethodEntry("fed-abs-gce", FedAbsGceSettings, "baselines:fed_abs_gce"),
+    MethodEntry("fed-abs-gce", FedAbsGceSettings, "recipe:fed_abs_gce"),
     MethodEntry(
         "fed-uniform",
         PartialBaselineSettings,
-        "baselines:fed_uniform",
+        "recipe:fed_uniform",
         summary="Candidate sets: FedAvg with cross-entropy against all candidates equally.",
     ),
-    MethodEntry("fed-clpl", FedClplSettings, "baselines:fed_clpl"),
-    MethodEntry("fedpll-la-approx", LaApproxSettings, "baselines:fedpll_la_approx"),
+    MethodEntry("fed-clpl", FedClplSettings, "recipe:fed_clpl"),
+    MethodEntry("fedpll-la-approx", LaApproxSettings, "recipe:fedpll_la_approx"),
 )

@@ -43,13 +43,11 @@ class FedHarmonySettings(SharedModelSettings):
     )
     strength: NotNegative = site_setting(1.0, "weight of the alignment with the teacher")
     strength_against: StrengthAgainst = site_setting(
-        "tag",
-        "unit of `strength`: the loss of one tag, or the loss of a model that predicts the tag frequencies",
+        "tag", "unit of `strength`: the loss of one tag, or the loss of a model that predicts the tag frequencies"
     )
     mu: NotNegative = site_setting(0.0, "weight of a proximal term, as in fedprox")
     consensus: Literal["mean", "uniform-mean", "median", "trimmed-mean"] = server_setting(
-        "mean",
-        "rule that aggregates the other sites' correlations; the last two are robust to some hostile sites",
+        "mean", "rule that aggregates the other sites' correlations; the last two are robust to some hostile sites"
     )
     beta: Annotated[float, Field(gt=0, le=1)] = site_setting(0.5, "weight of a batch in a site's running correlations")
     blocks: Blocks = server_setting(

@@ -17,6 +17,7 @@ from fedaccord.aggregation.mean import mean
 from fedaccord.federation.recipe import Exchange, Recipe, ServerStep
 from fedaccord.federation.requirements import RequireViews
 from fedaccord.methods.common_model import share_model, with_aggregation
+from fedaccord.methods.entry import with_local_rule
 from fedaccord.methods.mixed_types.augment import Augmentation
 from fedaccord.methods.mixed_types.confidence import ConfidenceWatch
 from fedaccord.methods.mixed_types.correspondences import (
@@ -38,7 +39,6 @@ from fedaccord.methods.mixed_types.settings import (
     SupercentreSettings,
 )
 from fedaccord.methods.mixed_types.supervised import FineTuning, JointEncoder, SupervisedStep, restore_head
-from fedaccord.methods.offers import with_local_rule
 from fedaccord.training.objectives import Objective
 from fedaccord.training.solvers import SGD
 

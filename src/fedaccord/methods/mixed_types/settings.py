@@ -8,8 +8,7 @@ from pydantic import Field, model_validator
 
 from fedaccord.errors import refuse_unused
 from fedaccord.methods.averaging.settings import PLAIN_RULE
-from fedaccord.methods.entry import MethodEntry
-from fedaccord.methods.offers import LocalRuleName, unused_by
+from fedaccord.methods.entry import LocalRuleName, MethodEntry, unused_by
 from fedaccord.methods.shared_settings import SharedModelSettings
 from fedaccord.training.settings import (
     Count,

@@ -26,10 +26,8 @@ from fedaccord.federation.recipe import Exchange, Recipe
 from fedaccord.federation.requirements import RequireViews
 from fedaccord.federation.side_tensors import SideTensors
 from fedaccord.methods.common_model import proximal_objective, require_sgd, share_model, shared_model_recipe
-from fedaccord.methods.momentum.drift import Drift, SharedMomentum
 from fedaccord.methods.momentum.mime import GRADIENT, STATISTICS, GradientStatistics
-from fedaccord.methods.momentum.personalised import PersonalisedModels
-from fedaccord.methods.momentum.representation import Representation, RepresentationAlone
+from fedaccord.methods.momentum.representation import PersonalisedModels, Representation, RepresentationAlone
 from fedaccord.methods.momentum.server_momentum import ServerHeavyBall, ServerNesterov
 from fedaccord.methods.momentum.settings import (
     DomoSettings,
@@ -44,7 +42,7 @@ from fedaccord.methods.momentum.settings import (
     RepresentationSettings,
     SlowMoSettings,
 )
-from fedaccord.methods.momentum.travelling import MOMENTUM, TravellingMomentum
+from fedaccord.methods.momentum.site import MOMENTUM, Drift, SharedMomentum, TravellingMomentum
 from fedaccord.training.settings import TrainingSettings
 from fedaccord.training.solvers import SGD
 
@@ -149,13 +147,7 @@ def pfedmo(settings: PfedmoSettings) -> Recipe:
 def representation(settings: RepresentationSettings) -> Recipe:
     """Return the recipe of the baseline without sites: the server trains on its public samples."""
     alone = _representation(settings, mean)
-    return Recipe(
-        settings,
-        mean,
-        trains="server",
-        ready=(alone.refuse_too_few,),
-        prepare=(RepresentationAlone(alone),),
-    )
+    return Recipe(settings, mean, trains="server", ready=(alone.refuse_too_few,), prepare=(RepresentationAlone(alone),))
 
 
 def _shared_model_recipe(settings: MomentumSettings) -> Recipe:

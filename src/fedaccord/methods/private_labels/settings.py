@@ -8,8 +8,7 @@ from pydantic import field_validator, model_validator
 
 from fedaccord.errors import refuse_unused
 from fedaccord.methods.averaging.settings import PLAIN_RULE
-from fedaccord.methods.entry import MethodEntry
-from fedaccord.methods.offers import LocalRuleName, local_rules, with_rule_defaults
+from fedaccord.methods.entry import LocalRuleName, MethodEntry, local_rules, with_rule_defaults
 from fedaccord.methods.shared_settings import SharedModelSettings
 from fedaccord.training.settings import Count, Fraction, NotNegative, Rate, server_setting, site_setting
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fedaccord.aggregation.mean import mean
 from fedaccord.federation.recipe import Recipe
 from fedaccord.federation.sharing import SHARE_NOTHING
-from fedaccord.methods.named_losses import site_objective
+from fedaccord.methods.common_model import site_objective
 from fedaccord.methods.without_federation.settings import LocalSettings, PooledSettings
 
 

@@ -8,8 +8,7 @@ from pydantic import model_validator
 
 from fedaccord.errors import refuse_unused
 from fedaccord.methods.entry import MethodEntry
-from fedaccord.methods.loss_settings import AnyLossSettings
-from fedaccord.methods.shared_settings import OF_SITES
+from fedaccord.methods.shared_settings import OF_SITES, AnyLossSettings
 from fedaccord.training.settings import TrainingSettings, server_setting
 
 
@@ -30,7 +29,4 @@ class PooledSettings(TrainingSettings):
         return self
 
 
-METHODS = (
-    MethodEntry("local", LocalSettings, "recipe:local"),
-    MethodEntry("pooled", PooledSettings, "recipe:pooled"),
-)
+METHODS = (MethodEntry("local", LocalSettings, "recipe:local"), MethodEntry("pooled", PooledSettings, "recipe:pooled"))
