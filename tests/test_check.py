@@ -487,7 +487,7 @@ class TestMixedTypes:
         report = self.report(tmp_path, unlabelled=10)
         texts = [finding.text for finding in report.findings]
         assert any("tells '0', '2', '4', '6', '8' apart" in text for text in texts)
-        assert texts[-1] == "the method trains on labelled samples of the server; give [server] labelled"
+        assert texts[-1] == "the method trains on labelled samples of the server; set labelled in [server]"
         assert not any("fedmt" in note for note in report.notes)
 
     def test_a_method_that_does_not_look_at_them_is_told(self, tmp_path):

@@ -12,7 +12,7 @@ import torch
 from fedaccord.errors import EngineError
 from fedaccord.federation.recipe import Exchange, Recipe
 from fedaccord.federation.round import play_round
-from fedaccord.federation.server import Dropped
+from fedaccord.federation.state import Dropped
 from fedaccord.messages.checks import TensorSpec
 from fedaccord.messages.message import Failure
 from fedaccord.methods.averaging.recipe import fedavg

@@ -81,7 +81,7 @@ def test_whoever_was_spoken_for_by_a_refused_reply_is_dropped_too():
     assert record.replied == 0
     assert torch.equal(server.state.model, before)
     assert {d.site for d in record.dropped} == set("abcd")
-    assert record.dropped[1].reason == "its model is in the reply of site 'a', which was not admitted"
+    assert record.dropped[1].reason == "its model is part of the reply of site 'a', which was dropped"
 
 
 def test_on_a_network_nobody_speaks_for_others():

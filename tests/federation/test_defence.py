@@ -226,7 +226,7 @@ def test_when_nobody_is_trusted_the_model_stays(folder):
     before = server.state.model.clone()
     server.combine(kept)
     assert torch.equal(server.state.model, before)
-    assert server.warnings == ["the defence 'probe' left out every site of a round, and the model stayed as it was"]
+    assert server.warnings == ["the defence 'probe' excluded every site of a round, so the model did not change"]
 
 
 def test_a_site_without_a_reply_keeps_its_confidence(folder):
@@ -322,7 +322,7 @@ def test_settings_of_the_chosen_kind_are_taken_and_read_back(told):
     [
         (
             {"fairness": None, "defence": {"kind": "probe"}},
-            r"'probe' looks at how a group is treated; name it in \[fairness",
+            r"'probe' scores the treatment of a group; name it in \[fairness",
         ),
         ({"fairness": None, "attack": PLFA}, r"'plfa' needs groups, candidate or exact labels"),
         ({"input": False, "defence": {"kind": "probe"}}, r"set fairness\.input"),
@@ -331,7 +331,7 @@ def test_settings_of_the_chosen_kind_are_taken_and_read_back(told):
         ({"label": "highest"}, r"fairness\.label: there is no label 'highest'"),
         ({"column": "county"}, r"data\.sensitive\.column: 'people.npz' has no column 'county'|has no column 'county'"),
         ({"attack": {"kind": "plfa", "sites": ["nobody"]}}, "there is no site 'nobody'"),
-        ({"hidden": [1], "defence": {"kind": "group-update+"}}, "must have one, of two units or more and with a bias"),
+        ({"hidden": [1], "defence": {"kind": "group-update+"}}, "needs one with a bias and two units or more"),
     ],
 )
 def test_what_cannot_work_is_refused_before_the_first_round(folder, change, told):
@@ -352,10 +352,10 @@ def test_what_cannot_work_is_refused_before_the_first_round(folder, change, told
 @pytest.mark.parametrize(
     ("kind", "change", "told"),
     [
-        ("inversion", {"sites": 3}, "among fewer than 4 sites in a round nobody can be told apart, and there are 3;"),
-        ("probe", {"participation": 3}, "nobody can be told apart, and there are 3;"),
-        ("probe", {"participation": 0.5}, "nobody can be told apart, and there are 3;"),
-        ("probe", {"most": 0.15}, r"method\.defence\.most: a share of 0\.15 of 6 sites in a round is nobody"),
+        ("inversion", {"sites": 3}, "fewer than 4 sites in a round cannot be compared, and there are 3;"),
+        ("probe", {"participation": 3}, "sites in a round cannot be compared, and there are 3;"),
+        ("probe", {"participation": 0.5}, "sites in a round cannot be compared, and there are 3;"),
+        ("probe", {"most": 0.15}, r"method\.defence\.most: a share of 0\.15 of 6 sites in a round is no site"),
     ],
 )
 def test_a_defence_that_could_leave_out_nobody_is_refused(folder, kind, change, told):
@@ -475,7 +475,7 @@ def test_one_group_cannot_be_compared(folder):
     with np.load(write_people(folder)) as arrays:
         held = dict(arrays)
     np.savez(folder / "people.npz", **(held | {"region": np.full(900, "north")}))
-    with pytest.raises(ConfigError, match="'probe' compares a group with others, and the data name only one"):
+    with pytest.raises(ConfigError, match="'probe' compares a group with others, but the data have one only"):
         played(table(folder, defence=defence("probe")), rounds=1)
 
 
@@ -483,7 +483,7 @@ def test_a_round_in_which_nobody_could_be_judged_is_told(folder):
     told = table(folder, defence=defence("probe"))
     told["method"]["lr"] = 1e-30  # no update survives rounding
     server, _ = played(told, rounds=1)
-    assert [warning for warning in server.warnings if "'probe' could judge nobody in some rounds" in warning]
+    assert [warning for warning in server.warnings if "'probe' could score no site in some rounds" in warning]
 
 
 def test_forged_values_that_no_server_would_admit_are_left_out(folder):
@@ -511,4 +511,4 @@ def test_a_round_of_hostile_sites_alone_leaves_the_model(folder):
     server, records = played(told, rounds=6)
     assert len(records) == 6
     assert bool(torch.isfinite(server.state.model).all())
-    assert not [warning for warning in server.warnings if "could judge nobody" in warning]
+    assert not [warning for warning in server.warnings if "could score no site" in warning]

@@ -120,7 +120,7 @@ class TestTooFewSites:
         play_round(server)
         again.state = RunState.from_message(server.state.to_message())
         again.ready()
-        assert "and there are 4; the old model is kept" in str(play_round(again).dropped[-1])
+        assert "and there are 4; the model was not updated" in str(play_round(again).dropped[-1])
 
     def test_a_round_with_too_few_replies_leaves_the_model_and_says_so(self):
         server = federation(recipe(aggregation="krum"), sites(5))
@@ -130,7 +130,7 @@ class TestTooFewSites:
         assert torch.equal(server.state.model, before)
         assert str(record.dropped[-1]) == (
             "round 1: combine had no effect: the rule 'krum' needs at least 5 sites against 1 hostile one, and there "
-            "are 4; the old model is kept"
+            "are 4; the model was not updated"
         )
         server.engine.spoil.clear()
         assert play_round(server).dropped == []
@@ -145,8 +145,8 @@ def cows_at_one_site():
 
 class TestThinRows:
     WARNING = (
-        "too few sites of a round know 'cat', 'cow' for the rule 'median': the head rows of these labels are means by "
-        "sample count, which one hostile site can move"
+        "too few sites in a round know 'cat', 'cow' for the rule 'median': the head rows of these labels are means "
+        "weighted by sample count, which one hostile site can shift"
     )
 
     @pytest.mark.parametrize("method", ["accord", "private-labels"])
@@ -202,7 +202,7 @@ class TestThinRows:
         server = federation(recipe("accord", aggregation="krum"), sites(5))
         server.memberships = {"s0": Membership(1, 2)}
         warned = [play_round(server).warnings for _ in range(2)]
-        assert "there are 4; the old model is kept" in str(server.dropped[-1])
+        assert "there are 4; the model was not updated" in str(server.dropped[-1])
         assert not [text for told in warned for text in told if text.startswith("too few")]
 
     def test_a_rule_over_whole_models_warns_of_nothing(self):

@@ -48,7 +48,7 @@ workers = 0
 checkpoint_every = 1
 """
 GONE = "no site that knows '8', '9' takes part in rounds 3–6; nothing is learned about it then"
-THIN = "too few sites of a round know '8', '9' for the rule 'median'"
+THIN = "too few sites in a round know '8', '9' for the rule 'median'"
 
 
 @pytest.fixture(scope="module")
@@ -101,7 +101,7 @@ class TestARun:
         assert "joins" not in account["sites"]["site-1"]
         report = (folder / "report.html").read_text()
         assert "takes part from round 3 to round 4" in report
-        assert "Warning: too few sites of a round know" in report
+        assert "Warning: too few sites in a round know" in report
 
     def test_a_site_that_left_is_still_in_the_model_folder(self, run):
         described = json.loads((run[0] / "model" / "model.json").read_text())

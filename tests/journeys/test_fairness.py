@@ -107,7 +107,7 @@ def test_a_run_in_which_nobody_was_trusted_names_the_defence(tmp_path):
     told = 'defence = { kind = "probe", confidence = true, trust = 0.85 }'
     done = command("run", own_files(tmp_path, sites=4, rows=80, method=told), cwd=tmp_path)
     assert done.code == 0, done.err
-    in_a_round = "the defence 'probe' left out every site of a round, and the model stayed as it was"
+    in_a_round = "the defence 'probe' excluded every site of a round, so the model did not change"
     at_the_end = "every reply that was admitted was left out by the defence 'probe', so the model is as it began"
     assert json.loads((tmp_path / "runs/treated/summary.json").read_text())["warnings"] == [in_a_round, at_the_end]
     assert at_the_end in done.out

@@ -105,7 +105,7 @@ def test_a_site_that_knows_no_other_label_is_not_drawn_and_cannot_be_named(tmp_p
 
 def test_alie_among_few_hostile_sites_asks_for_a_strength(tmp_path):
     told = table(tmp_path, sites=6, attack={"kind": "alie", "sites": 1}, rounds=1)
-    with pytest.raises(ConfigError, match=r"method\.attack: 'alie' would do no harm: .*; set strength"):
+    with pytest.raises(ConfigError, match=r"method\.attack: 'alie' would have no effect: .*; set strength"):
         played(told)
     told["method"]["attack"]["strength"] = 1.0
     assert not played(told)[0].warnings
@@ -115,7 +115,7 @@ def test_a_round_of_hostile_sites_alone_is_warned_of_once(tmp_path):
     told = table(tmp_path, sites=3, attack={"kind": "ipm", "sites": 2}, participation=1, rounds=8)
     server, _ = played(told)
     (told,) = server.warnings
-    assert told.startswith("the attack 'ipm' does no harm in some rounds: it is computed from honest updates")
+    assert told.startswith("the attack 'ipm' has no effect in some rounds: it is computed from honest updates")
 
 
 class TestExactSites:
@@ -135,14 +135,14 @@ class TestExactSites:
         assert not server.dropped
 
     def test_the_refusal_of_sets_names_the_attack(self, tmp_path):
-        named = r"method\.attack 'plfa' makes candidate sets of the labels of site 'site-\d'"
+        named = r"method\.attack 'plfa' turns the labels of site 'site-\d' into candidate sets"
         with pytest.raises(ConfigError, match=named):
             played(self.exact(tmp_path, attack=ATTACK, loss="squared"))
 
     def test_hostile_sites_that_join_later_are_refused_before_the_first_round(self, tmp_path):
         told = self.exact(tmp_path, attack={"kind": "plfa", "sites": ["site-5"]}, loss="squared")
         told["data"]["joins"] = {"site-5": 2}
-        with pytest.raises(ConfigError, match=r"'plfa' makes candidate sets of the labels of site 'site-5'"):
+        with pytest.raises(ConfigError, match=r"'plfa' turns the labels of site 'site-5' into candidate sets"):
             played(told, rounds=1)
 
     @pytest.mark.parametrize("kind", ["plfa", "pafa"])

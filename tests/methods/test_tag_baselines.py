@@ -141,5 +141,5 @@ class TestSphereFed:
         narrow = Network(nn.Sequential(nn.Linear(INPUTS, 2), UnitLength()), nn.Linear(2, len(SPACE)))
         with pytest.raises(ConfigError, match="at least as many features as tags"):
             federation(make_recipe("spherefed", WORK), self.sites(), network=narrow).ready()
-        with pytest.raises(ConfigError, match="for sites with tags"):
+        with pytest.raises(ConfigError, match="needs sites with tags"):
             federation(make_recipe("spherefed", WORK), [site("a")], network=sphere_network()).ready()

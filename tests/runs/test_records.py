@@ -10,7 +10,7 @@ import torch
 from fedaccord.data.site_data import Samples, SiteData
 from fedaccord.data.sites import FederationData
 from fedaccord.federation.round import Evaluation, RoundRecord
-from fedaccord.federation.server import Dropped, SiteCard
+from fedaccord.federation.state import Dropped, SiteCard
 from fedaccord.labels.space import LabelSpace
 from fedaccord.labels.views import Candidates, Coarse, Exact, Unlabelled
 from fedaccord.runs.records import Best, confusion_lines, describe_federation, round_lines, scopes

@@ -1,1 +1,1 @@
-"""The round and its seven beats; server and site state; sharing."""
+"""Rounds: the server's and the sites' side, and the parts that methods share."""

@@ -1,6 +1,6 @@
-"""The `attack` slot: what a study lets hostile sites do, with their data at the site and with what reaches the server.
+"""Attacks of hostile sites in a study, on their training data or on their replies.
 
-Attacks on replies are carried out where replies meet, since some need to know what honest sites send.
+Attacks on replies run at the server, because some of them use the replies of honest sites.
 """
 
 from __future__ import annotations
@@ -25,50 +25,50 @@ if TYPE_CHECKING:
 
 
 def make_attack(settings: TrainingSettings) -> Attack | None:
-    """Return the attack that a method's settings ask for."""
-    asked = getattr(settings, "attack", None)
-    return None if asked is None else Attack(asked.kind, asked.ratio, asked.strength)
+    """Return the attack of a method's settings, if any."""
+    chosen = getattr(settings, "attack", None)
+    return None if chosen is None else Attack(chosen.kind, chosen.ratio, chosen.strength)
 
 
 @dataclass(frozen=True)
 class Attack:
-    """An attack by name."""
+    """An attack, identified by the name of its kind."""
 
     kind: str
-    ratio: float = 0.5
+    ratio: float = 0.5  # share of the victims' rows that are changed
     strength: float | None = None
 
     def poison(self, site: SiteData, target: Target | None) -> SiteData:
-        """Return a hostile site's data as it trains on them."""
+        """Return the data that a hostile site trains on."""
         return poisoned(site, self.kind, target, self.ratio)
 
     def forge(self, server: Server, replies: Replies) -> Replies:
-        """Return the replies as hostile sites send them; warns of a round in which they can do no harm."""
+        """Return the replies after the attack; warn if the attack has no effect in the round."""
         mask = torch.tensor([site in server.hostile for site in replies.sites])
-        idle = why_harmless(self.kind, len(replies), int(mask.sum()), self.strength)
-        if idle is not None:
-            server.warn(f"the attack '{self.kind}' does no harm in some rounds: {idle}")
+        reason = why_harmless(self.kind, len(replies), int(mask.sum()), self.strength)
+        if reason is not None:
+            server.warn(f"the attack '{self.kind}' has no effect in some rounds: {reason}")
         trained = replies.layout.trainable_mask()
         return replace(replies, matrix=forged(self.kind, replies.matrix, replies.starts, mask, trained, self.strength))
 
-    def admitted(self, server: Server, replies: Replies) -> Replies:
-        """Return the forged replies without those that a server would not admit: replies were checked as they were."""
+    def apply(self, server: Server, replies: Replies) -> Replies:
+        """Return the replies after the attack, without those that are no longer finite."""
         sent = self.forge(server, replies)
         finite = torch.isfinite(sent.matrix).all(1)
         if bool(finite.all()):
             return sent
-        for site, good in zip(sent.sites, finite.tolist(), strict=True):
-            if not good:
+        for site, is_finite in zip(sent.sites, finite.tolist(), strict=True):
+            if not is_finite:
                 server.drop(site, "train", "", NOT_FINITE)
         return replace(sent.keep(finite), left_out=sent.left_out + int((~finite).sum()))
 
     def validate(self, server: Server) -> None:
-        """Refuse, before the first round, an attack that has no group to push, or that can do no harm."""
+        """Raise ConfigError for an attack without a target group, or without any effect."""
         if self.kind in FAIRNESS and server.target is None:
             raise ConfigError(f"method.attack: '{self.kind}' pushes a group towards a label; name both in [fairness]")
         number, share = largest_round(server), server.recipe.settings.participation
-        if number is None or isinstance(share, int) or share < 1:  # who meets whom, rounds will show
+        if number is None or isinstance(share, int) or share < 1:  # depends on the sampled sites
             return
-        idle = why_harmless(self.kind, number, min(number, len(server.hostile)), self.strength)
-        if idle is not None:
-            raise ConfigError(f"method.attack: '{self.kind}' would do no harm: {idle}")
+        reason = why_harmless(self.kind, number, min(number, len(server.hostile)), self.strength)
+        if reason is not None:
+            raise ConfigError(f"method.attack: '{self.kind}' would have no effect: {reason}")

@@ -1,9 +1,9 @@
-"""The models of sites that trained as one program, handed to the server as one mean instead of one by one.
+"""The mean model of a cohort, sent to the server instead of one model per site.
 
-Where the server needs no more of a reply than its place in a mean, carrying every model from a worker process to the
-server is much of what a site of few samples costs. So the first site of a cohort speaks for all of them: its reply
-holds their mean and how many samples stand behind it, the others' replies name it and hold their numbers. Only the
-processes of the embedded engine do that: on a network nobody's word is taken for another's.
+If the server only needs the mean of the replies, transferring every model from a worker process is a large part of the
+cost of a small site. The first site of a cohort then represents all of them: its reply contains their mean model and
+their number of samples. The other replies name it and contain numbers only. This is limited to worker processes of
+the embedded engine; a remote site never replies for another one.
 """
 
 from __future__ import annotations
@@ -20,34 +20,37 @@ from fedaccord.messages.checks import all_finite
 from fedaccord.messages.message import Failure, Message
 
 REPRESENTATIVE = "speaker"
-"""The word in a reply that names the site whose reply holds the mean this one is part of."""
+"""Word in a reply: the site whose reply contains the mean that includes this site."""
 COHORT_SAMPLES = "behind"
-"""The number in a speaker's reply: the samples of all sites it speaks for."""
+"""Number in a representative's reply: the samples of all sites in its mean."""
 
 
 def needs_only_mean(recipe: Recipe) -> bool:
-    """Say whether a recipe's server needs no more of a reply than its place in a mean."""
-    others = recipe.refine or recipe.admit or recipe.exchange.expected
-    return recipe.aggregator in (mean, per_label) and not others
+    """Return whether the server of a recipe only needs the mean of the replies."""
+    reads_replies = recipe.refine or recipe.admit or recipe.exchange.expected
+    return recipe.aggregator in (mean, per_label) and not reads_replies
 
 
 def can_average(recipe: Recipe, informs: Sequence[Tensor] = ()) -> bool:
-    """Say whether sites with these labels may have one speaker: in a mean by label they must inform the same."""
-    alike = recipe.aggregator is mean or all(torch.equal(own, informs[0]) for own in informs)
-    return needs_only_mean(recipe) and not recipe.sharing.own_rows and alike
+    """Return whether sites that inform these labels, bool (labels,) each, may send one mean.
+
+    A mean per label needs sites that inform the same labels.
+    """
+    same_labels = recipe.aggregator is mean or all(torch.equal(labels, informs[0]) for labels in informs)
+    return needs_only_mean(recipe) and not recipe.sharing.own_rows and same_labels
 
 
 @torch.no_grad()
 def stacked_mean(stack: Sequence[Tensor], weights: Sequence[float]) -> list[Tensor] | None:
-    """Return the means of stacked parameters over their first axis; None where a site's values are not finite."""
+    """Return the weighted means of stacked tensors, (sites, ...) each; None if any value is not finite."""
     shares = normalised(torch.tensor(weights, dtype=torch.float64))
-    means = [(shares.to(whole) @ whole.flatten(1)).view(whole.shape[1:]) for whole in stack]
-    # A value that is not finite cannot get lost in a mean whose weights are all above zero.
+    means = [(shares.to(tensor) @ tensor.flatten(1)).view(tensor.shape[1:]) for tensor in stack]
+    # All weights are positive, so a value that is not finite makes the mean not finite.
     return means if all(map(all_finite, means)) else None
 
 
 def without_representative(reply: Message | Failure, tensors: dict[str, Tensor]) -> Message | Failure:
-    """Return a reply with the tensors it would have if no site had spoken for another."""
+    """Return a reply as if each site had sent its own model, with the shapes of `tensors`."""
     if isinstance(reply, Failure) or not (REPRESENTATIVE in reply.words or COHORT_SAMPLES in reply.numbers):
         return reply
     numbers = {name: value for name, value in reply.numbers.items() if name != COHORT_SAMPLES}

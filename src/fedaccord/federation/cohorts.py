@@ -1,6 +1,6 @@
-"""Which sites train as one program, where that is expected to be faster.
+"""Cohorts: groups of sites that train as one program, if that is expected to be faster.
 
-A cohort depends on who is asked and on nothing else, so that results are the same for any number of workers.
+Cohorts depend on the sampled sites only, so that results are the same for any number of workers.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from fedaccord.models.stacked import dense_forward, stacked_forward
 from fedaccord.training.cohort import MOST_VALUES, is_batchable, terms_of
 
 MOST_SITES = 16
-FEWEST_SITES = 3  # below, a stack gains too little for what it costs
-# From here on sites train as one program without being told to. Fewer sites take little time anyway, and one by one
-# their model has the same bits as on Flower, where each site trains by itself.
+FEWEST_SITES = 3  # smaller cohorts cost more than they save
+# Number of sites from which cohorts are used by default. Fewer sites are fast anyway, and one by one they give the
+# same bits as Flower, which trains each site on its own.
 MANY_SITES = 20
-PIECES = 8  # so many jobs, where that leaves cohorts worth their name: several workers share them
+PIECES = 8  # number of cohorts to share among workers, if each keeps at least FEWEST_SITES sites
 
 
 class Cohorts:
-    """Deals the sites that are asked to train into cohorts; every other task is each site's own."""
+    """Groups the sites of a training task into cohorts; other tasks run site by site."""
 
     def __init__(
         self, sites: Mapping[SiteId, SiteData], size: int, fewest: int = FEWEST_SITES, pieces: int = PIECES
@@ -36,7 +36,7 @@ class Cohorts:
         self._rank = {name: (site.view.stacking_key() or "", -len(site.train), name) for name, site in sites.items()}
 
     def __call__(self, task: str, sites: list[SiteId]) -> list[list[SiteId]]:
-        """Return the cohorts, sites of one kind and of like sizes together."""
+        """Return the cohorts: sites with the same stacking key, ordered by size."""
         if task != "train" or self.size < FEWEST_SITES or len(sites) < self.fewest:
             return [[site] for site in sites]
         ranked = sorted(sites, key=lambda site: self._rank[site])
@@ -47,18 +47,21 @@ class Cohorts:
 
 
 def split_evenly(sites: list[SiteId], most: int, pieces: int = PIECES) -> list[list[SiteId]]:
-    """Cut a list into parts of even length, none longer than `most`: `pieces` where that leaves enough in each."""
+    """Split a list into parts of equal length, up to rounding, of at most `most` sites.
+
+    There are at least `pieces` parts, unless these would have fewer than `FEWEST_SITES` sites.
+    """
     parts = max(math.ceil(len(sites) / most), min(pieces, len(sites) // FEWEST_SITES), 1)
     bounds = [len(sites) * part // parts for part in range(parts + 1)]
     return [sites[start:stop] for start, stop in pairwise(bounds)]
 
 
 def cohort_size(recipe: Recipe, network: Network, device: torch.device) -> int:
-    """Return how many sites may train as one program; 1 where that would gain nothing or cannot be done."""
-    together = terms_of(recipe.objective) is not None and is_batchable(recipe.site_solver)
-    if not together or recipe.trains not in ("sites", "sites and server") or stacked_forward(network) is None:
+    """Return the largest number of sites that may train as one program; 1 if stacking is impossible or slower."""
+    batchable = terms_of(recipe.objective) is not None and is_batchable(recipe.site_solver)
+    if not batchable or recipe.trains not in ("sites", "sites and server") or stacked_forward(network) is None:
         return 1
     if device.type == "cpu" and dense_forward(network) is None:
-        return 1  # a CPU's convolutions do not gain from being many
+        return 1  # stacked convolutions are not faster on a CPU
     values = sum(parameter.numel() for parameter in network.parameters())
     return max(1, min(MOST_SITES, MOST_VALUES // max(1, values)))

@@ -1,4 +1,4 @@
-"""Who belongs to a federation in which round: sites may join late and leave for good. Importable without torch."""
+"""The rounds in which each site is a member: sites may join late and leave. Importable without torch."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Membership:
-    """The rounds in which a site belongs to the federation."""
+    """The rounds in which a site is a member of the federation."""
 
     joins: int = 1
-    leaves: int | None = None  # the first round without it; None: it stays to the end
+    leaves: int | None = None  # the first round without the site; None: it never leaves
 
     def covers(self, round_: int) -> bool:
-        """Say whether the site belongs to a round, counted from 1."""
+        """Return whether the site is a member in a round, counted from 1."""
         return self.joins <= round_ and (self.leaves is None or round_ < self.leaves)
 
     def in_words(self) -> str:
-        """Return when the site is there, as in "takes part from round 10 to round 29"."""
+        """Return the rounds in words, e.g. "takes part from round 10 to round 29"."""
         if self.leaves is None:
             return f"takes part from round {self.joins} on"
         return f"takes part from round {self.joins} to round {self.leaves - 1}"
@@ -28,7 +28,7 @@ ALWAYS = Membership()
 
 
 def membership_notes(memberships: Mapping[str, Membership], rounds: int) -> list[str]:
-    """Say of each site that joins late or leaves when it is there."""
+    """Return a sentence for each site with a membership."""
     return [
         f"site '{site}' never takes part: it joins in round {membership.joins} of {rounds}"
         if membership.joins > rounds
@@ -40,14 +40,14 @@ def membership_notes(memberships: Mapping[str, Membership], rounds: int) -> list
 def rounds_without_owner(
     owners: Mapping[str, Iterable[str]], memberships: Mapping[str, Membership], rounds: int
 ) -> dict[str, list[int]]:
-    """Return the rounds in which no site that knows a label is there, by label; labels that nobody knows are left out.
+    """Return, by label, the rounds in which none of its owners is a member; labels without owners are omitted.
 
-    `owners` names the sites that know each label.
+    `owners` maps each label to the sites that know it.
     """
-    found = {}
+    missing = {}
     for label, sites in owners.items():
-        there = [memberships.get(site, ALWAYS) for site in sites]
-        without = [r for r in range(1, rounds + 1) if there and not any(membership.covers(r) for membership in there)]
+        known = [memberships.get(site, ALWAYS) for site in sites]
+        without = [r for r in range(1, rounds + 1) if known and not any(owner.covers(r) for owner in known)]
         if without:
-            found[label] = without
-    return found
+            missing[label] = without
+    return missing

@@ -1,4 +1,4 @@
-"""Which computer and link each site of a simulated network has."""
+"""The speed and the link of each site in a simulated network."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ from fedaccord.seeds import derive
 
 
 def draw_links(section: NetworkSection, sites: Iterable[SiteId], seed: int) -> dict[SiteId, Link]:
-    """Return every site's link; values from a range are drawn by the seed and the site's name, evenly by factors."""
+    """Return every site's link.
+
+    Values from a range are drawn from a log-uniform distribution, seeded by `seed` and the site's name.
+    """
     names = sorted(sites)
     for name in section.sites:
         if name not in names:
@@ -23,19 +26,19 @@ def draw_links(section: NetworkSection, sites: Iterable[SiteId], seed: int) -> d
     return {name: _link(section, section.sites.get(name, SiteLink()), name, seed) for name in names}
 
 
-def _link(section: NetworkSection, own: SiteLink, name: SiteId, seed: int) -> Link:
+def _link(section: NetworkSection, override: SiteLink, name: SiteId, seed: int) -> Link:
     values = {}
     for key in ("speed", "up", "down", "latency"):
-        asked, given = getattr(section, key), getattr(own, key)
-        values[key] = float(_drawn(asked, derive(seed, "network", key, name)) if given is None else given)
+        common, given = getattr(section, key), getattr(override, key)
+        values[key] = float(_sample(common, derive(seed, "network", key, name)) if given is None else given)
     return Link(**values)
 
 
-def _drawn(asked: float | list[float], seed: int) -> float:
-    if not isinstance(asked, list):
-        return asked
-    low, high = asked
+def _sample(value: float | list[float], seed: int) -> float:
+    if not isinstance(value, list):
+        return value
+    low, high = value
     share = np.random.default_rng(seed).random()
-    if low <= 0:  # a latency may begin at zero, which has no factors
+    if low <= 0:  # a latency may start at zero, which has no logarithm: uniform
         return low + share * (high - low)
     return math.exp(math.log(low) + share * (math.log(high) - math.log(low)))

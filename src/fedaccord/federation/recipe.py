@@ -1,4 +1,4 @@
-"""A method is a recipe: the parts that fill the steps of a round."""
+"""A method is a recipe: the parts of a round."""
 
 from __future__ import annotations
 
@@ -21,32 +21,32 @@ if TYPE_CHECKING:
     from fedaccord.federation.server import Server, SiteCard
 
 ServerStep = Callable[["Server"], None]
-"""A step of the server in a round; it reads and changes the server's state."""
+"""A step of the server in a round, which may change the server's state."""
 ReplyStep = Callable[["Server", Replies], Replies]
-"""A step on a round's admitted replies: it filters them or changes their weights."""
+"""A step on the valid replies of a round, e.g. a filter or new weights."""
 SiteTask = Callable[[LocalWork], Message]
-"""A site's answer to a question of the server."""
+"""A task at a site, besides training and evaluation; returns the reply."""
 Trains = Literal["sites", "server", "sites and server", "pool of views", "pool of truth"]
-"""Who trains: sites, the server on labelled samples of its own, both, or one place with all samples (for studies)."""
+"""Who trains: the sites, the server on its labelled samples, both, or one place with all samples (for studies)."""
 
 
 @dataclass(frozen=True)
 class Exchange:
-    """Tensors that travel beside the model: the server's part of a brief, and what a reply must hold."""
+    """Tensors that are sent with the model."""
 
-    brief: Callable[[Server, SiteCard], Message] | None = None
-    expected: Callable[[Server, SiteCard], Mapping[str, TensorSpec]] | None = None
+    brief: Callable[[Server, SiteCard], Message] | None = None  # additions to the brief of a site
+    expected: Callable[[Server, SiteCard], Mapping[str, TensorSpec]] | None = None  # additions to its reply
 
     def brief_for(self, server: Server, card: SiteCard) -> Message:
-        """Return what a site is sent beside the model."""
+        """Return the additions to the brief of a site."""
         return self.brief(server, card) if self.brief else Message()
 
     def reply_specs(self, server: Server, card: SiteCard) -> Mapping[str, TensorSpec]:
-        """Return the names, shapes and dtypes that a site's reply must hold beside the model."""
+        """Return the names, shapes and dtypes of the additional tensors in a site's reply."""
         return self.expected(server, card) if self.expected else {}
 
     def merge(self, other: Exchange) -> Exchange:
-        """Return an exchange of what both exchange."""
+        """Return an exchange with the tensors of both."""
 
         def brief(server: Server, card: SiteCard) -> Message:
             first, second = self.brief_for(server, card), other.brief_for(server, card)
@@ -63,46 +63,46 @@ class Exchange:
 
 @dataclass(frozen=True)
 class Recipe:
-    """The parts of a method; a part that is left out has the plain choice: view likelihood, SGD, everything shared."""
+    """The parts of a method; by default, view likelihood, SGD and a fully shared model."""
 
     settings: TrainingSettings
-    aggregator: Aggregator | None  # combines the replies; None: every site keeps its own model
-    objective: Objective = field(default_factory=ViewLikelihood)  # the loss a site minimises
-    solver: Solver | None = None  # how a site steps; None: the optimiser of the settings
-    sharing: Sharing = SHARE_ALL  # which parameters travel
-    exchange: Exchange = field(default_factory=Exchange)  # what travels beside the model
-    network: Callable[[Network, Sequence[str], int], None] | None = None  # changes the initial network: labels, seed
-    ready: tuple[ServerStep, ...] = ()  # before the first round: raise ConfigError for sites the method cannot use
+    aggregator: Aggregator | None  # of the replies; None: every site trains a local model
+    objective: Objective = field(default_factory=ViewLikelihood)  # the loss of a site
+    solver: Solver | None = None  # of a site; None: the optimiser of the settings
+    sharing: Sharing = SHARE_ALL  # the parts of the model that are sent
+    exchange: Exchange = field(default_factory=Exchange)  # tensors sent with the model
+    network: Callable[[Network, Sequence[str], int], None] | None = None  # edits the initial network; labels, seed
+    ready: tuple[ServerStep, ...] = ()  # before the first round; raise ConfigError for unsuitable sites
     prepare: tuple[ServerStep, ...] = ()  # before the sites train
-    admit: tuple[ReplyStep, ...] = ()  # after replies were checked: defences, weights
-    refine: tuple[ServerStep, ...] = ()  # after the replies were combined
-    report: Callable[[Server], list[dict[str, Any]]] | None = None  # lines of metrics.jsonl for the last round
-    tasks: Mapping[str, SiteTask] = field(default_factory=dict)  # further questions that a server step may ask
+    admit: tuple[ReplyStep, ...] = ()  # on valid replies: defences, weights
+    refine: tuple[ServerStep, ...] = ()  # after the aggregation
+    report: Callable[[Server], list[dict[str, Any]]] | None = None  # lines for metrics.jsonl after a round
+    tasks: Mapping[str, SiteTask] = field(default_factory=dict)  # further tasks that a server step may request
     trains: Trains = "sites"
 
     @property
     def site_solver(self) -> Solver:
-        """The solver, or the optimiser that the settings describe."""
+        """The solver, by default the optimiser of the settings."""
         return self.solver or plain_solver(self.settings)
 
     @property
     def server_trains(self) -> bool:
-        """Whether the server trains on labelled samples of its own."""
+        """Whether the server trains on its labelled samples."""
         return "server" in self.trains
 
     @property
     def is_pooled(self) -> bool:
-        """Whether one place trains on all sites' samples, with their annotations or with the true labels."""
+        """Whether one place trains on the samples of all sites, with their annotations or with true labels."""
         return self.trains.startswith("pool")
 
     @property
     def sites_train(self) -> bool:
-        """Whether any site is asked to train."""
+        """Whether any site trains."""
         return self.trains != "server"
 
 
 def plain_solver(settings: TrainingSettings) -> Solver:
-    """Return the optimiser that the settings describe."""
+    """Return the optimiser of the settings."""
     if settings.optimiser == "adam":
         return Adam(settings.weight_decay, settings.clip)
     return SGD(settings.momentum, settings.weight_decay, settings.clip)

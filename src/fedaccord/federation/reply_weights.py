@@ -1,4 +1,4 @@
-"""How much each reply counts, where that is not by its number of samples: the `weigh` slot."""
+"""Weights of replies other than their number of samples."""
 
 from __future__ import annotations
 
@@ -14,5 +14,5 @@ if TYPE_CHECKING:
 
 
 def equal_weights(server: Server, replies: Replies) -> Replies:
-    """Let every site that replied count the same."""
+    """Return the replies with weight 1 each."""
     return replace(replies, weights=torch.ones_like(replies.weights))

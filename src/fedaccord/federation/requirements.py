@@ -1,4 +1,4 @@
-"""What a recipe cannot work with, told before the first round: parts of the `ready` slot."""
+"""Requirements of methods on the sites' views, for the `ready` slot."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RequireViews:
-    """Refuses sites that train with a view without some property, an attribute of `View` such as "one_label"."""
+    """Requires a property of the views of all sites that train."""
 
-    needs: str
+    needs: str  # an attribute of `View`, e.g. "one_label"
     needed: str  # the same in words
 
     def __call__(self, server: Server) -> None:
-        """Look at everyone who may train in the first round, and at all whose labels an attack will make sets of."""
+        """Raise ConfigError if a site lacks the property, or would lose it by an attack that makes candidate sets."""
         attack = server.attack
         for site in server.trainers():
             if not getattr(view_class(server.cards[site].view), self.needs):
                 raise ConfigError(f"the method needs {self.needed}, but site '{site}' has {server.cards[site].view}")
         if attack is not None and attack.kind in TO_SETS and server.hostile and not getattr(Candidates, self.needs):
             raise ConfigError(
-                f"the method needs {self.needed}, but method.attack '{attack.kind}' makes candidate sets of the "
-                f"labels of site '{server.hostile[0]}'"
+                f"the method needs {self.needed}, but method.attack '{attack.kind}' turns the labels of "
+                f"site '{server.hostile[0]}' into candidate sets"
             )
 
 
 def require_tags(server: Server) -> None:
-    """Refuse, before the first round, a federation whose sites do not all have tags: the `ready` slot."""
+    """Raise ConfigError unless all sites that train have tags."""
     for site in server.trainers():
         if view_class(server.cards[site].view).one_label:
             raise ConfigError(
-                f"the method is for sites with tags, and site '{site}' has a view of kind '{server.cards[site].view}'"
+                f"the method needs sites with tags, but site '{site}' has a view of kind '{server.cards[site].view}'"
             )

@@ -1,4 +1,4 @@
-"""What a server looks after when it combines by a robust rule: whether the rule can work, and for which rows."""
+"""Checks and warnings of a server that aggregates by a robust rule."""
 
 from __future__ import annotations
 
@@ -15,48 +15,45 @@ from fedaccord.messages.names import POOL
 if TYPE_CHECKING:
     from fedaccord.federation.server import Server
 
-WARNED = "rows not robust"  # in the method's state: labels that a warning has named
+WARNED = "rows not robust"  # in the method's state: labels with a warning, bool (labels,)
 
 
 def largest_round(server: Server) -> int | None:
-    """Return how many sites at most are asked to train in a round, as far as can be known when a run begins.
-
-    None where it goes on: those who made the fullest round may have left since.
-    """
+    """Return the largest number of sites in any round; None for a resumed run, where sites may have left."""
     if server.state.round:
         return None
-    able = set(server.trainers())
-    # Of a site that joins later nothing is known yet; it counts as one that will train.
-    able |= {site for site in server.engine.sites() if site not in server.cards and site != POOL}
-    memberships = [server.memberships.get(site, ALWAYS) for site in able]
+    trainers = set(server.trainers())
+    # Sites that join later have not sent a card yet; all of them are assumed to train.
+    trainers |= {site for site in server.engine.sites() if site not in server.cards and site != POOL}
+    memberships = [server.memberships.get(site, ALWAYS) for site in trainers]
     rounds = range(1, server.recipe.settings.rounds + 1)
-    return max(server.sample_size(sum(membership.covers(at) for membership in memberships)) for at in rounds)
+    return max(server.sample_size(sum(membership.covers(r) for membership in memberships)) for r in rounds)
 
 
 @dataclass(frozen=True)
 class RobustnessWatch:
-    """The steps of a server that combines by a robust rule."""
+    """Server steps for a robust rule."""
 
     aggregation: RobustAggregation
 
     def validate(self, server: Server) -> None:
-        """Refuse, before the first round, a rule that not even the fullest round has enough sites for."""
+        """Raise ConfigError if even the largest round has too few sites for the rule."""
         number = largest_round(server)
         if number is not None and not self.aggregation.rule.fits(number):
             raise ConfigError(f"method.aggregation: {self.aggregation.rule.refusal(number)} in a round")
 
     def warn_about_few_owners(self, server: Server) -> None:
-        """Warn, once for each label, that its row has too few owners and was averaged instead."""
+        """Warn, once per label, that its head row has too few owners and was averaged instead."""
         if server.replies is None or not len(server.replies):
             return
-        thin = self.aggregation.underowned(server.replies.informs, server.replies.left_out)
-        warned = server.state.method.tensors.get(WARNED, torch.zeros_like(thin))
-        if not bool((thin & ~warned).any()):
+        few = self.aggregation.underowned(server.replies.informs, server.replies.left_out)
+        warned = server.state.method.tensors.get(WARNED, torch.zeros_like(few))
+        if not bool((few & ~warned).any()):
             return
-        names = [f"'{label}'" for label, new in zip(server.space, (thin & ~warned).tolist(), strict=True) if new]
+        names = [f"'{label}'" for label, new in zip(server.space, (few & ~warned).tolist(), strict=True) if new]
         rule = self.aggregation.rule.name
         server.warn(
-            f"too few sites of a round know {', '.join(names)} for the rule '{rule}': the head rows of these labels "
-            "are means by sample count, which one hostile site can move"
+            f"too few sites in a round know {', '.join(names)} for the rule '{rule}': the head rows of these labels "
+            "are means weighted by sample count, which one hostile site can shift"
         )
-        server.state.method.tensors[WARNED] = warned | thin
+        server.state.method.tensors[WARNED] = warned | few

@@ -1,4 +1,4 @@
-"""The one loop: seven beats make a round.
+"""A round and its seven phases.
 
 prepare -> brief -> train -> admit -> combine -> refine -> evaluate
 server     server   site     server   server     server    both
@@ -20,7 +20,8 @@ from fedaccord.evaluation.groups import fairness_figures, pooled_figures
 from fedaccord.evaluation.metrics import Metrics, class_metrics, finite, summarise_sites
 from fedaccord.federation import streaming
 from fedaccord.federation.cohort_mean import needs_only_mean
-from fedaccord.federation.server import Dropped, Server
+from fedaccord.federation.server import Server
+from fedaccord.federation.state import Dropped
 from fedaccord.federation.traffic import Bytes
 from fedaccord.labels.judging import global_tag_metrics
 from fedaccord.messages.checks import is_finite
@@ -31,7 +32,7 @@ from fedaccord.models.predicting import predict_logits
 
 @dataclass
 class Evaluation:
-    """Figures of one round: the global model's on the server's data, each site's on the site's own."""
+    """Metrics of one round: of the global model on the server's test data, and of each site on its own."""
 
     global_: Metrics = field(default_factory=dict)
     confusion: Tensor | None = None
@@ -39,17 +40,17 @@ class Evaluation:
     site_confusions: dict[SiteId, Tensor] = field(default_factory=dict)
 
     def over_sites(self) -> dict[str, Metrics]:
-        """Return mean, spread and range over the sites."""
+        """Return mean, standard deviation and range over the sites."""
         return summarise_sites(self.sites)
 
     def pooled(self) -> Metrics:
-        """Return how a group was treated over all sites' test rows together; nothing where no site measured it."""
+        """Return the fairness metrics over the test rows of all sites; empty if no site has any."""
         return finite(pooled_figures(self.sites.values()))
 
 
 @dataclass
 class RoundRecord:
-    """What happened in a round."""
+    """The record of a round."""
 
     round: int
     asked: list[SiteId] = field(default_factory=list)
@@ -59,61 +60,61 @@ class RoundRecord:
     seconds: dict[str, float] = field(default_factory=dict)
     evaluation: Evaluation | None = None
     bytes: Bytes = field(default_factory=dict)
-    absent: list[str] = field(default_factory=list)  # labels that no site of the round could teach
-    joined: list[SiteId] = field(default_factory=list)  # who belongs to the federation from this round on
-    left: list[SiteId] = field(default_factory=list)  # who no longer does
+    absent: list[str] = field(default_factory=list)  # labels that no reply of the round informs
+    joined: list[SiteId] = field(default_factory=list)  # members from this round on
+    left: list[SiteId] = field(default_factory=list)  # members until the last round
     warnings: list[str] = field(default_factory=list)
-    figures: Metrics = field(default_factory=dict)  # what the server's steps measured
+    figures: Metrics = field(default_factory=dict)  # measured by the server's steps
     simulated: float | None = None  # seconds on a simulated network
 
 
 def play_round(server: Server, evaluated: bool | Callable[[], bool] = True) -> RoundRecord:
-    """Play one round; afterwards the server's state is that of the finished round.
+    """Run one round, which updates the server's state, and return its record.
 
-    `evaluated` may be a question that is asked when the model is ready to be evaluated.
+    `evaluated` may be a function, called before the evaluation.
     """
     record = RoundRecord(server.state.round + 1)
     recipe, warned = server.recipe, len(server.warnings)
-    with _beat(record, "prepare"):
-        record.joined, record.left = server.update_members()
+    with _phase(record, "prepare"):
+        record.joined, record.left = server.joining.update_members()
         for step in recipe.prepare:
             step(server)
-    with _beat(record, "brief"):
+    with _phase(record, "brief"):
         record.asked = server.sample_sites()
         tensors = server.tensors
         briefs = {site: server.brief(site, tensors) for site in record.asked}
     if needs_only_mean(recipe) and server.attack is None:
-        with _beat(record, "train"):
-            fold = streaming.train(server, briefs)
-        with _beat(record, "admit"):
-            replies = fold.replies(server)
-        with _beat(record, "combine"):
+        with _phase(record, "train"):
+            streamed = streaming.train(server, briefs)
+        with _phase(record, "admit"):
+            replies = streamed.replies(server)
+        with _phase(record, "combine"):
             if replies is not None:
-                server.adopt(fold.mean.result(), fold.counters)
+                server.adopt(streamed.mean.result(), streamed.counters)
     else:
-        with _beat(record, "train"):
+        with _phase(record, "train"):
             answers = server.ask("train", briefs)
-        with _beat(record, "admit"):
+        with _phase(record, "admit"):
             replies = server.admit(answers)
-        with _beat(record, "combine"):
+        with _phase(record, "combine"):
             server.combine(replies)
-    with _beat(record, "refine"):
+    with _phase(record, "refine"):
         for step in recipe.refine:
             step(server)
-    # Where the server trains on samples of its own, sites that have nothing to say leave no label untaught.
+    # A server that trains on its own samples informs all labels, even if no site replies.
     if replies is not None or not (recipe.server_trains and (record.asked or not recipe.sites_train)):
-        record.absent = _untaught(server, replies)
+        record.absent = _labels_without_reply(server, replies)
     if replies is not None:
         record.replied = len(replies)
         numbers = [message.numbers for message in replies.messages if is_finite(message.numbers.get("loss"))]
         losses = [(n["loss"], n["samples"]) for n in numbers]
         record.loss = sum(v * n for v, n in losses) / sum(n for _, n in losses) if losses else None
     if evaluated() if callable(evaluated) else evaluated:
-        with _beat(record, "evaluate"):
+        with _phase(record, "evaluate"):
             record.evaluation = evaluate(server)
     server.state.round += 1
     server.replies, server.silent = None, []
-    # What was dropped when the sites joined belongs to the first round's account.
+    # Sites that were dropped while joining are part of the first round's record.
     record.dropped = server.dropped[server.recorded_drops :]
     server.recorded_drops = len(server.dropped)
     record.bytes = server.traffic.take()
@@ -123,16 +124,16 @@ def play_round(server: Server, evaluated: bool | Callable[[], bool] = True) -> R
     return record
 
 
-def _untaught(server: Server, replies: Replies | None) -> list[str]:
-    """Return the labels that no reply of a round could teach: all of them where nobody replied."""
+def _labels_without_reply(server: Server, replies: Replies | None) -> list[str]:
+    """Return the labels that no reply of a round informs."""
     if replies is None or not len(replies):
         return list(server.space)
-    taught = replies.informs.any(0).tolist()
-    return [label for label, seen in zip(server.space, taught, strict=True) if not seen]
+    informed = replies.informs.any(0).tolist()
+    return [label for label, is_informed in zip(server.space, informed, strict=True) if not is_informed]
 
 
 def evaluate(server: Server) -> Evaluation:
-    """Judge the current model: at the server where it has test data, and at every member on the site's own."""
+    """Evaluate the current model on the server's test data, if any, and at every member on its own."""
     result = Evaluation()
     if server.test is not None and server.has_full_model:
         logits, truth = predict_logits(server.load_network(), server.test[0]).cpu(), server.test[1].cpu()
@@ -140,10 +141,12 @@ def evaluate(server: Server) -> Evaluation:
             metrics = global_tag_metrics(torch.sigmoid(logits), truth)
         else:
             metrics, result.confusion = class_metrics(logits, truth)
-        # A rate is of the one label that a row is given; tags have no such thing.
+        # Fairness metrics need one predicted label per row, which tags do not have.
         if server.target is not None and server.test_groups is not None and truth.dim() == 1:
-            of = server.target
-            metrics |= fairness_figures(logits.argmax(-1), truth, *server.test_groups, of.group, of.label, of.groups)
+            target, predicted = server.target, logits.argmax(-1)
+            metrics |= fairness_figures(
+                predicted, truth, *server.test_groups, target.group, target.label, target.groups
+            )
         result.global_ = finite(metrics)
     tensors = server.tensors
     briefs = {site: server.brief(site, tensors) for site in server.members() if site != POOL}
@@ -156,12 +159,12 @@ def evaluate(server: Server) -> Evaluation:
 
 
 def site_figures(answer: Message) -> Metrics:
-    """Return the figures in a site's answer."""
+    """Return the metrics in a site's reply to `evaluate`."""
     return {name: float(value) for name, value in answer.numbers.items() if name != "round"}
 
 
 @contextmanager
-def _beat(record: RoundRecord, name: str) -> Iterator[None]:
+def _phase(record: RoundRecord, name: str) -> Iterator[None]:
     start = time.perf_counter()
     yield
     record.seconds[name] = time.perf_counter() - start

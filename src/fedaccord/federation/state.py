@@ -1,4 +1,4 @@
-"""Everything the server needs to go on after a crash."""
+"""The state of a run at the server, from which it can be resumed."""
 
 from __future__ import annotations
 
@@ -9,18 +9,19 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from fedaccord.messages.message import Message, SiteId
+from fedaccord.messages.message import Message, SiteId, one_line
+from fedaccord.models.layout import Layout
 
 
 @dataclass(frozen=True)
 class SiteCard:
-    """What the server knows of a site: sizes, kind of view, and which labels its annotations inform."""
+    """The server's knowledge of a site: sample count, kind of view, and the labels that its annotations inform."""
 
     name: SiteId
     samples: int
     view: str
     informs: Tensor  # bool (labels,)
-    names: str = ""  # of a coarse site: how many names it uses, and a digest of them, as in "10:0f3a"
+    names: str = ""  # of a coarse site: number and digest of its names, e.g. "10:0f3a"
 
     @cached_property
     def teaches(self) -> bool:
@@ -28,36 +29,65 @@ class SiteCard:
         return bool(self.informs.any())
 
     def is_same(self, other: SiteCard) -> bool:
-        """Say whether two cards say the same of a site."""
-        ours, theirs = ((c.name, c.samples, c.view, c.names, c.informs.tolist()) for c in (self, other))
-        return ours == theirs
+        """Return whether two cards are equal."""
+        first, second = ((c.name, c.samples, c.view, c.names, c.informs.tolist()) for c in (self, other))
+        return first == second
 
     @property
     def answers(self) -> int:
-        """How many coarse names the site uses; 0 for any other."""
+        """Number of coarse names; 0 for sites without."""
         return int(self.names.partition(":")[0] or 0)
+
+
+@dataclass(frozen=True)
+class Dropped:
+    """A reply that was not used, and the reason; text from the site is reduced to one line."""
+
+    round: int
+    site: SiteId
+    task: str
+    tensor: str
+    reason: str
+    trace: str = ""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "tensor", one_line(self.tensor))
+        object.__setattr__(self, "reason", one_line(self.reason))
+
+    def __str__(self) -> str:
+        what = f"{self.tensor} {self.reason}".strip()
+        who = f"site '{self.site}' dropped from {self.task}" if self.site else f"{self.task} had no effect"
+        return f"round {self.round}: {who}: {what}"
+
+    def as_dict(self) -> dict[str, str | int]:
+        """Return the fields as written to run folders."""
+        return {"round": self.round, "site": self.site, "task": self.task, "tensor": self.tensor, "reason": self.reason}
 
 
 @dataclass
 class RunState:
-    """The model, the method's own state, the number of finished rounds, and who has joined so far.
+    """The model, the state of the method, the number of finished rounds and the cards of all sites so far.
 
-    There is no random state: every stream is derived from the run's seed, a purpose, a site and a round.
+    There is no random state: every generator is seeded by the run's seed, a purpose, a site and a round.
     """
 
-    model: Tensor  # the flat vector
-    counters: dict[str, Tensor]  # integer buffers, which no average is taken of
+    model: Tensor  # flat vector, (parameters,)
+    counters: dict[str, Tensor]  # integer buffers, which are not averaged
     round: int = 0
     method: Message = field(default_factory=Message)
-    cards: dict[SiteId, SiteCard] = field(default_factory=dict)  # also of sites that have left since
+    cards: dict[SiteId, SiteCard] = field(default_factory=dict)  # including sites that have left
+
+    def tensors(self, layout: Layout) -> dict[str, Tensor]:
+        """Return the model by tensor name: views of the flat vector, and the counters."""
+        return layout.named(self.model) | self.counters
 
     def snapshot(self) -> RunState:
-        """Return the state as it is now; a round replaces tensors and never writes into them."""
+        """Return a shallow copy: a round replaces tensors and never modifies them."""
         method = Message(dict(self.method.tensors), dict(self.method.numbers), dict(self.method.words))
         return RunState(self.model, dict(self.counters), self.round, method, dict(self.cards))
 
     def to_message(self) -> Message:
-        """Return the state as one message, as a checkpoint stores it."""
+        """Return the state as one message, for a checkpoint."""
         message = Message({"model": self.model}, {"round": self.round})
         message.put("counter", self.counters)
         message.put("method", self.method.tensors)
@@ -71,7 +101,7 @@ class RunState:
 
     @classmethod
     def from_message(cls, message: Message) -> RunState:
-        """Read back what `to_message` made."""
+        """Return the state from a message of `to_message`."""
         cut = len("method/")
         numbers = {k[cut:]: v for k, v in message.numbers.items() if k.startswith("method/")}
         words = {k[cut:]: v for k, v in message.words.items() if k.startswith("method/")}
@@ -90,5 +120,5 @@ class RunState:
 
 
 def model_digest(model: Tensor) -> str:
-    """Return the SHA-256 of a flat vector: what parity tests compare."""
+    """Return the SHA-256 digest of a flat vector, for comparisons of bits."""
     return hashlib.sha256(model.detach().to(torch.float32).contiguous().cpu().numpy().tobytes()).hexdigest()

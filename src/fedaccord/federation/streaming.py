@@ -1,7 +1,6 @@
-"""A round's training whose replies are folded into the model as they come, a few at a time, and forgotten.
+"""Training rounds whose replies are added to a running mean and freed one by one.
 
-For recipes whose rule is a mean and whose server does nothing else with the replies; the others see all of them at
-once. How many replies an engine holds at a time is its own matter (`part`).
+For recipes that only need the mean of the replies. The number of replies in memory is set by the engine (`part`).
 """
 
 from __future__ import annotations
@@ -22,47 +21,48 @@ from fedaccord.messages.message import Message, SiteId
 if TYPE_CHECKING:
     from fedaccord.federation.server import Server
 
-_PART_BYTES = 2**26  # of replies that are held at a time, where the engine does not say how many
-_FEWEST = 16  # but never fewer sites are asked at a time: workers would wait for each other
+_PART_BYTES = 2**26  # of replies in memory at a time, if the engine has no limit
+_FEWEST_SITES = 16  # trained at a time, so that workers do not wait for each other
 
 
 @dataclass
 class StreamedReplies:
-    """What a round's replies came to: who replied with which numbers, and the mean."""
+    """The mean of a round's replies, and the replies without their tensors."""
 
     mean: RunningMean
-    numbers: dict[SiteId, Message] = field(default_factory=dict)  # replies without their tensors
+    numbers: dict[SiteId, Message] = field(default_factory=dict)
     counters: dict[str, Tensor] = field(default_factory=dict)  # of the first reply
 
     def replies(self, server: Server) -> Replies | None:
-        """Return the account of the replies; None when there is none."""
+        """Return the table of the replies; None without replies."""
         return server.reply_table(self.numbers) if self.numbers else None
 
 
 def train(server: Server, briefs: dict[SiteId, Message]) -> StreamedReplies:
-    """Have the sites train, and fold their admitted replies in the order of their names."""
-    fold = StreamedReplies(RunningMean(server.layout, server.state.model, server.recipe.aggregator is per_label))
+    """Train the sites and average their valid replies in the order of site names."""
+    streamed = StreamedReplies(RunningMean(server.layout, server.state.model, server.recipe.aggregator is per_label))
     for part in _parts(server, briefs):
         for site, reply in server.ask_each("train", part, as_views=True):
-            speaker = reply.words.get(REPRESENTATIVE) if server.averages_cohorts else None
-            if speaker is None:
+            representative = reply.words.get(REPRESENTATIVE) if server.averages_cohorts else None
+            if representative is None:
                 if not server.is_admitted(site, reply):
                     continue
                 weight = reply.numbers.get(COHORT_SAMPLES) if server.averages_cohorts else None
-                server.flat(site, reply, fold.mean.place())
-                fold.mean.add(weight or reply.numbers["samples"], server.cards[site].informs)
-                fold.counters = fold.counters or server.counters_of(reply)
-            elif speaker not in fold.numbers:
-                server.drop(site, "train", "", f"its model is in the reply of site '{speaker}', which was not admitted")
+                server.flat(site, reply, streamed.mean.place())
+                streamed.mean.add(weight or reply.numbers["samples"], server.cards[site].informs)
+                streamed.counters = streamed.counters or server.counters_of(reply)
+            elif representative not in streamed.numbers:
+                reason = f"its model is part of the reply of site '{representative}', which was dropped"
+                server.drop(site, "train", "", reason)
                 continue
-            fold.numbers[site] = Message(numbers=reply.numbers, words=reply.words)
-    return fold
+            streamed.numbers[site] = Message(numbers=reply.numbers, words=reply.words)
+    return streamed
 
 
 def _parts(server: Server, briefs: dict[SiteId, Message]) -> Iterator[dict[SiteId, Message]]:
-    # Under a deadline all are asked at once: a slow site must not take the time of those after it.
-    usual = max(_FEWEST, _PART_BYTES // (4 * max(1, server.layout.size)))
-    size = len(briefs) if server.deadline is not None else getattr(server.engine, "part", usual)
-    left = iter(sorted(briefs))
-    while names := list(islice(left, max(1, size))):
+    # With a deadline, all sites start at once, so that a slow site does not use up the time of later ones.
+    default = max(_FEWEST_SITES, _PART_BYTES // (4 * max(1, server.layout.size)))
+    size = len(briefs) if server.deadline is not None else getattr(server.engine, "part", default)
+    sites = iter(sorted(briefs))
+    while names := list(islice(sites, max(1, size))):
         yield {site: briefs[site] for site in names}

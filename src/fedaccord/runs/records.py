@@ -11,7 +11,8 @@ from fedaccord.data.sites import FederationData
 from fedaccord.evaluation.metrics import recall
 from fedaccord.federation.membership import ALWAYS, Membership
 from fedaccord.federation.round import Evaluation, RoundRecord
-from fedaccord.federation.server import Dropped, Server, SiteCard
+from fedaccord.federation.server import Server, SiteCard
+from fedaccord.federation.state import Dropped
 from fedaccord.labels.coverage import connected_groups
 from fedaccord.labels.space import LabelSpace
 from fedaccord.labels.views import View

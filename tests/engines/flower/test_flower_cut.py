@@ -167,7 +167,7 @@ def test_a_site_that_says_every_label_is_its_own_is_not_believed(tmp_path):
     described.write_text(json.dumps(told))
     done = deployed.begin()
     reasons = {(drop["site"], drop["task"]): drop["reason"] for drop in done["dropped_replies"]}
-    assert reasons == {("b", "join"): "claims labels that are not the site's own"}
+    assert reasons == {("b", "join"): "contains labels that the site does not own"}
     assert [line["asked"] for line in lines(tmp_path)] == [["a"]]
 
 
@@ -182,6 +182,6 @@ def test_a_site_with_other_data_than_before_the_cut_is_left_out_until_it_has_its
 
     done = deployed.go_on(Watcher(round=put_back))
     assert [line["asked"] for line in lines(tmp_path)] == [["a", "b"]] * 2 + [["a"]] * 2 + [["a", "b"]]
-    reason = "its data are not those it joined the run with; put them back, or start a new run"
+    reason = "its data have changed since it joined the run; restore them, or start a new run"
     dropped = [(drop["round"], drop["site"], drop["task"], drop["reason"]) for drop in done["dropped_replies"]]
     assert dropped == [(at, "b", "join", reason) for at in (3, 4)]

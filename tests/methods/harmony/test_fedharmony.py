@@ -161,7 +161,7 @@ class TestPublished:
 
     def test_other_views_are_refused_by_name(self):
         for view in (exact(), Candidates(SPACE)):
-            with pytest.raises(ConfigError, match="for sites with tags, and site 'x'"):
+            with pytest.raises(ConfigError, match="needs sites with tags, but site 'x'"):
                 played(sites=[tagged("a"), site("x", view=view)])
 
 

@@ -84,7 +84,7 @@ class TestTheServersStep:
 
     @pytest.mark.parametrize("name", ["fedmt", "fedmt+", "semifl", "single", "fedrep", "fedtrans"])
     def test_without_labelled_samples_it_is_refused(self, name):
-        with pytest.raises(ConfigError, match=r"trains on labelled samples of the server; give \[server\] labelled"):
+        with pytest.raises(ConfigError, match=r"trains on labelled samples of the server; set labelled in \[server\]"):
             started(name, labelled=False)
 
     def test_its_schedule_is_the_sites(self):

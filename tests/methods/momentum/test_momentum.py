@@ -433,7 +433,7 @@ def test_models_that_travel_in_a_round_are_as_many_as_the_docs_say(name, down, u
 class TestTrouble:
     def test_public_samples_are_needed(self):
         server = federation(recipe_of("pfedmo"), real_sites())
-        with pytest.raises(ConfigError, match=r"give \[server\] labelled"):
+        with pytest.raises(ConfigError, match=r"set labelled in \[server\]"):
             server.ready()
 
     def test_too_few_public_samples_to_hold_some_out(self):
