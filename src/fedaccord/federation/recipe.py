@@ -32,7 +32,12 @@ Trains = Literal["sites", "server", "sites and server", "pool of views", "pool o
 
 @dataclass(frozen=True)
 class Exchange:
-    """Tensors that are sent with the model."""
+    """Tensors that travel beside the model.
+
+    `brief(server, card)` returns what the site of a card is sent, found there in `LocalWork.brief`. `expected(server,
+    card)` returns the name, shape and dtype of each tensor that its objective or solver adds to the reply in `finish`;
+    a reply without them, or with others, is dropped.
+    """
 
     brief: Callable[[Server, SiteCard], Message] | None = None  # additions to the brief of a site
     expected: Callable[[Server, SiteCard], Mapping[str, TensorSpec]] | None = None  # additions to its reply
@@ -63,7 +68,18 @@ class Exchange:
 
 @dataclass(frozen=True)
 class Recipe:
-    """The parts of a method; by default, view likelihood, SGD and a fully shared model."""
+    """A method: the parts that fill the steps of a round. Only `settings` and `aggregator` must be given.
+
+    Server and sites build the same recipe from the same settings; a site has only those that belong to it. Before the
+    first round the server runs `ready`. In a round
+
+    1. the server runs `prepare`, then sends each site the model (`sharing`) and the tensors of `exchange`;
+    2. each site trains `objective` with `solver`, and replies with its model and the tensors of `exchange`;
+    3. the server drops malformed replies, runs `admit` on the others, and combines them with `aggregator`;
+    4. the server runs `refine`, and sites are evaluated.
+
+    A recipe is frozen: methods extend one with `dataclasses.replace`.
+    """
 
     settings: TrainingSettings
     aggregator: Aggregator | None  # of the replies; None: every site trains a local model

@@ -16,7 +16,6 @@ from fedaccord.federation.sharing import Sharing
 from fedaccord.methods.entry import offered_losses
 from fedaccord.methods.shared_settings import (
     BoundedSettings,
-    ClassicSettings,
     ConvexSettings,
     LeverageSettings,
     NoiseSettings,
@@ -34,10 +33,17 @@ from fedaccord.training.solvers import SGD
 _REQUIRE_EXACT_LABELS = RequireViews("exact", 'one label for each sample with loss = "squared"')
 
 
-def shared_model_recipe(settings: ClassicSettings, mu: float = 0.0, rows_by_owner: bool = False) -> Recipe:
-    """Return the recipe of FedAvg, or FedProx if `mu` is positive; many methods extend it."""
-    recipe = Recipe(settings, None, proximal_objective(mu, settings.loss), sharing=share_model(settings))
-    if settings.loss == "squared":
+def shared_model_recipe(
+    settings: SharedModelSettings, objective: Objective | None = None, rows_by_owner: bool = False
+) -> Recipe:
+    """Return the recipe of a method whose sites train one shared model, as FedAvg does; most methods begin from it.
+
+    Sites minimise `objective`, by default the loss of the settings, and the server aggregates their models as
+    `with_aggregation` describes. Change other parts of the result with `dataclasses.replace`.
+    """
+    loss = getattr(settings, "loss", "view")
+    recipe = Recipe(settings, None, objective or proximal_objective(0.0, loss), sharing=share_model(settings))
+    if loss == "squared":
         recipe = replace(recipe, ready=(_REQUIRE_EXACT_LABELS,))
     return with_aggregation(recipe, settings, rows_by_owner)
 
@@ -54,7 +60,7 @@ def proximal_objective(mu: float, loss: str = "view") -> Objective:
 
 
 def with_aggregation(recipe: Recipe, settings: SharedModelSettings, rows_by_owner: bool = False) -> Recipe:
-    """Return the recipe with the aggregation, the weights and the defence of the settings.
+    """Return the recipe with the aggregation of the settings: a mean or a robust rule, with weights and a defence.
 
     With `rows_by_owner`, each row of a shared head is aggregated over the sites that inform its label.
     """

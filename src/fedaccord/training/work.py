@@ -37,7 +37,12 @@ class Batch(NamedTuple):
 
 @dataclass
 class LocalWork:
-    """One task at one site: its data, view, model, brief and memory."""
+    """One task at one site, as an objective, a solver or a site's task of a recipe sees it.
+
+    `site.train.x` (n, ...) and `site.train.target` are its samples and encoded annotations, `brief` is the server's
+    message and `memory` the site's own, which lasts from round to round and never leaves the site. An objective may
+    replace `view` and `rows` in `start`; both hold for this task only.
+    """
 
     site: SiteData
     view: View  # with the site's prior, if it has one
@@ -53,3 +58,12 @@ class LocalWork:
     rows: Tensor | None = None  # rows of the training part to train on; None: all
     random: torch.Generator = field(default_factory=lambda: torch.default_generator)  # randomness of the objective
     scratch: dict[str, Any] = field(default_factory=dict)  # the objective's state within the round
+
+    def label_counts(self) -> Tensor:
+        """Return how often each label occurs in the annotated training rows, float (C,), on the CPU.
+
+        An annotation that leaves several labels possible counts for each in part. Raise ConfigError for tags.
+        """
+        target = self.site.train.target
+        annotated = self.site.view.annotated(target)
+        return torch.softmax(self.site.view.evidence(target[annotated]), -1).sum(0).cpu()

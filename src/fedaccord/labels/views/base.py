@@ -235,6 +235,10 @@ class View(ABC):
         view.offset = offset
         return view
 
+    def shifted(self, shift: Tensor) -> Self:
+        """Return this view with `shift`, (C,), added to the logits beside the offset that it has."""
+        return self.with_offset(shift if self.offset is None else self.offset + shift)
+
     def widened(self) -> Self:
         """Return this view with the softmax over all labels."""
         return self.with_offset(None)

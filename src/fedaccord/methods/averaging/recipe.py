@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from fedaccord.federation.recipe import Recipe
 from fedaccord.methods.averaging.settings import FedProxSettings
-from fedaccord.methods.common_model import shared_model_recipe
+from fedaccord.methods.common_model import proximal_objective, shared_model_recipe
 from fedaccord.methods.shared_settings import ClassicSettings
 from fedaccord.training.objectives import Proximal, Sum
 
@@ -18,7 +18,7 @@ def fedavg(settings: ClassicSettings) -> Recipe:
 
 def fedprox(settings: FedProxSettings) -> Recipe:
     """Return the recipe of FedProx: FedAvg with a proximal term at the sites."""
-    return shared_model_recipe(settings, settings.mu)
+    return shared_model_recipe(settings, proximal_objective(settings.mu, settings.loss))
 
 
 def with_proximal_term(recipe: Recipe, rows_by_owner: bool = False) -> Recipe:

@@ -10,13 +10,14 @@ from dataclasses import replace
 from fedaccord.aggregation.mean import with_server_step
 from fedaccord.federation.control_variates import ControlVariates
 from fedaccord.federation.recipe import Exchange, Recipe
-from fedaccord.methods.common_model import require_sgd, shared_model_recipe
+from fedaccord.methods.common_model import proximal_objective, require_sgd, shared_model_recipe
 from fedaccord.methods.scaffold.settings import ScaffoldSettings
 
 
 def scaffold(settings: ScaffoldSettings) -> Recipe:
     """Return the recipe of SCAFFOLD: FedAvg with control variates in every local step."""
-    recipe = with_control_variates(shared_model_recipe(settings, settings.mu))
+    recipe = shared_model_recipe(settings, proximal_objective(settings.mu, settings.loss))
+    recipe = with_control_variates(recipe)
     assert recipe.aggregator is not None
     return replace(recipe, aggregator=with_server_step(recipe.aggregator, settings.server_lr))
 
