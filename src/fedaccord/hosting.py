@@ -9,12 +9,12 @@ import torch
 from torch import Tensor
 
 from fedaccord.data.sensitive import Target
-from fedaccord.data.site_data import Samples, SiteData
+from fedaccord.data.site_data import SiteData, named_samples, site_tensors
 from fedaccord.engines.engine import OUR_HOST, HostSpec
 from fedaccord.errors import ConfigError
 from fedaccord.extensions import trusting
 from fedaccord.federation.attack import make_attack
-from fedaccord.federation.host import SiteHost, site_tensors
+from fedaccord.federation.host import SiteHost
 from fedaccord.federation.recipe import Recipe
 from fedaccord.labels.space import LabelSpace
 from fedaccord.labels.views import make_view
@@ -133,12 +133,5 @@ def build_network(model: Mapping[str, Any], labels: Sequence[str], recipe: Recip
 def _site(
     name: SiteId, view: dict[str, Any], space: LabelSpace, tensors: dict[str, Tensor], device: torch.device
 ) -> SiteData:
-    def samples(part: str) -> Samples:
-        at = {key: tensors.get(f"{name}/{part}/{key}") for key in ("x", "target", "truth", "group", "group_truth")}
-        moved = {key: value if value is None else value.to(device) for key, value in at.items()}
-        x, target = moved["x"], moved["target"]
-        assert x is not None
-        assert target is not None
-        return Samples(x, target, moved["truth"], moved["group"], moved["group_truth"])
-
-    return SiteData(name, make_view(view, space), samples("train"), samples("test"))
+    train, test = (samples.map(lambda tensor: tensor.to(device)) for samples in named_samples(tensors, name))
+    return SiteData(name, make_view(view, space), train, test)

@@ -17,7 +17,7 @@ from fedaccord.adversary.choice import hostile_sites
 from fedaccord.adversary.data_attacks import TO_SETS, refuse_site
 from fedaccord.config import Experiment
 from fedaccord.data.sensitive import Target, find_target
-from fedaccord.data.site_data import SiteData
+from fedaccord.data.site_data import SiteData, with_tensors
 from fedaccord.data.sites import FederationData, pool_sites
 from fedaccord.engines.embedded import EmbeddedEngine
 from fedaccord.engines.engine import Engine, HostSpec
@@ -26,7 +26,7 @@ from fedaccord.errors import ConfigError, did_you_mean
 from fedaccord.extensions import trusted
 from fedaccord.federation.attack import make_attack
 from fedaccord.federation.cohorts import FEWEST_SITES, MANY_SITES, PIECES, Cohorts, cohort_size
-from fedaccord.federation.host import owned_labels, usable_samples, with_tensors
+from fedaccord.federation.host import owned_labels, usable_samples
 from fedaccord.federation.membership import Membership
 from fedaccord.federation.network import draw_links
 from fedaccord.federation.recipe import Recipe

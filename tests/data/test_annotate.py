@@ -54,7 +54,7 @@ class TestStudy:
     def test_exact_labels_of_some_classes(self):
         found = seen(exact(known=["dog", "bee"]))
         assert found.target.tolist() == [1, 3, 1, 3]
-        assert found.x.ravel().tolist() == [1, 3, 5, 7]
+        assert found.rows.x.ravel().tolist() == [1, 3, 5, 7]
         assert (found.left_out, found.view.known) == (4, ("bee", "dog"))
 
     def test_a_grouping_of_the_data_set_by_its_name(self):
@@ -112,7 +112,7 @@ class TestCandidatesOfTheData:
     def test_only_known_labels_remain_and_no_set_is_empty(self):
         found = seen(candidates(known=["bee", "cat"]), Rows(X[:4], candidates=self.SETS))
         assert found.target.tolist() == [[False, True, False, False]] * 2 + [[False, True, True, False]]
-        assert (found.x.ravel().tolist(), found.left_out) == ([0, 1, 2], 1)
+        assert (found.rows.x.ravel().tolist(), found.left_out) == ([0, 1, 2], 1)
 
     def test_a_set_without_its_true_class_is_kept_unless_it_gets_empty(self):
         sets = np.array([[0, 1, 0, 0], [0, 0, 0, 1]], bool)

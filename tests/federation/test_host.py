@@ -7,8 +7,9 @@ import pytest
 import torch
 
 from fedaccord.aggregation.mean import mean
+from fedaccord.data.site_data import site_tensors
 from fedaccord.errors import FedAccordError
-from fedaccord.federation.host import SiteHost, site_tensors, uses_prior
+from fedaccord.federation.host import SiteHost, uses_prior
 from fedaccord.federation.recipe import Recipe
 from fedaccord.labels.views import Candidates, Tags, Unlabelled
 from fedaccord.messages.message import Message, to_bytes

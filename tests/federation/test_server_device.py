@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from fedaccord.config import check_experiment
+from fedaccord.data.site_data import site_tensors
 from fedaccord.experiment import load_federation, open_server, play
-from fedaccord.federation.host import site_tensors
 from fedaccord.federation.round import evaluate, play_round
 from fedaccord.federation.server import Server
 from fedaccord.hosting import build_host

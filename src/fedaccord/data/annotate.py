@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 
 from fedaccord.data.dataset import Array, Rows
+from fedaccord.data.scaling import Moments, apply_moments
+from fedaccord.data.site_data import Samples
 from fedaccord.errors import ConfigError, DataError
 from fedaccord.labels.space import LabelSpace
 from fedaccord.labels.views import LabelArrays, View, ViewContext, ViewDeclaration, build_view
@@ -19,12 +21,17 @@ class Annotated:
     """Samples as a site sees them."""
 
     view: View
-    x: Array
+    rows: Rows
     target: Tensor
     truth: Tensor | None  # the true class if it is known; for evaluation only
     left_out: int = 0  # samples of classes the site does not know
-    groups: Tensor | None = None  # candidates for the sensitive attribute, bool (n, groups)
-    group: Tensor | None = None  # its true value
+
+    def part(self, index: Array, moments: Moments | None) -> Samples:
+        """Return some of the samples, scaled."""
+        rows, at = self.rows.take(index), torch.from_numpy(index)
+        truth = None if self.truth is None else self.truth[at]
+        groups = (None if values is None else torch.from_numpy(values) for values in (rows.groups, rows.group))
+        return Samples(torch.from_numpy(apply_moments(rows.x, moments)), self.target[at], truth, *groups)
 
 
 def label_arrays(rows: Rows, names: tuple[str, ...], chances: Array | None = None) -> LabelArrays:
@@ -55,7 +62,7 @@ def observe(
         kind = ConfigError if isinstance(error, ConfigError) else DataError
         raise kind(f"{context.where}: {error}") from None
     truth = None if seen.y is None or not view.one_label else torch.from_numpy(seen.y)
-    return Annotated(view, seen.x, target, truth, len(rows) - len(seen), *_groups(seen))
+    return Annotated(view, seen, target, truth, len(rows) - len(seen))
 
 
 def read_annotations(
@@ -64,10 +71,4 @@ def read_annotations(
     """Return what a site sees of its own arrays; `names` are the label names of its file."""
     view, arrays = build_view(declared, space, context), label_arrays(rows, names)
     target = view.read_arrays(arrays, context.where)
-    return Annotated(view, rows.x, target, view.truth_in(arrays, target, context.where), 0, *_groups(rows))
-
-
-def _groups(rows: Rows) -> tuple[Tensor | None, Tensor | None]:
-    """Return candidate and true groups of rows, if they have some."""
-    sets, true = (None if values is None else torch.from_numpy(values) for values in (rows.groups, rows.group))
-    return sets, true
+    return Annotated(view, rows, target, view.truth_in(arrays, target, context.where))

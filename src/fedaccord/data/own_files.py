@@ -103,8 +103,8 @@ def _add(result: FederationData, section: SiteSection, file: Dataset, request: S
         own_test = read_annotations(file.test, file.labels, section.view, result.space, silent)
     refuse_empty(name, seen)
     share = section.test if own_test is None else 0.0
-    test, train = draw_test_rows(len(seen.x), share, derive(request.seed, "test", name))
+    test, train = draw_test_rows(len(seen.rows), share, derive(request.seed, "test", name))
     moments: Moments | None = None
     if not file.images:
-        moments = result.moments[name] = fit_moments(seen.x[train])
+        moments = result.moments[name] = fit_moments(seen.rows.x[train])
     result.add(make_site(name, seen, test, train, moments, own_test), section.test)

@@ -162,12 +162,9 @@ def read_server_file(path: Path, where: str, result: FederationData, grouped: Gr
     if found != shape:
         raise DataError(f"{where}: the samples of '{path}' have shape {found}, the sites' have {shape}")
     seen = read_annotations(rows, file.labels, ExactView(), result.space, ViewContext(f"{where}, {path.name}"))
-    known = seen.target >= 0
-    groups = None
-    if seen.groups is not None:
-        groups = seen.groups[known], None if seen.group is None else seen.group[known]
-    source = f"the server's own test file, {path.name}"
-    return ServerTest(result.scaled(seen.x)[known], seen.target[known], source, groups)
+    known = seen.part((seen.target >= 0).nonzero().flatten().numpy(), result.pooled_moments())
+    groups = None if known.group is None else (known.group, known.group_truth)
+    return ServerTest(known.x, known.target, f"the server's own test file, {path.name}", groups)
 
 
 def check_apart_from_test(

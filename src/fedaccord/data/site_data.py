@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
 
 from torch import Tensor
 
@@ -22,6 +23,14 @@ class Samples:
     def __len__(self) -> int:
         return len(self.x)
 
+    def tensors(self) -> dict[str, Tensor]:
+        """Return the tensors that are known, by field."""
+        return {name: tensor for name, tensor in vars(self).items() if tensor is not None}
+
+    def map(self, change: Callable[[Tensor], Tensor]) -> Samples:
+        """Return the samples with every tensor changed, e.g. reduced to some rows."""
+        return Samples(**{name: change(tensor) for name, tensor in self.tensors().items()})
+
 
 @dataclass(frozen=True)
 class SiteData:
@@ -31,6 +40,30 @@ class SiteData:
     view: View
     train: Samples
     test: Samples
+
+
+def site_tensors(sites: Mapping[str, SiteData]) -> dict[str, Tensor]:
+    """Return all sites' data as named tensors, the form in which an engine hands them to its workers."""
+    tensors: dict[str, Tensor] = {}
+    for name, site in sites.items():
+        for part, samples in (("train", site.train), ("test", site.test)):
+            tensors |= {f"{name}/{part}/{key}": tensor for key, tensor in samples.tensors().items()}
+    return tensors
+
+
+def named_samples(tensors: Mapping[str, Tensor], site: str) -> tuple[Samples, Samples]:
+    """Return a site's training and test samples from the tensors that `site_tensors` named."""
+    keys = [field.name for field in fields(Samples)]
+
+    def part(name: str) -> Samples:
+        return Samples(**{key: tensors[place] for key in keys if (place := f"{site}/{name}/{key}") in tensors})
+
+    return part("train"), part("test")
+
+
+def with_tensors(site: SiteData, tensors: Mapping[str, Tensor]) -> SiteData:
+    """Return a site with the samples that `site_tensors` named, wherever they are now."""
+    return SiteData(site.name, site.view, *named_samples(tensors, site.name))
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from operator import itemgetter
 
 import numpy as np
 import torch
@@ -63,11 +64,11 @@ def set_test_aside(section: SiteSection, table: Table, seed: int) -> SiteTable:
         raise ConfigError(f"{where}: several label columns are for a view of tags, and this one is '{view.kind}'")
     if view.is_generated:
         raise ConfigError(f"{where}: view.generate is for [data]; here the label column holds the sets, as in `a|b`")
-    for column in (*(section.label if isinstance(section.label, list) else [section.label]), section.sensitive):
-        if column is not None:
-            table.column(column)  # a missing column is an error here, not a difference between the sites' features
     test, train = draw_test_rows(table.rows, section.test, derive(seed, "test", section.name))
-    return SiteTable(section, table, train, test)
+    site = SiteTable(section, table, train, test)
+    for column in [*site.labels, *([] if section.sensitive is None else [section.sensitive])]:
+        table.column(column)  # a missing column is an error here, not a difference between the sites' features
+    return site
 
 
 def assemble(
@@ -89,7 +90,9 @@ def assemble(
         if sensitive is not None and result.groups:
             any_group = Candidates(LabelSpace(result.groups))
             groups = _read_column(site.table, sensitive, any_group, missing, problems)
-        result.add(_site(site, view, x, target, groups), site.section.test)
+        samples = Samples(torch.from_numpy(x), target, view.true_classes(target), groups)
+        train, test = (samples.map(itemgetter(torch.from_numpy(rows))) for rows in (site.train, site.test))
+        result.add(SiteData(name, view, train, test), site.section.test)
     with result.collecting_flaws():
         report_cells(problems)
     result.sites = {section.name: result.sites[section.name] for section in request.sections}
@@ -205,12 +208,3 @@ def group_names(sites: Mapping[str, SiteTable], missing: Sequence[str]) -> list[
     words = {word for table, column in columns if column is not None for word in table.column(column)}
     parts = {plain(part.strip()) for word in words - {"", *missing} for part in word.split("|")}
     return sorted(parts - {""}, key=natural)
-
-
-def _site(site: SiteTable, view: View, x: NDArray[np.float32], target: Tensor, groups: Tensor | None) -> SiteData:
-    def part(rows: Index) -> Samples:
-        index = torch.from_numpy(rows)
-        truth = view.true_classes(target[index])
-        return Samples(torch.from_numpy(x[rows]), target[index], truth, None if groups is None else groups[index])
-
-    return SiteData(site.section.name, view, part(site.train), part(site.test))

@@ -83,10 +83,13 @@ class FederationData:
             return
         self.test, self.test_source, self.test_groups = (found.x, found.truth), found.source, found.groups
 
+    def pooled_moments(self) -> Moments | None:
+        """Return the moments of all sites' training rows, by which the server's samples are scaled."""
+        return pool_moments(list(self.moments.values())) if self.moments else None
+
     def scaled(self, x: Array) -> Tensor:
-        """Return inputs of the server, scaled by the pooled moments of all sites' training rows."""
-        moments = pool_moments(list(self.moments.values())) if self.moments else None
-        return torch.from_numpy(apply_moments(x, moments))
+        """Return inputs of the server, scaled."""
+        return torch.from_numpy(apply_moments(x, self.pooled_moments()))
 
     def add(self, site: SiteData, test: float) -> None:
         """Add a site, with a note if it is too small for the requested test share."""
@@ -108,7 +111,7 @@ def draw_test_rows(n: int, test: float, seed: int) -> tuple[Array, Array]:
 
 def refuse_empty(name: str, seen: Annotated) -> None:
     """Raise DataError for a site without samples."""
-    if len(seen.x):
+    if len(seen.rows):
         return
     known = ", ".join(seen.view.known or seen.view.space.names)
     left = f": all {seen.left_out} are of classes that it does not know (it knows {known})" if seen.left_out else ""
@@ -119,14 +122,8 @@ def make_site(
     name: str, seen: Annotated, test: Array, train: Array, moments: Moments | None, own_test: Annotated | None = None
 ) -> SiteData:
     """Return a site from its training and test rows, scaled; `own_test` replaces the test rows."""
-
-    def part(of: Annotated, rows: Array) -> Samples:
-        index = torch.from_numpy(rows)
-        known = (None if values is None else values[index] for values in (of.truth, of.groups, of.group))
-        return Samples(torch.from_numpy(apply_moments(of.x[rows], moments)), of.target[index], *known)
-
-    judged = part(seen, test) if own_test is None else part(own_test, np.arange(len(own_test.x)))
-    return SiteData(name, seen.view, part(seen, train), judged)
+    judged = seen.part(test, moments) if own_test is None else own_test.part(np.arange(len(own_test.rows)), moments)
+    return SiteData(name, seen.view, seen.part(train, moments), judged)
 
 
 def pool_sites(name: str, sites: Mapping[str, SiteData], space: LabelSpace, labels: str) -> SiteData:

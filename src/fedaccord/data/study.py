@@ -113,7 +113,7 @@ def _observe(result: FederationData, dataset: Dataset, dealt: _Dealt, request: S
         rng = np.random.default_rng(derive(request.seed, "annotations", name))
         context = ViewContext(f"site '{name}'", dataset.groupings, result.flaw_collector(name))
         seen = observe(dealt.rows.take(rows), declared, result.space, context, chances, rng)
-        if not len(seen.x):
+        if not len(seen.rows):
             result.without_flaws()  # a wrong view is the reason why it leaves out all samples
         observed[name] = seen
     return observed
@@ -141,12 +141,12 @@ def _add_sites(result: FederationData, observed: Mapping[str, Annotated], datase
     for name, seen in observed.items():
         refuse_empty(name, seen)
     rows = {
-        name: draw_test_rows(len(seen.x), request.test, derive(request.seed, "test", name))
+        name: draw_test_rows(len(seen.rows), request.test, derive(request.seed, "test", name))
         for name, seen in observed.items()
     }
     if request.scales(dataset):
         first = dataset.group_features
-        result.moments = {name: fit_moments(seen.x[rows[name][1]], first) for name, seen in observed.items()}
+        result.moments = {name: fit_moments(seen.rows.x[rows[name][1]], first) for name, seen in observed.items()}
     if request.standardise == "federation":
         result.moments = dict.fromkeys(observed, pool_moments(list(result.moments.values())))
     for name, seen in observed.items():

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
 
 from fedaccord.data.sensitive import Target
-from fedaccord.data.site_data import Samples, SiteData
+from fedaccord.data.site_data import SiteData
 from fedaccord.engines.engine import Answer, Job
 from fedaccord.errors import FedAccordError
 from fedaccord.evaluation.groups import fairness_figures
@@ -352,32 +351,3 @@ def estimate_prior(
 def uses_prior(setting: str, view: View) -> bool:
     """Say whether a site of this view adds its own label frequencies to the logits."""
     return setting == "all" or (setting == "exact-sites" and view.exact)
-
-
-def site_tensors(sites: Mapping[SiteId, SiteData]) -> dict[str, Tensor]:
-    """Return all sites' data as named tensors, the form in which an engine hands them to its workers."""
-    tensors = {}
-    for name, data in sites.items():
-        for part, samples in (("train", data.train), ("test", data.test)):
-            tensors[f"{name}/{part}/x"] = samples.x
-            tensors[f"{name}/{part}/target"] = samples.target
-            if samples.truth is not None:
-                tensors[f"{name}/{part}/truth"] = samples.truth
-            if samples.group is not None:
-                tensors[f"{name}/{part}/group"] = samples.group
-            if samples.group_truth is not None:
-                tensors[f"{name}/{part}/group_truth"] = samples.group_truth
-    return tensors
-
-
-def with_tensors(site: SiteData, tensors: Mapping[str, Tensor]) -> SiteData:
-    """Return a site whose samples are those that `site_tensors` named, wherever they stand now."""
-
-    def samples(part: str) -> Samples:
-        keys = ("x", "target", "truth", "group", "group_truth")
-        x, target, truth, group, group_truth = (tensors.get(f"{site.name}/{part}/{key}") for key in keys)
-        assert x is not None
-        assert target is not None
-        return Samples(x, target, truth, group, group_truth)
-
-    return replace(site, train=samples("train"), test=samples("test"))
