@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import time
-from types import TracebackType
 from typing import Self
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from fedaccord.config import Experiment
 from fedaccord.data.sites import FederationData
@@ -25,31 +24,19 @@ class Display:
         self.rounds = experiment.settings.rounds
         self.figures = ""
         self._printed = 0.0  # time of the last plain line
-        self._progress: Progress | None = None
-        self._task: TaskID | None = None
-        if console.is_terminal:
-            self._progress = Progress(
-                TextColumn("[bold]{task.description}[/]"),
-                BarColumn(),
-                MofNCompleteColumn(),
-                TimeRemainingColumn(),
-                TextColumn("{task.fields[figures]}"),
-                console=console,
-            )
+        title, figures = TextColumn("[bold]{task.description}[/]"), TextColumn("{task.fields[figures]}")
+        columns = title, BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), figures
+        self._progress = Progress(*columns, console=console, disable=not console.is_terminal)
 
     def __enter__(self) -> Self:
-        if self._progress is not None:
-            self._progress.start()
-            self._task = self._progress.add_task(self._title(), total=self.rounds, figures="preparing")
-        else:
+        self._progress.start()
+        self._task = self._progress.add_task(self._title(), total=self.rounds, figures="preparing")
+        if not self.console.is_terminal:
             self._print(f"{self._title()}: preparing")
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._progress is not None:
-            self._progress.stop()
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
 
     def watcher(self) -> Watcher:
         """Return the callbacks for the run."""
@@ -70,7 +57,7 @@ class Display:
         events = [*membership_changes(record), *(f"warning: {warning}" for warning in record.warnings)]
         for text in [*(f"round {record.round}: {event}" for event in events), *map(str, record.dropped)]:
             self._print(f"  {text}")
-        if self._progress is not None and self._task is not None:
+        if self.console.is_terminal:
             self._progress.update(self._task, completed=record.round, figures=self.figures)
         elif record.round == self.rounds or time.monotonic() - self._printed > SECONDS_BETWEEN_LINES:
             self._printed = time.monotonic()

@@ -147,22 +147,14 @@ class DefenceSettings(BaseModel):
         return self
 
     @model_validator(mode="after")
-    def _check_sites_can_be_trusted(self) -> DefenceSettings:
+    def _check_thresholds_of_confidence(self) -> DefenceSettings:
         for key in ("low", "trust"):
             if getattr(self, key) >= self.high:
-                raise ValueError(
-                    f"{key} is {getattr(self, key):g} and high, above which confidence stops rising, is "
-                    f"{self.high:g}: {key} must be below high"
-                )
-        return self
-
-    @model_validator(mode="after")
-    def _check_sites_can_be_excluded(self) -> DefenceSettings:
+                high = f"high, above which confidence stops rising, is {self.high:g}"
+                raise ValueError(f"{key} is {getattr(self, key):g} and {high}: {key} must be below high")
         if self.trust < self.low:
-            raise ValueError(
-                f"trust is {self.trust:g} and low, below which confidence stops falling, is {self.low:g}: trust must "
-                "not be below low"
-            )
+            low = f"low, below which confidence stops falling, is {self.low:g}"
+            raise ValueError(f"trust is {self.trust:g} and {low}: trust must not be below low")
         if self.freeze == "absolute" and not self.low < INITIAL_CONFIDENCE < self.high:
             raise ValueError(
                 f'with freeze = "absolute" confidence, which starts at {INITIAL_CONFIDENCE:g}, would never change: low '

@@ -11,6 +11,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from fedaccord.adversary.choice import share_of
+
 FEWEST = 4  # sites needed to separate clusters
 FEWEST_SCORES = 3
 SAME = 1e-9
@@ -28,17 +30,12 @@ def two_means(scores: Tensor) -> Tensor:
     values, order = scores[known].double().sort(stable=True)
     if len(scores) < FEWEST or len(values) < FEWEST_SCORES or float(values[-1] - values[0]) <= SAME:
         return hostile
-    cuts = range(1, len(values))
     # Equal scores must be in the same cluster.
-    spreads = [
-        _spread(values[:cut]) + _spread(values[cut:]) if values[cut] - values[cut - 1] > SAME else math.inf
-        for cut in cuts
-    ]
-    cut = spreads.index(min(spreads)) + 1
+    cuts = [cut for cut in range(1, len(values)) if values[cut] - values[cut - 1] > SAME] or [1]
+    cut = min(cuts, key=lambda cut: _spread(values[:cut]) + _spread(values[cut:]))
     low, high = values[:cut], values[cut:]
-    if len(low) != len(high):
-        lower = len(low) < len(high)
-    else:
+    lower = len(low) < len(high)
+    if len(low) == len(high):
         lower = abs(float(low.mean())) > abs(float(high.mean()))
     hostile[known[order[:cut] if lower else order[cut:]]] = True
     return hostile
@@ -66,12 +63,6 @@ def peeling(scores: Tensor, gate: float, most: float = 1 / 3) -> Tensor:
         return found
 
     return _highest(scores, most, count)
-
-
-def share_of(share: float, sites: int) -> int:
-    """Return a share of `sites` sites, rounded down."""
-    # The epsilon corrects products such as 0.29 * 100, which is just below 29 in floating point.
-    return math.floor(share * sites + 1e-9)
 
 
 def _highest(scores: Tensor, most: float, count: Callable[[Tensor, int], int]) -> Tensor:

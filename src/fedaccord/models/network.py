@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from itertools import chain
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -97,29 +98,19 @@ def as_network(module: nn.Module) -> Network:
     kind = type(module).__name__
     encoder, personal, head = (getattr(module, part, None) for part in ("encoder", "personal", "head"))
     absent = [f"no {name}" for name, part in (("encoder", encoder), ("head", head)) if not isinstance(part, nn.Module)]
-    if not isinstance(encoder, nn.Module) or not isinstance(head, nn.Module):
-        raise ConfigError(
-            f"the model {kind} has {' and '.join(absent)}: "
-            "it needs the attributes 'encoder' (a torch module) and 'head' (an nn.Linear from features to classes)"
-        )
+    wanted = "'encoder' (a torch module) and 'head' (an nn.Linear from features to classes)"
+    if absent:
+        raise ConfigError(f"the model {kind} has {' and '.join(absent)}: it needs the attributes {wanted}")
     if not isinstance(head, nn.Linear):
-        raise ConfigError(
-            f"the head of the model {kind} is a {type(head).__name__}, "
-            "but must be an nn.Linear from features to classes"
-        )
-    network = Network(encoder, head, personal if isinstance(personal, nn.Module) else None)
+        found = f"the head of the model {kind} is a {type(head).__name__}"
+        raise ConfigError(f"{found}, but must be an nn.Linear from features to classes")
+    network = Network(cast(nn.Module, encoder), head, personal if isinstance(personal, nn.Module) else None)
     network.training = module.training
-    _check_nothing_outside(module, network)
-    return network
-
-
-def _check_nothing_outside(module: nn.Module, network: Network) -> None:
     # Tensors outside the parts would silently be neither trained nor shared.
     inside = {id(tensor) for tensor in chain(network.parameters(), network.buffers())}
     named: chain[tuple[str, Tensor]] = chain(module.named_parameters(), module.named_buffers())
-    outside = [name for name, tensor in named if id(tensor) not in inside]
-    if outside:
-        raise ConfigError(
-            f"the model {type(module).__name__} has '{outside[0]}' outside its encoder and its head: "
-            "move it into one of them"
-        )
+    outside = next((name for name, tensor in named if id(tensor) not in inside), None)
+    if outside is not None:
+        problem = f"the model {kind} has '{outside}' outside its encoder and its head"
+        raise ConfigError(f"{problem}: move it into one of them")
+    return network

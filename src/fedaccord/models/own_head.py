@@ -10,6 +10,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
+from fedaccord.models.layout import named_tensors
 from fedaccord.models.network import Network
 from fedaccord.seeds import derive
 
@@ -30,7 +31,7 @@ def with_own_head(network: nn.Module, head: Mapping[str, Tensor], encoder_values
     encoder = cast(Network, network).encoder
     if encoder_values:
         encoder = copy.deepcopy(encoder)
-        tensors = dict(encoder.named_parameters()) | dict(encoder.named_buffers())
+        tensors = named_tensors(encoder)
         with torch.no_grad():
             for name, values in encoder_values.items():
                 tensors[name].copy_(values)

@@ -13,6 +13,7 @@ from fedaccord.models.network import Network
 
 _WIDTHS = (64, 128, 256, 512)
 Norm = Callable[[int], nn.Module]
+Stages = Sequence[tuple[int, int]]  # (width, blocks)
 
 
 def group_norm(channels: int) -> nn.Module:
@@ -65,21 +66,11 @@ def resnet34(input_shape: Sequence[int], classes: int) -> Network:
 
 
 def _resnet(
-    model: str,
-    stages: Sequence[tuple[int, int]],
-    input_shape: Sequence[int],
-    classes: int,
-    norm: Norm = nn.BatchNorm2d,
-    stem: int = 1,
+    model: str, stages: Stages, input_shape: Sequence[int], classes: int, norm: Norm = nn.BatchNorm2d, stem: int = 1
 ) -> Network:
-    """Build stages of (width, blocks) after a stem of the given stride."""
-    channels, _, _ = image_shape(model, input_shape)
-    inputs = stages[0][0]
-    layers: list[nn.Module] = [
-        nn.Conv2d(channels, inputs, 3, stem, padding=1, bias=False),
-        norm(inputs),
-        nn.ReLU(),
-    ]
+    """Build stages after a stem of the given stride."""
+    channels, inputs = image_shape(model, input_shape)[0], stages[0][0]
+    layers: list[nn.Module] = [nn.Conv2d(channels, inputs, 3, stem, padding=1, bias=False), norm(inputs), nn.ReLU()]
     for stage, (outputs, depth) in enumerate(stages):
         for block in range(depth):
             # The first block of every stage except the first halves the image.

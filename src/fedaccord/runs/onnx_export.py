@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
+import io
 import json
 import warnings
 from importlib.util import find_spec
@@ -12,11 +12,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fedaccord.errors import RunFolderError, UserError
+from fedaccord.errors import UserError
 from fedaccord.labels.views import View
 from fedaccord.messages.message import SiteId
 from fedaccord.models.network import Network
 from fedaccord.runs.model_folder import TrainedModel
+from fedaccord.runs.page import write_page
 
 INPUT, OUTPUT = "x", "probabilities"
 
@@ -35,54 +36,36 @@ class _Predictor(nn.Module):
         return torch.softmax(logits, -1) if self.one_label else torch.sigmoid(logits)
 
 
-def _metadata(model: TrainedModel) -> dict[str, str]:
-    """Return the metadata of the file: the classes, and for tables the features and their columns."""
-    plan = model.description.inputs.features
-    metadata: dict[str, Any] = {"labels": list(model.labels)}
-    if plan is not None:
-        metadata |= {"features": plan.names, "columns": [column.model_dump(mode="json") for column in plan.columns]}
-    return {key: json.dumps(value, ensure_ascii=False) for key, value in metadata.items()}
-
-
 def export_onnx(run: Path, target: Path, site: SiteId | None = None) -> Path:
-    """Write the global model of a run, or a site's model with its prior; the file's metadata name the classes."""
+    """Write the global model of a run, or a site's model with its prior.
+
+    The metadata of the file are the classes and, for tables, the features and their columns.
+    """
     if find_spec("onnx") is None:
         raise UserError("an export needs the package 'onnx'; install it with: pip install 'fedaccord[onnx]'")
     import onnx
 
-    if target.is_dir():
-        raise RunFolderError(f"cannot write {target}: it is a folder")
-    model = TrainedModel.load(run)
+    model, buffer = TrainedModel.load(run), io.BytesIO()
+    spec, plan = model.description.model, model.description.inputs.features
     predictor = _Predictor(model.network(site), model.view(site)).eval()
-    samples = torch.zeros(2, *model.description.model.input_shape)
-    half_written = target.with_name(f".{target.name}.tmp")
-    try:
-        with warnings.catch_warnings():
-            # The newer exporter needs another package and a second file; the legacy one is sufficient.
-            warnings.filterwarnings("ignore", "You are using the legacy TorchScript-based ONNX", DeprecationWarning)
-            warnings.filterwarnings("ignore", "The feature will be removed", DeprecationWarning)
-            # Group norm checks for empty batches, which the exported model need not.
-            module = r"torch\.nn\.functional"
-            warnings.filterwarnings("ignore", "Converting a tensor to a Python boolean", module=module)
-            torch.onnx.export(
-                predictor,
-                (samples,),
-                str(half_written),
-                input_names=[INPUT],
-                output_names=[OUTPUT],
-                dynamo=False,
-                dynamic_axes={INPUT: {0: "batch"}, OUTPUT: {0: "batch"}},
-            )
-        document = onnx.load(half_written)
-        onnx.helper.set_model_props(document, _metadata(model))
-        onnx.save(document, half_written)
-        half_written.replace(target)
-    except OSError as error:
-        raise RunFolderError(f"cannot write {target}: {error.strerror or error}") from None
-    except RuntimeError as error:
-        reason = str(error).splitlines()[0]
-        raise UserError(f"the model '{model.description.model.name}' cannot be written as ONNX: {reason}") from None
-    finally:
-        with contextlib.suppress(OSError):
-            half_written.unlink()
-    return target
+    axes = {INPUT: {0: "batch"}, OUTPUT: {0: "batch"}}
+    options: dict[str, Any] = {"f": buffer, "input_names": [INPUT], "output_names": [OUTPUT], "dynamic_axes": axes}
+    with warnings.catch_warnings():
+        # The newer exporter needs another package and a second file; the legacy one is sufficient.
+        warnings.filterwarnings("ignore", "You are using the legacy TorchScript-based ONNX", DeprecationWarning)
+        warnings.filterwarnings("ignore", "The feature will be removed", DeprecationWarning)
+        # Group norm checks for empty batches, which the exported model need not.
+        module = r"torch\.nn\.functional"
+        warnings.filterwarnings("ignore", "Converting a tensor to a Python boolean", module=module)
+        try:
+            torch.onnx.export(predictor, (torch.zeros(2, *spec.input_shape),), dynamo=False, **options)
+        except RuntimeError as error:
+            reason = str(error).splitlines()[0]
+            raise UserError(f"the model '{spec.name}' cannot be written as ONNX: {reason}") from None
+    metadata: dict[str, Any] = {"labels": list(model.labels)}
+    if plan is not None:
+        metadata |= {"features": plan.names, "columns": [column.model_dump(mode="json") for column in plan.columns]}
+    document = onnx.load_from_string(buffer.getvalue())
+    texts = {key: json.dumps(value, ensure_ascii=False) for key, value in metadata.items()}
+    onnx.helper.set_model_props(document, texts)
+    return write_page(target, document.SerializeToString())

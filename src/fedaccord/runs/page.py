@@ -139,13 +139,13 @@ def page(title: str, body: Iterable[Html], figures: Mapping[str, Figure]) -> str
     return Template(asset("page.html")).substitute(parts)
 
 
-def write_page(target: Path, content: str) -> Path:
-    """Write a text file atomically; raise RunFolderError if it cannot be written."""
+def write_page(target: Path, content: str | bytes) -> Path:
+    """Write a file atomically; raise RunFolderError if it cannot be written."""
     if target.is_dir():
         raise RunFolderError(f"cannot write {target}: it is a folder, but must be a file")
     try:
         with atomic_write(target) as file:
-            file.write(content.encode())
+            file.write(content.encode() if isinstance(content, str) else content)
     except OSError as error:
         raise RunFolderError(f"cannot write {target}: {error.strerror}") from error
     return target
