@@ -88,19 +88,19 @@ def require_sgd(settings: TrainingSettings, reason: str) -> SGD:
 
 
 def site_objective(loss: str, settings: TrainingSettings) -> Objective:
-    """Return a loss by name, with noise if asked for; "view" is the view's own likelihood."""
+    """Return a loss by name, with the noise of the settings; "view" is the likelihood of the view."""
     return with_noise(ViewLikelihood() if loss == "view" else _partial(loss, settings), settings)
 
 
 def with_noise(objective: Objective, settings: TrainingSettings) -> Objective:
-    """Return the objective with the noise that the settings ask for."""
+    """Return the objective with the noise of the settings."""
     if isinstance(settings, NoiseSettings) and (settings.noise or settings.dropout):
         return Noisy(objective, settings.noise, settings.dropout)
     return objective
 
 
 def _partial(loss: str, settings: TrainingSettings) -> PartialLabels:
-    """Return a loss for candidate sets with those of its parameters that the settings have."""
+    """Return a loss for candidate sets with its parameters from the settings."""
     given: dict[str, object] = {}
     if isinstance(settings, LeverageSettings):
         given |= {"beta": settings.beta, "form": settings.form}

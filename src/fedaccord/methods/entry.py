@@ -1,4 +1,4 @@
-"""A method as the registry lists it, with what it offers to others; importable without torch."""
+"""The registry entry of a method; importable without torch."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ if TYPE_CHECKING:
     from fedaccord.federation.recipe import Recipe
 
 LOSSES = ("view", "cc", "rc", "lw", "cavl", "abs-gce", "uniform", "clpl")
-"""The view's likelihood, and the losses for candidate sets that belong to no single method here."""
+"""The view's likelihood, and the losses for candidate sets that no single method owns."""
 
 
 @dataclass(frozen=True)
 class LocalRule:
-    """A way to train at a site that other methods compose with, under the name of the method it comes from."""
+    """A rule of local training that other methods can use, under the name of the method that defines it."""
 
     apply: str = ""  # "package.module:function" of (recipe, rows_by_owner), which returns a recipe; empty: no change
     settings: tuple[str, ...] = ()  # settings that only this rule reads
-    defaults: Mapping[str, Any] = field(default_factory=dict)  # defaults that it changes
-    exchanges: bool = False  # it sends tensors beside the model, so head rows cannot be weighed by label
+    defaults: Mapping[str, Any] = field(default_factory=dict)  # changed defaults of other settings
+    exchanges: bool = False  # sends side tensors, so head rows cannot be weighted by label
 
 
 @dataclass(frozen=True)
 class MethodEntry:
-    """A method: its name, its settings, where its parts are, and what it offers to others.
+    """Name and settings of a method, references to its parts, and the parts that it offers to other methods.
 
-    References are "package.module:function" and are imported when they are needed. In a family's folder they are
+    References are "package.module:function" and are imported on first use. In a family's folder they are
     relative to the folder, as in "recipe:fedavg".
     """
 
@@ -41,13 +41,13 @@ class MethodEntry:
     settings: type[TrainingSettings]
     recipe: str | Callable[[Any], Recipe]  # of (settings), returns the recipe; a reference or the function itself
     check: str = ""  # of (settings, data), returns findings of `fedaccord check` about this method
-    advice: str = ""  # of (data), returns notes of `fedaccord check` for any federation: where this method would help
+    advice: str = ""  # of (data), returns notes of `fedaccord check` on any federation: where this method applies
     local_rule: LocalRule | None = None
     loss: str = ""  # a loss for candidate sets that other methods may use under this method's name
     summary: str = ""  # one line; left out: the first line of the settings' docstring
 
     def in_package(self, package: str) -> MethodEntry:
-        """Return the entry with whole references and its summary, for a family in this package."""
+        """Return the entry with absolute references and its summary, for a family in this package."""
         recipe, check, advice = (f"{package}.{ref}" if ref else "" for ref in (self.recipe, self.check, self.advice))
         rule = self.local_rule
         if rule is not None and rule.apply:
@@ -66,7 +66,7 @@ class MethodEntry:
 
 @dataclass(frozen=True)
 class Choices:
-    """The names that a setting may have, known once all families are; the reference lists them."""
+    """The names that a setting allows, computed when all families are loaded; the reference lists them."""
 
     names: Callable[[], Sequence[str]]
 
@@ -78,21 +78,21 @@ class Choices:
 
 
 def local_rules() -> dict[str, LocalRule]:
-    """Return the ways to train at a site that methods may compose with, by name."""
-    from fedaccord.methods.registry import METHODS  # families import this module, so the registry comes later
+    """Return the local rules that other methods can use, by name."""
+    from fedaccord.methods.registry import METHODS  # here, because families import this module
 
     return {name: entry.local_rule for name, entry in METHODS.items() if entry.local_rule is not None}
 
 
 def offered_losses() -> dict[str, str]:
-    """Return the losses for candidate sets that methods offer: the name in an experiment file, and in the code."""
+    """Return the losses for candidate sets that methods offer, from the name in experiment files to that in code."""
     from fedaccord.methods.registry import METHODS
 
     return {name: entry.loss for name, entry in METHODS.items() if entry.loss}
 
 
 def with_local_rule(recipe: Recipe, rule: str, rows_by_owner: bool = False) -> Recipe:
-    """Return the recipe with a local rule around its objective and solver."""
+    """Return the recipe with a local rule applied to its objective or solver."""
     module, _, function = local_rules()[rule].apply.partition(":")
     changed: Recipe = getattr(import_module(module), function)(recipe, rows_by_owner) if module else recipe
     return changed
@@ -104,7 +104,7 @@ def unused_by(rule: str) -> dict[str, tuple[str, ...]]:
 
 
 def with_rule_defaults(given: Any) -> Any:
-    """Return given settings with the defaults that their local rule changes."""
+    """Return the given settings with the defaults of their local rule."""
     rule = local_rules().get(given.get("local", "")) if isinstance(given, dict) else None
     return given if rule is None else {**rule.defaults, **given}
 

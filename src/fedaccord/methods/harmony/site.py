@@ -1,4 +1,4 @@
-"""The site's side of FedHarmony: the likelihood of its tags plus the alignment loss, and what it sends of its tags.
+"""The site's side of FedHarmony: likelihood and alignment loss, and the tasks that send correlations and counts.
 
 The alignment loss (docs/methods.md 7.3) is the squared distance of the correlations from the teacher. A correlation
 is a statistic of all training samples. Running moments approximate it, and the gradient flows through the current batch
