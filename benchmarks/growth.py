@@ -28,7 +28,7 @@ from process_tree import Sampler
 
 @dataclass(frozen=True)
 class Point:
-    """One run: so many sites of so many samples, an MLP with one hidden layer, so many rounds."""
+    """One run: the numbers of sites, samples per site and rounds, and an MLP with one hidden layer."""
 
     sites: int = 100
     samples: int = 60

@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "adversary"))
 from inversion_loop import invert_each, made_up
 
 INPUTS, LABELS, BLOCK = 14, 3, slice(8, 14)
-REPEATS = 7  # the shortest of so many, for either: a minimum of more repeats is a smaller number
+REPEATS = 7  # the minimum of this many repeats, for both: more repeats give a smaller minimum
 BAR = {20: 10.0}  # how many times faster than the loop, by sites
 PUBLISHED = {20: "87.7 s on one GPU, 59.95 s on three", 40: "177.45 s on one GPU, 91.21 s on three"}
 

@@ -57,10 +57,8 @@ class SiteHost:
         averages_cohorts: bool = False,
     ) -> None:
         self.network, self.recipe, self.seed, self.target, self.attack = network, recipe, seed, target, attack
-        self.averages_cohorts = (
-            averages_cohorts  # a site may speak for those it trains with: the server is on this machine
-        )
-        self._declared = dict(sites)  # as they are judged, whatever an attack makes them train on
+        self.averages_cohorts = averages_cohorts  # only if the server is on this machine
+        self._declared = dict(sites)  # before an attack changes them: sites are evaluated on these
         self.sites = {n: attack.poison(s, target) if attack and n in hostile else s for n, s in sites.items()}
         self.layout = Layout.of(network)
         self.device = next(iter(network.parameters())).device
@@ -226,33 +224,32 @@ class SiteHost:
 
     def _evaluate(self, work: LocalWork) -> Message:
         own = self._declared[work.site.name]
-        test = own.test
         if PRIOR not in work.memory.tensors:
-            self._use_prior(work)  # not kept, so that a site that never trains estimates it anew with every model
+            self._use_prior(work)  # not stored: a site that never trains estimates it with every model
         headless = self.recipe.sharing.own_rows and not bool(self._owned(work.site).any())
-        if headless or not len(test):  # a site that was sent no row of the head has no model to be judged by
+        if headless or not len(own.test):  # a site without any head row has no model to evaluate
             return Message(numbers={"samples": 0})
         trained = work.view if type(work.view) is type(own.view) else own.view.with_offset(work.view.offset)
         view, train = evaluation_view(own, trained), work.site.train
-        truth = None if test.truth is None else test.truth.cpu()
+        truth = None if own.test.truth is None else own.test.truth.cpu()
         judged = self.recipe.objective.evaluation_model(work, view)
         if judged is None:
             return Message(numbers={"samples": 0})
         model, task = judged
-        names_of_its_own = task is not view  # then true classes and groups say nothing about its answers
+        names_of_its_own = task is not view  # then true classes and groups do not apply to its answers
         view, truth = task, None if names_of_its_own else truth
-        logits = predict_logits(model, test.x).cpu()
-        metrics, counts = site_metrics(view, logits, test.target.cpu(), truth)
+        logits = predict_logits(model, own.test.x).cpu()
+        metrics, counts = site_metrics(view, logits, own.test.target.cpu(), truth)
         if not names_of_its_own:
             metrics |= self._treatment(own, view, logits)
         if view.ambiguous and train.truth is not None:
             metrics |= disambiguation(view, predict_logits(work.model, train.x), train.target, train.truth)
-        cut = len(FIGURES) + 1
-        told = {name[cut:]: value for name, value in work.memory.numbers.items() if name.startswith(f"{FIGURES}/")}
-        return Message({"confusion": counts}, {**finite(metrics), **finite(told), "samples": len(test)})
+        prefix, numbers = f"{FIGURES}/", work.memory.numbers
+        stored = {name.removeprefix(prefix): value for name, value in numbers.items() if name.startswith(prefix)}
+        return Message({"confusion": counts}, {**finite(metrics), **finite(stored), "samples": len(own.test)})
 
     def _treatment(self, site: SiteData, view: View, logits: Tensor) -> dict[str, float]:
-        """Return how the site's model treats the target group, where classes and groups of its test part are known."""
+        """Return the fairness metrics of the site's model, if its test rows have classes and groups."""
         of, test = self.target, site.test
         truth = view.true_classes(test.target, test.truth)
         if of is None or test.group is None or truth is None:
@@ -262,7 +259,7 @@ class SiteHost:
         return fairness_figures(predicted, truth.cpu(), test.group.cpu(), true, of.group, of.label, of.groups)
 
     def _use_prior(self, work: LocalWork) -> Tensor | None:
-        """Estimate the site's prior with the model as it is and put it into the view; None for a site without one."""
+        """Estimate the site prior with the current model and put it into the view; return None if the site has none."""
         kept = self.recipe.objective.confidences(work.memory)
         offset = estimate_prior(work.site, work.view, work.model, self.recipe.settings, kept)
         if offset is not None:
