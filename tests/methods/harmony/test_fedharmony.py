@@ -24,7 +24,7 @@ from fedaccord.methods.harmony.keys import (
     TEACH,
     TEACHER,
 )
-from fedaccord.methods.harmony.server import QUALITY
+from fedaccord.methods.harmony.server import QUALITY, HarmonyServer
 from fedaccord.methods.registry import make_recipe
 from small_federation import SPACE, exact, federation, site
 
@@ -401,9 +401,7 @@ def test_a_site_predicts_with_its_own_frequencies():
 
 def test_the_consensus_is_what_the_report_will_draw():
     server, _ = played(blocks="off")
-    from fedaccord.methods.harmony.recipe import harmony_server
-
-    found, _ = harmony_server(server.recipe.settings).correlations.consensus_without(server, server.members())
+    found, _ = HarmonyServer(server.recipe.settings).correlations.consensus_without(server, server.members())
     kept = server.state.method
     expected, _ = leave_one_out(kept.select(CORRELATION), kept.select(PAIRS), {"a": 24, "b": 40, "c": 24}, Consensus())
     torch.testing.assert_close(found, expected)

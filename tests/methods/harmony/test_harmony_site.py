@@ -21,14 +21,15 @@ from fedaccord.methods.harmony.keys import (
     TAUGHT,
     TEACHER,
 )
+from fedaccord.methods.harmony.settings import FedHarmonySettings
 from fedaccord.methods.harmony.site import (
     Blocks,
     Harmony,
     RunningPhi,
-    SendCorrelations,
-    SendTagCounts,
     alignment_loss,
     remember_teacher,
+    send_correlations,
+    send_tag_counts,
     tag_entropy,
 )
 from fedaccord.training.work import Batch
@@ -141,7 +142,7 @@ class TestHarmony:
     @pytest.mark.parametrize("missing", [0.0, 0.3])
     def test_its_gradient_is_that_of_the_terms_written_down(self, missing):
         data, strength = tag_site(missing=missing), 3.0
-        objective = Harmony(strength=strength, beta=1.0, per_block=False)
+        objective = Harmony(FedHarmonySettings(strength=strength, beta=1.0, block_loss="mean"))
         work = begun(objective, data, lesson())
         batch = whole_batch(data)
         loss = objective.loss(work, batch)
@@ -169,7 +170,7 @@ class TestHarmony:
         data, batch = tag_site(), whole_batch(tag_site())
         plain = value(data.view.mean_nll(small_network()(batch.x), batch.target))
         terms = []
-        for objective in (Harmony(), Harmony(by_entropy=True)):
+        for objective in (Harmony(), Harmony(FedHarmonySettings(strength_against="frequencies"))):
             terms.append(value(objective.loss(begun(objective, data, lesson()), batch)) - plain)
         entropy = tag_entropy(data.train.target)
         assert terms[1] / terms[0] == pytest.approx(float(entropy.mean()), rel=1e-4)
@@ -178,7 +179,7 @@ class TestHarmony:
         data = tag_site()
         batch = whole_batch(data)
         plain = value(data.view.mean_nll(small_network()(batch.x), batch.target))
-        for objective, brief in ((Harmony(), None), (Harmony(strength=0.0), lesson())):
+        for objective, brief in ((Harmony(), None), (Harmony(FedHarmonySettings(strength=0.0)), lesson())):
             assert value(objective.loss(begun(objective, data, brief), batch)) == pytest.approx(plain)
 
     def test_pairs_that_the_others_say_nothing_of_do_not_count(self):
@@ -200,7 +201,7 @@ class TestHarmony:
         assert one == pytest.approx(other)
 
     def test_it_learns_the_teachers_correlations(self):
-        data, objective = tag_site(60), Harmony(strength=30.0)
+        data, objective = tag_site(60), Harmony(FedHarmonySettings(strength=30.0))
         told = lesson()
         work = begun(objective, data, told)
         before = phi_of_scores(torch.sigmoid(small_network()(data.train.x)).detach())[0]
@@ -230,15 +231,15 @@ class TestHarmony:
         objective.finish(work, reply)
         assert reply.tensors[CORRELATION].shape == reply.tensors[PAIRS].shape == (2, 2)
         assert torch.equal(work.model.head.weight[1], before)
-        counts = SendTagCounts()(work).tensors[COUNTS]
+        counts = send_tag_counts(work, 0.0).tensors[COUNTS]
         assert counts.shape == (3, 2, 2)
         assert counts[0, 0, 0] == 30
 
     def test_noise_hides_what_leaves_and_is_not_drawn_from_the_runs_seed(self):
         data = tag_site(200)
-        for task, name in ((SendCorrelations, CORRELATION), (SendTagCounts, COUNTS)):
-            plain = task()(work_for(data, small_network())).tensors[name]
-            noisy = [task(0.02)(work_for(data, small_network())).tensors[name] for _ in range(2)]
+        for task, name in ((send_correlations, CORRELATION), (send_tag_counts, COUNTS)):
+            plain = task(work_for(data, small_network()), 0.0).tensors[name]
+            noisy = [task(work_for(data, small_network()), 0.02).tensors[name] for _ in range(2)]
             assert torch.isfinite(noisy[0]).all()
             assert not torch.equal(noisy[0], plain)
             assert not torch.equal(noisy[0], noisy[1])
@@ -267,7 +268,7 @@ class TestHarmony:
     def test_the_prior_is_used_when_a_site_predicts_and_not_when_it_trains(self):
         data = tag_site()
         memory = Message({FREQUENCIES: tensor([0.5, 0.1, 0.9]), PRIOR: torch.full((3,), 9.0)})
-        objective = Harmony(prior=True)
+        objective = Harmony(FedHarmonySettings(site_prior=True))
         work = work_for(data, small_network(), memory=memory)
         work.view = work.view.with_offset(memory.tensors[PRIOR])
         objective.start(work)

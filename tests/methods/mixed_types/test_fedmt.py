@@ -14,7 +14,7 @@ from fedaccord.labels.estimation import CORRESPONDENCE, expected_counts
 from fedaccord.labels.views import Coarse
 from fedaccord.messages.message import Failure, Message
 from fedaccord.methods.mixed_types import augment
-from fedaccord.methods.mixed_types.counting import SCORES
+from fedaccord.methods.mixed_types.objective import SCORES
 from fedaccord.methods.registry import METHODS, make_recipe
 from fedaccord.models.layout import Layout
 from fedaccord.models.network import Network

@@ -14,9 +14,17 @@ from fedaccord.labels.views import Coarse
 from fedaccord.messages.message import Message
 from fedaccord.messages.names import SILENT
 from fedaccord.methods.mixed_types.augment import Augmentation, Partners, mix_loss
-from fedaccord.methods.mixed_types.counting import COUNTS, EXCHANGE, EXCHANGES, SCORES, CountNames
-from fedaccord.methods.mixed_types.objective import MixedTypes, client_loss, logits_of_parts
-from fedaccord.methods.mixed_types.site_matrix import LEARNED_LOGITS
+from fedaccord.methods.mixed_types.objective import (
+    COUNTS,
+    EXCHANGE,
+    EXCHANGES,
+    LEARNED_LOGITS,
+    SCORES,
+    CountNames,
+    MixedTypes,
+    client_loss,
+    logits_of_parts,
+)
 from fedaccord.models.network import Network
 from fedaccord.training.local import seeded, train_locally
 from fedaccord.training.objectives import Proximal, Sum

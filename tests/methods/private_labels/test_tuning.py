@@ -142,14 +142,19 @@ class TestTuning:
     @pytest.mark.parametrize(("loss", "expected"), [("mse", 0.0066667), ("pairwise", (0.0009 + 0.0049 + 0.0009) / 3)])
     def test_public_models_may_be_compared_over_all_labels(self, loss, expected, masked):
         h, peer = row(0.5, 0.3, 0.2), row(0.6, 0.3, 0.1)
-        step = CentralTuning(loss, full_softmax=True, all_labels=True, mask_absent=masked)
+        settings = PrivateLabelsSettings(tuning=loss, labels="public", tuning_labels="all", mask_absent=masked)
+        step = CentralTuning(settings)
         assert step.disagreement(h, peer, FIRST_TWO, ALL).item() == pytest.approx(expected, abs=1e-6)
-        own = dataclasses.replace(step, all_labels=False).disagreement(h, peer, FIRST_TWO, ALL).item()
+        own = (
+            CentralTuning(settings.model_copy(update={"tuning_labels": "known"}))
+            .disagreement(h, peer, FIRST_TWO, ALL)
+            .item()
+        )
         assert own == pytest.approx({"mse": 0.005, "pairwise": 0.0009}[loss], abs=1e-6)
 
     def test_all_labels_are_asked_for_by_a_setting(self):
         steps = [server("mse", labels="public", tuning_labels=which).recipe.refine[0] for which in ("known", "all")]
-        assert [step.all_labels for step in steps] == [False, True]
+        assert [step.settings.tuning_labels for step in steps] == ["known", "all"]
 
     @pytest.mark.parametrize("settings", [{"labels": "private", "tuning": "mse"}, {"labels": "public"}])
     def test_and_refused_where_sites_have_no_such_prediction_or_nothing_is_compared(self, settings):
@@ -190,7 +195,8 @@ class TestTuning:
     def test_a_tuned_model_that_is_not_finite_is_not_taken(self):
         tuned, plain = server("mse"), server("none")
         (step,) = tuned.recipe.refine
-        tuned.recipe = dataclasses.replace(tuned.recipe, refine=(dataclasses.replace(step, lr=float("inf")),))
+        endless = CentralTuning(step.settings.model_copy(update={"tuning_lr": float("inf")}))
+        tuned.recipe = dataclasses.replace(tuned.recipe, refine=(endless,))
         record = play_round(tuned)
         play_round(plain)
         assert [str(d) for d in record.dropped] == [
@@ -247,7 +253,7 @@ class TestBalancing:
             federation(recipe, [site("a")], network).ready()
 
     def test_frequencies_from_the_sites(self):
-        target = Balancing(1, from_sites=True)._target(server("balance"))
+        target = Balancing(PrivateLabelsSettings(tuning="balance", frequencies="sites"))._target(server("balance"))
         assert (target / target.sum()).tolist() == pytest.approx([0.25, 0.5, 0.25])
 
     def test_a_label_whose_owner_has_left_is_not_lost(self):
@@ -275,16 +281,12 @@ class TestBalancing:
 
     def test_a_site_that_knows_a_label_but_has_no_samples_teaches_nothing(self):
         sites = [site("a", view=exact(["cat", "dog"])), site("b", samples=0, view=exact(["cow"]))]
-        assert Balancing(1)._trained_labels(server("balance", sites)).tolist() == [True, True, False]
+        assert Balancing(PrivateLabelsSettings(tuning="balance"))._trained_labels(
+            server("balance", sites)
+        ).tolist() == [True, True, False]
 
 
 def test_the_published_defaults():
-    step = CentralTuning()
-    assert (step.loss, step.renormalise, step.zero_padded, step.mask_absent, step.whole_model) == (
-        "mse",
-        False,
-        False,
-        True,
-        False,
-    )
-    assert (step.lr, step.momentum, step.batch) == (0.01, 0.9, 64)
+    s = PrivateLabelsSettings()
+    assert (s.norm, s.pairs, s.mask_absent, s.tune) == ("raw", "in-set", True, "classifier")
+    assert (s.tuning_lr, s.tuning_momentum, s.tuning_batch) == (0.01, 0.9, 64)

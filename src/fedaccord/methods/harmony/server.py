@@ -6,16 +6,17 @@ or of tag counts, which sites send once.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from fedaccord.aggregation.replies import Replies
-from fedaccord.labels.correlation import discrepancy, quality_weights, spectral_blocks
+from fedaccord.labels.correlation import Consensus, discrepancy, quality_weights, spectral_blocks
 from fedaccord.messages.checks import TensorSpec, is_finite
 from fedaccord.messages.message import Message, SiteId
+from fedaccord.methods.harmony import keys
 from fedaccord.methods.harmony.consensus import (
     Correlations,
     annotated_share,
@@ -27,16 +28,7 @@ from fedaccord.methods.harmony.consensus import (
     submatrix,
     tag_frequencies,
 )
-from fedaccord.methods.harmony.keys import (
-    ALIGNMENT_SHARE,
-    BLOCKS,
-    CORRELATION,
-    FREQUENCIES,
-    PAIRS,
-    TAUGHT,
-    TEACH,
-    TEACHER,
-)
+from fedaccord.methods.harmony.settings import FedHarmonySettings
 from fedaccord.seeds import derive
 
 if TYPE_CHECKING:
@@ -55,30 +47,28 @@ NO_GUARANTEE = (
 class HarmonyServer:
     """The server's parts of the recipe: `prepare`, `brief`, `extras`, `weigh` and `refine`."""
 
-    rounds: int
-    teacher: str = "scores"  # or "counts", "none"; without a teacher, sites are judged by the last round's scores
-    exchanges: int = 1  # of scores: 1: sent with the last round's models; 2: asked for again before each round
-    correlations: Correlations = field(default_factory=Correlations)
-    blocks: str = "off"  # or "common", "per-site", "auto"
-    block_count: int | None = None
-    permuted: bool = False
-    weights: str = "quality"  # or "uniform", "samples"
-    gamma: float = 5.0
-    volume_rounds: float | None = None
-    by_annotations: bool = False  # weight head rows by the share of a site's rows that annotate their tag
-    prior: bool = False
-    noise: float = 0.0  # added by the sites to correlations and counts
-    rule: str = "mean"  # of aggregation; robust rules ignore weights
+    settings: FedHarmonySettings
+
+    @property
+    def teacher(self) -> str:
+        """Source of the teacher; without one, sites are judged by the last round's scores."""
+        return self.settings.teacher if self.settings.strength else "none"
+
+    @property
+    def correlations(self) -> Correlations:
+        """The sites' correlations and their consensus."""
+        consensus = Consensus(self.settings.consensus)
+        return Correlations(self.teacher == "counts", consensus, self.settings.shrinkage)
 
     @property
     def by_quality(self) -> bool:
         """Whether sites are weighted by their agreement with the others."""
-        return self.weights == "quality" and self.rule == "mean"
+        return self.settings.weights == "quality" and self.settings.aggregation == "mean"
 
     @property
     def by_rows(self) -> bool:
         """Whether head rows are weighted by how often a site annotates their tag."""
-        return self.by_annotations and self.rule == "mean"
+        return self.settings.head_rows == "annotated" and self.settings.aggregation == "mean"
 
     @property
     def sends(self) -> bool:
@@ -88,7 +78,7 @@ class HarmonyServer:
     @property
     def asks(self) -> bool:
         """Whether sites are asked for the correlations of the current model before each round."""
-        return self.teacher == "scores" and self.exchanges == 2
+        return self.teacher == "scores" and self.settings.exchanges == 2
 
     @property
     def stores(self) -> bool:
@@ -98,7 +88,7 @@ class HarmonyServer:
     @property
     def counts(self) -> bool:
         """Whether sites are asked to count their tags."""
-        return self.teacher == "counts" or self.by_rows or self.prior
+        return self.teacher == "counts" or self.by_rows or self.settings.site_prior
 
     def prepare(self, server: Server) -> None:
         """Ask for counts or correlations, cluster the tags and send teachers, before the sites train."""
@@ -109,16 +99,19 @@ class HarmonyServer:
             ask_for_correlations(server)
         if self.teacher != "none" and (kind := self._kind_of_blocks(server)) != "off":
             self._cluster(server, kind)
-        if self.teacher == "counts" or self.prior:
+        if self.teacher == "counts" or self.settings.site_prior:
             self._teach(server)
 
     def _warn(self, server: Server) -> None:
-        if self.noise and self.sends:
+        if self.settings.correlation_noise and self.sends:
             server.warn(NO_GUARANTEE)
-        weights = {'weights = "quality"': self.weights == "quality", 'head_rows = "annotated"': self.by_annotations}
+        weights = {
+            'weights = "quality"': self.settings.weights == "quality",
+            'head_rows = "annotated"': self.settings.head_rows == "annotated",
+        }
         ignored = " and ".join(setting for setting, is_set in weights.items() if is_set)
-        if ignored and self.rule != "mean":
-            server.warn(f"the rule '{self.rule}' ignores weights, so {ignored} had no effect")
+        if ignored and self.settings.aggregation != "mean":
+            server.warn(f"the rule '{self.settings.aggregation}' ignores weights, so {ignored} had no effect")
 
     def brief(self, server: Server, card: SiteCard) -> Message:
         """Return a site's teacher, if it changes in every round."""
@@ -134,15 +127,15 @@ class HarmonyServer:
     def weigh(self, server: Server, replies: Replies) -> Replies:
         """Return the replies with the weights of models and of head rows."""
         weights = replies.weights
-        if self.weights == "uniform":
+        if self.settings.weights == "uniform":
             weights = torch.ones_like(weights)
         elif self.by_quality:
             distances = torch.tensor([self._distance(server, *pair) for pair in _pairs(replies)], dtype=torch.float64)
-            until = self.rounds / 2 if self.volume_rounds is None else self.volume_rounds
+            until = self.settings.rounds / 2 if self.settings.volume_rounds is None else self.settings.volume_rounds
             volume = max(0.0, 1 - server.state.round / until) if until else 0.0
-            weights = quality_weights(distances, weights, self.gamma, volume)
+            weights = quality_weights(distances, weights, self.settings.gamma, volume)
             for site, distance in zip(replies.sites, distances.tolist(), strict=True):
-                server.figures[f"{QUALITY}/{site}"] = float(torch.exp(torch.tensor(-self.gamma * distance)))
+                server.figures[f"{QUALITY}/{site}"] = float(torch.exp(torch.tensor(-self.settings.gamma * distance)))
         if not self.by_rows:
             return replace(replies, weights=weights)
         shares = torch.stack([annotated_share(server, site) for site in replies.sites])
@@ -152,10 +145,10 @@ class HarmonyServer:
         """Store the correlations that came with the models, and record the alignment's share of the time."""
         if server.replies is None:
             return
-        sent = [m.numbers.get(ALIGNMENT_SHARE) for m in server.replies.messages]
+        sent = [m.numbers.get(keys.ALIGNMENT_SHARE) for m in server.replies.messages]
         shares = [float(share) for share in sent if isinstance(share, int | float) and is_finite(share)]
         if shares:
-            server.figures[ALIGNMENT_SHARE] = sum(shares) / len(shares)
+            server.figures[keys.ALIGNMENT_SHARE] = sum(shares) / len(shares)
         if self.stores:
             for site, message in _pairs(server.replies):
                 store_correlations(server, site, message)
@@ -166,14 +159,14 @@ class HarmonyServer:
         if consensus is None:
             return Message()
         teacher, pairs = consensus
-        if self.permuted:
+        if self.settings.permuted:
             order = _one_cycle(len(teacher), derive(server.seed, "permuted tags"))
             teacher, pairs = teacher[order][:, order], pairs[order][:, order]
         known = card.informs.nonzero().flatten()
-        tensors = {TEACHER: submatrix(teacher, known).float(), TAUGHT: submatrix(pairs, known)}
+        tensors = {keys.TEACHER: submatrix(teacher, known).float(), keys.TAUGHT: submatrix(pairs, known)}
         state = server.state.method.tensors
-        blocks = state.get(f"{BLOCKS}/{card.name}", state.get(BLOCKS))
-        return Message(tensors if blocks is None else tensors | {BLOCKS: blocks[known]})
+        blocks = state.get(f"{keys.BLOCKS}/{card.name}", state.get(keys.BLOCKS))
+        return Message(tensors if blocks is None else tensors | {keys.BLOCKS: blocks[known]})
 
     def _distance(self, server: Server, site: SiteId, message: Message) -> float:
         """Return the distance of a site's correlations from the others' consensus; 0 without a consensus."""
@@ -182,39 +175,39 @@ class HarmonyServer:
             return 0.0
         known = server.cards[site].informs.nonzero().flatten()
         teacher, pairs = (submatrix(part, known) for part in consensus)
-        return discrepancy(message.tensors[CORRELATION].clamp(-1, 1), teacher, pairs & message.tensors[PAIRS])
+        return discrepancy(message.tensors[keys.CORRELATION].clamp(-1, 1), teacher, pairs & message.tensors[keys.PAIRS])
 
     def _kind_of_blocks(self, server: Server) -> str:
-        if self.blocks != "auto":
-            return self.blocks
+        if self.settings.blocks != "auto":
+            return self.settings.blocks
         return "common" if len(server.space) >= MANY_TAGS else "off"
 
     def _cluster(self, server: Server, kind: str) -> None:
         """Cluster the tags by the consensus; with counts, only if the members have changed."""
         state, seed = server.state.method, derive(server.seed, "tag blocks")
         version = counts_version(server)
-        if self.teacher == "counts" and state.words.get(BLOCKS) == version:
+        if self.teacher == "counts" and state.words.get(keys.BLOCKS) == version:
             return
-        state.words[BLOCKS] = version
+        state.words[keys.BLOCKS] = version
         for site in [None] if kind == "common" else server.trainers():
             consensus = self.correlations.consensus_without(server, server.members(), site)
             if consensus is not None:
-                name = BLOCKS if site is None else f"{BLOCKS}/{site}"
-                state.tensors[name] = spectral_blocks(*consensus, self.block_count, seed)
+                name = keys.BLOCKS if site is None else f"{keys.BLOCKS}/{site}"
+                state.tensors[name] = spectral_blocks(*consensus, self.settings.block_count, seed)
 
     def _teach(self, server: Server) -> None:
         """Send every site its teacher from counts once, and again when the other members have changed."""
         words, version = server.state.method.words, counts_version(server)
-        sites = [site for site in server.trainers() if words.get(f"{TAUGHT}/{site}") != version]
+        sites = [site for site in server.trainers() if words.get(f"{keys.TAUGHT}/{site}") != version]
         frequencies = tag_frequencies(server) if sites else None
         briefs = {}
         for site in sites:
             card = server.cards[site]
             briefs[site] = self._teacher(server, card) if self.teacher == "counts" else Message()
-            if self.prior and frequencies is not None:
-                briefs[site].tensors[FREQUENCIES] = frequencies[card.informs]
-        for site in server.ask(TEACH, briefs, {}) if briefs else {}:
-            words[f"{TAUGHT}/{site}"] = version
+            if self.settings.site_prior and frequencies is not None:
+                briefs[site].tensors[keys.FREQUENCIES] = frequencies[card.informs]
+        for site in server.ask(keys.TEACH, briefs, {}) if briefs else {}:
+            words[f"{keys.TAUGHT}/{site}"] = version
 
 
 def _pairs(replies: Replies) -> list[tuple[SiteId, Message]]:

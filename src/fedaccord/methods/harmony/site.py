@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -20,16 +20,8 @@ from fedaccord.labels.correlation import PairSums, noisy_sums, pair_sums, phi, p
 from fedaccord.labels.prior import PRIOR, relative_offset
 from fedaccord.labels.views import NOT_ANNOTATED, View
 from fedaccord.messages.message import Message
-from fedaccord.methods.harmony.keys import (
-    ALIGNMENT_SHARE,
-    BLOCKS,
-    CORRELATION,
-    COUNTS,
-    FREQUENCIES,
-    PAIRS,
-    TAUGHT,
-    TEACHER,
-)
+from fedaccord.methods.harmony import keys
+from fedaccord.methods.harmony.settings import FedHarmonySettings
 from fedaccord.models.predicting import predict_logits
 from fedaccord.training.objectives import RowObjective
 from fedaccord.training.work import Batch, LocalWork
@@ -42,17 +34,12 @@ class Harmony(RowObjective):
     """The view's likelihood plus the alignment of the tags' correlations with the teacher.
 
     `strength` is relative to the loss of one tag: the likelihood sums over a sample's tags, so the alignment is
-    multiplied by their number. With `by_entropy` it is relative to the loss of a model that knows the tags' frequencies
-    only, so that the alignment does not outweigh rare tags, whose loss is small.
+    multiplied by their number. With `strength_against = "frequencies"` it is relative to the loss of a model that knows
+    the tags' frequencies only, so that the alignment does not outweigh rare tags, whose loss is small.
     """
 
-    strength: float = 1.0
-    beta: float = 0.5
-    per_block: bool = True
+    settings: FedHarmonySettings = field(default_factory=FedHarmonySettings)
     sends: bool = True  # send the correlations of the trained model
-    noise: float = 0.0
-    by_entropy: bool = False
-    prior: bool = False  # add the site's tag frequencies to its predictions, not in training
 
     @property
     def reads_model(self) -> bool:
@@ -62,22 +49,22 @@ class Harmony(RowObjective):
     def start(self, work: LocalWork) -> None:
         """Read the teacher, if there is one, and compute the moments with the received model."""
         work.scratch["harmony"], work.scratch["began"] = None, time.perf_counter()
-        if self.prior:
+        if self.settings.site_prior:
             _store_prior(work)
-        source = work.brief if TEACHER in work.brief.tensors else work.memory
-        if TEACHER not in source.tensors or not self.strength:
+        source = work.brief if keys.TEACHER in work.brief.tensors else work.memory
+        if keys.TEACHER not in source.tensors or not self.settings.strength:
             return
-        known, ids = _known_tags(work), source.tensors.get(BLOCKS)
+        known, ids = _known_tags(work), source.tensors.get(keys.BLOCKS)
         blocks = Blocks(torch.zeros(len(known), dtype=torch.int64) if ids is None else ids)
-        pairs = blocks.inside(source.tensors[TAUGHT]) & blocks.pairs
+        pairs = blocks.inside(source.tensors[keys.TAUGHT]) & blocks.pairs
         if not bool(pairs.any()):
             return
         began, device = time.perf_counter(), work.site.train.x.device
         annotated = work.scratch["annotated"] = _annotated(work)
         entropy = torch.zeros(1, annotated.shape[1])
         entropy[0, known] = tag_entropy(work.site.train.target[:, known]).cpu()
-        running = RunningPhi(known[blocks.index].to(device), _scores(work), annotated, self.beta)
-        teacher = blocks.inside(source.tensors[TEACHER].float())
+        running = RunningPhi(known[blocks.index].to(device), _scores(work), annotated, self.settings.beta)
+        teacher = blocks.inside(source.tensors[keys.TEACHER].float())
         target = Alignment(teacher.to(device), pairs.to(device), entropy.to(device), running)
         target.seconds = time.perf_counter() - began
         work.scratch["harmony"] = target
@@ -127,12 +114,13 @@ class Harmony(RowObjective):
     ) -> Tensor:
         """Return the alignment, (...,), of logits (..., B, C); `rows` is the number of rows that are not padding."""
         began = time.perf_counter()
-        weight = (annotated * target.entropy if self.by_entropy else annotated).sum((-2, -1))
-        scale = self.strength * weight / (annotated.shape[-2] if rows is None else rows)
+        by_entropy = self.settings.strength_against == "frequencies"
+        weight = (annotated * target.entropy if by_entropy else annotated).sum((-2, -1))
+        scale = self.settings.strength * weight / (annotated.shape[-2] if rows is None else rows)
         # Differentiate here and pass the gradient on at the logits, so that the time can be measured.
         at = logits.detach().requires_grad_()
         student, seen = target.running.update(torch.sigmoid(view.adjusted(at)), annotated)
-        term = scale * alignment_loss(student, target.teacher, target.pairs & seen, self.per_block)
+        term = scale * alignment_loss(student, target.teacher, target.pairs & seen, self.settings.block_loss == "sum")
         (gradient,) = torch.autograd.grad(term.sum(), at)
         linear = (logits * gradient).sum((-2, -1))
         target.seconds += time.perf_counter() - began
@@ -142,41 +130,29 @@ class Harmony(RowObjective):
         """Add the trained model's correlations and the alignment's share of the time to the reply."""
         began, target = time.perf_counter(), work.scratch["harmony"]
         if self.sends:
-            reply.tensors |= correlations(work, self.noise)
+            reply.tensors |= correlations(work, self.settings.correlation_noise)
         if target is None:
             return
         target.seconds += time.perf_counter() - began
-        reply.numbers[ALIGNMENT_SHARE] = target.seconds / max(time.perf_counter() - work.scratch["began"], 1e-9)
+        reply.numbers[keys.ALIGNMENT_SHARE] = target.seconds / max(time.perf_counter() - work.scratch["began"], 1e-9)
 
 
-@dataclass(frozen=True)
-class SendCorrelations:
-    """A task: send the correlations of the tags' scores by the received model."""
-
-    noise: float = 0.0
-
-    def __call__(self, work: LocalWork) -> Message:
-        """Return the site's correlations."""
-        return Message(correlations(work, self.noise))
+def send_correlations(work: LocalWork, noise: float) -> Message:
+    """Return the correlations of the tags' scores by the received model: a task."""
+    return Message(correlations(work, noise))
 
 
-@dataclass(frozen=True)
-class SendTagCounts:
-    """A task: send how often tags are annotated, occur, and occur together."""
-
-    noise: float = 0.0
-
-    def __call__(self, work: LocalWork) -> Message:
-        """Return three matrices over the known tags, (3, known, known)."""
-        sums = tag_sums(work.site.train.target[:, _known_tags(work)].cpu())
-        if self.noise:
-            sums = noisy_sums(sums, self.noise, np.random.default_rng())
-        return Message({COUNTS: torch.stack([sums.rows, sums.first, sums.both]).float()})
+def send_tag_counts(work: LocalWork, noise: float) -> Message:
+    """Return how often known tags are annotated, occur, and occur together, (3, known, known): a task."""
+    sums = tag_sums(work.site.train.target[:, _known_tags(work)].cpu())
+    if noise:
+        sums = noisy_sums(sums, noise, np.random.default_rng())
+    return Message({keys.COUNTS: torch.stack([sums.rows, sums.first, sums.both]).float()})
 
 
 def remember_teacher(work: LocalWork) -> Message:
     """Replace the teacher, the blocks and the tags' frequencies in the site's memory by those in the brief: a task."""
-    for name in (TEACHER, TAUGHT, BLOCKS, FREQUENCIES):
+    for name in (keys.TEACHER, keys.TAUGHT, keys.BLOCKS, keys.FREQUENCIES):
         work.memory.tensors.pop(name, None)  # without other sites there is no new one
         if name in work.brief.tensors:
             work.memory.tensors[name] = work.brief.tensors[name].clone()
@@ -193,7 +169,7 @@ def correlations(work: LocalWork, noise: float) -> dict[str, Tensor]:
     if noise:
         sums = noisy_sums(sums, noise, np.random.default_rng())
     matrix, pairs = phi_of_sums(sums)
-    return {CORRELATION: matrix.float(), PAIRS: pairs}
+    return {keys.CORRELATION: matrix.float(), keys.PAIRS: pairs}
 
 
 def _known_tags(work: LocalWork) -> Tensor:
@@ -213,7 +189,7 @@ def _scores(work: LocalWork) -> Tensor:
 def _store_prior(work: LocalWork) -> None:
     """Train without a prior; store the site's log-odds of tags relative to the federation's for its predictions."""
     work.view = work.view.with_offset(None)
-    frequencies = work.memory.tensors.get(FREQUENCIES)
+    frequencies = work.memory.tensors.get(keys.FREQUENCIES)
     if frequencies is not None:
         offset = torch.zeros(len(work.view.space))
         target = work.site.train.target[:, _known_tags(work)].cpu()

@@ -23,12 +23,14 @@ from fedaccord.labels.estimation import (
     sent_matrix,
     uniform_matrix,
 )
-from fedaccord.messages.checks import TensorSpec
+from fedaccord.messages.checks import TensorSpec, is_finite
 from fedaccord.messages.message import Message, SiteId
-from fedaccord.methods.mixed_types.counting import COUNT, COUNTS, EXCHANGE, EXCHANGES
+from fedaccord.methods.mixed_types.objective import CONFIDENT, COUNT, COUNTS, EXCHANGE, EXCHANGES
 
 if TYPE_CHECKING:
     from fedaccord.federation.server import Server, SiteCard
+
+SILENT_ROUNDS = "rounds without a confident sample"  # in the method's state
 
 
 def group_matrix(server: Server, card: SiteCard) -> Tensor | None:
@@ -138,3 +140,38 @@ def coarse_groups(server: Server, sites: Iterable[SiteId]) -> list[list[SiteId]]
         if names := server.cards[site].names:
             groups.setdefault(names, []).append(site)
     return list(groups.values())
+
+
+@dataclass(frozen=True)
+class ConfidenceWatch:
+    """A server step that records the share of confident samples, and warns if there are none.
+
+    `unused` names the data that such a round does not learn from; empty if pseudo-labels are switched off.
+    """
+
+    threshold: float
+    rounds: int
+    unused: str = "the sites' labels"
+
+    def __call__(self, server: Server) -> None:
+        """Record the share; a silent site had no confident sample, and dropped sites have no estimate."""
+        replies = server.replies
+        numbers = [m.numbers.get(CONFIDENT, 0) for m in replies.messages] if replies is not None else []
+        answered = [*(replies.sites if replies is not None else ()), *server.silent]
+        if not answered:
+            return
+        samples = sum(server.cards[site].samples for site in answered)
+        share = min(1.0, sum(max(0.0, float(n)) for n in numbers if is_finite(n)) / max(1, samples))
+        server.figures[CONFIDENT] = share
+        state = server.state.method.numbers
+        if share > 0 or not self.unused:
+            state[SILENT_ROUNDS] = 0
+            return
+        state[SILENT_ROUNDS] = int(state.get(SILENT_ROUNDS, 0)) + 1
+        whose = "any site" if len(answered) == len(server.sample_sites()) else "any site that answered"
+        none = f"no sample of {whose} was above the threshold {self.threshold:g}"
+        hint = "lower method.threshold or give the server's model a method.warmup"
+        if state[SILENT_ROUNDS] == self.rounds:
+            server.warn(f"in all {self.rounds} rounds {none}, so {self.unused} were never used; {hint}")
+        elif state[SILENT_ROUNDS] == 1:
+            server.warn(f"in round {server.state.round + 1} {none}; {hint}")

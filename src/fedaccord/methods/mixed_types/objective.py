@@ -18,11 +18,20 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fedaccord.labels.estimation import CORRESPONDENCE, confident, matrix_of_logits
+from fedaccord.errors import ConfigError, FedAccordError
+from fedaccord.labels.estimation import (
+    CORRESPONDENCE,
+    confident,
+    estimate_by_counts,
+    expected_counts,
+    frobenius,
+    logits_of_matrix,
+    matrix_of_logits,
+    uniform_matrix,
+)
 from fedaccord.labels.views import View
 from fedaccord.messages.message import Message
 from fedaccord.methods.mixed_types.augment import Augmentation, Partners, draw_share, mix_loss
-from fedaccord.methods.mixed_types.site_matrix import LEARNED_LOGITS, SiteMatrix, remember_matrix
 from fedaccord.models.predicting import predict_logits
 from fedaccord.seeds import derive
 from fedaccord.training.local import has_batch_norm
@@ -30,6 +39,11 @@ from fedaccord.training.objectives import Reduction, RowObjective
 from fedaccord.training.work import FIGURES, Batch, LocalWork
 
 CONFIDENT = "confident"  # in a reply: the number of confident samples
+LEARNED_LOGITS = "correspondence logits"  # in a site's memory: the parameters of the learnable matrix
+COUNT = "count coarse names"  # the task
+COUNTS = "counts"  # in the answer
+EXCHANGE, EXCHANGES = "exchange", "exchanges"  # in the brief: index and number of exchanges in this round
+SCORES = "class probabilities"  # in a site's memory between the exchanges of a round, with the round's number
 
 
 def client_loss(projected: Tensor, fixed: Tensor, mixed: Tensor, lambda1: float, lambda2: float) -> Tensor:
@@ -201,3 +215,103 @@ def _weighted_rows(batch: Batch, x: Tensor, first: Tensor, second: Tensor, share
     n = len(x)
     state = {"first": first[:n], "second": second[:n], "shares": x.new_tensor(shares).expand(n, -1)}
     return Batch(batch.rows[:n], x, batch.target[:n], state)
+
+
+@dataclass(frozen=True)
+class SiteMatrix:
+    """Sets the round's matrix in a site's view and memory."""
+
+    source: str  # "declared", "counts", "brief" or "learnable"
+    required: bool  # a declared matrix must be complete
+    threshold: float
+    smoothing: float
+
+    def start(self, work: LocalWork, logits: Tensor) -> None:
+        """Set the matrix of the round; raise ConfigError if it should be declared and is not."""
+        view = work.view
+        if not view.has_own_names:
+            return
+        if self.source == "declared":
+            if self.required and not view.is_known:
+                raise ConfigError(
+                    f"site '{work.site.name}' does not know what its coarse names stand for; "
+                    'use method.correspondence = "estimated"'
+                )
+            return
+        last = work.memory.tensors.get(CORRESPONDENCE, uniform_matrix(len(view.answers), len(view.space)))
+        matrix, is_new = self._of_round(work, logits, last)
+        if is_new or CORRESPONDENCE in work.memory.tensors:
+            remember_matrix(work, matrix.cpu())
+        work.view = view.with_matrix(matrix.to(logits.device)).with_offset(view.offset)
+
+    def _of_round(self, work: LocalWork, logits: Tensor, last: Tensor) -> tuple[Tensor, bool]:
+        """Return the matrix, and whether it is a new one to remember."""
+        received, device = work.brief.tensors.get(CORRESPONDENCE), logits.device
+        if self.source == "learnable":
+            if received is not None:
+                free = logits_of_matrix(received)
+            elif LEARNED_LOGITS in work.memory.tensors:
+                free = work.memory.tensors[LEARNED_LOGITS]
+            else:
+                free = 0.01 * torch.randn(last.shape, generator=work.random)
+            work.extra_parameters = [free.detach().clone().to(device).requires_grad_()]
+            return matrix_of_logits(free), False  # remembered after training
+        if self.source == "brief":
+            return (last, False) if received is None else (received, True)
+        probabilities, target = torch.softmax(logits, -1), work.site.train.target
+        matrix, filled = estimate_by_counts(probabilities, target, self.threshold, last.to(device), self.smoothing)
+        return matrix, bool(filled.any())
+
+
+def remember_matrix(work: LocalWork, matrix: Tensor) -> None:
+    """Store the matrix in memory; record its change and, if the truth is declared, its error."""
+    figures, matrix = work.memory.numbers, matrix.cpu()
+    before = work.memory.tensors.get(CORRESPONDENCE)
+    if before is not None:
+        figures[f"{FIGURES}/matrix_change"] = frobenius(matrix, before)
+    declared = work.site.view
+    if declared.has_own_names and declared.is_known:
+        figures[f"{FIGURES}/matrix_error"] = frobenius(matrix, declared.matrix)
+    work.memory.tensors[CORRESPONDENCE] = matrix
+
+
+@dataclass(frozen=True)
+class CountNames:
+    """A task: return one J x K matrix, no samples.
+
+    With a matrix in the brief it contains the E-step's counts under that matrix. Otherwise it is the site's estimate
+    from confident samples, with zeros in empty columns. The model comes with the first exchange of a round; its scores
+    are stored until the last one.
+    """
+
+    threshold: float = 0.95
+    smoothing: float = 0.0
+
+    def __call__(self, work: LocalWork) -> Message:
+        """Return the counts under the model that was sent in this round."""
+        view, target = work.view, work.site.train.target
+        probabilities = _scores(work)
+        matrix = work.brief.tensors.get(CORRESPONDENCE)
+        if matrix is not None:
+            counts = expected_counts(probabilities, target, matrix.to(probabilities.device))
+        else:
+            empty = torch.zeros(len(view.answers), len(view.space), device=probabilities.device)
+            counts, _ = estimate_by_counts(probabilities, target, self.threshold, empty, self.smoothing)
+        return Message({COUNTS: counts.cpu()})
+
+
+def _scores(work: LocalWork) -> Tensor:
+    """Return P(class | sample) under the round's model, stored from the first exchange of a round to the last."""
+    memory, numbers = work.memory, work.brief.numbers
+    if not numbers.get(EXCHANGE, 0):
+        scores = torch.softmax(predict_logits(work.model, work.site.train.x), -1)
+    elif memory.numbers.get(SCORES) == work.round:
+        scores = memory.tensors[SCORES].to(work.site.train.x.device)
+    else:
+        raise FedAccordError(f"site '{work.site.name}' was asked to count without the model of round {work.round}")
+    if numbers.get(EXCHANGE, 0) + 1 < numbers.get(EXCHANGES, 1):
+        memory.tensors[SCORES], memory.numbers[SCORES] = scores.cpu(), work.round
+    else:
+        memory.tensors.pop(SCORES, None)
+        memory.numbers.pop(SCORES, None)
+    return scores

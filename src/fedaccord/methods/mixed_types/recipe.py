@@ -19,16 +19,15 @@ from fedaccord.federation.requirements import RequireViews
 from fedaccord.methods.common_model import share_model, with_aggregation
 from fedaccord.methods.entry import with_local_rule
 from fedaccord.methods.mixed_types.augment import Augmentation
-from fedaccord.methods.mixed_types.confidence import ConfidenceWatch
 from fedaccord.methods.mixed_types.correspondences import (
+    ConfidenceWatch,
     PooledCounts,
     average_estimates,
     average_learned,
     matrix_brief,
     matrix_spec,
 )
-from fedaccord.methods.mixed_types.counting import COUNT, CountNames
-from fedaccord.methods.mixed_types.objective import MixedTypes
+from fedaccord.methods.mixed_types.objective import COUNT, CountNames, MixedTypes
 from fedaccord.methods.mixed_types.own_head import OwnHead, average_heads, head_brief, head_spec
 from fedaccord.methods.mixed_types.settings import (
     FedMTSettings,

@@ -98,23 +98,7 @@ def warn_of_sites_knowing_all_labels(server: Server) -> None:
 def _tuning(settings: PrivateLabelsSettings) -> tuple[ServerStep, ...]:
     if settings.tuning == "none":
         return ()
-    if settings.tuning == "balance":
-        given = settings.frequencies if isinstance(settings.frequencies, list) else None
-        return (Balancing(settings.rounds, given, from_sites=settings.frequencies == "sites"),)
-    return (
-        CentralTuning(
-            loss=settings.tuning,
-            renormalise=settings.norm == "renorm",
-            zero_padded=settings.pairs == "zero-padded",
-            mask_absent=settings.mask_absent,
-            whole_model=settings.tune == "all",
-            full_softmax=settings.labels != "private",
-            all_labels=settings.tuning_labels == "all",
-            lr=settings.tuning_lr,
-            momentum=settings.tuning_momentum,
-            batch=settings.tuning_batch,
-        ),
-    )
+    return (Balancing(settings),) if settings.tuning == "balance" else (CentralTuning(settings),)
 
 
 def check(settings: PrivateLabelsSettings, data: FederationData) -> list[Finding]:

@@ -7,7 +7,6 @@ site over its known labels; both are probabilities, (samples, labels).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -16,6 +15,7 @@ from torch import Tensor
 
 from fedaccord.errors import ConfigError
 from fedaccord.messages.checks import all_finite
+from fedaccord.methods.private_labels.settings import PrivateLabelsSettings
 from fedaccord.models.predicting import predict_features, predict_logits
 from fedaccord.seeds import derive
 from fedaccord.training.batches import batches
@@ -55,16 +55,7 @@ def pairwise_agreement(q: Tensor, site_q: Tensor, labels: Tensor) -> Tensor:
 class CentralTuning:
     """A server step: one pass of SGD over the unlabelled inputs that reduces the disagreement with the sites."""
 
-    loss: str = "mse"  # or "pairwise"
-    renormalise: bool = False
-    zero_padded: bool = False  # pairwise: pairs of all labels; a site's prediction is zero outside its known labels
-    mask_absent: bool = True  # ignore labels that no site of the round knows
-    whole_model: bool = False
-    full_softmax: bool = False  # the sites' softmax runs over all labels (public label sets)
-    all_labels: bool = False  # with `full_softmax`: compare over all labels, not only over known ones
-    lr: float = 0.01
-    momentum: float = 0.9
-    batch: int = 64
+    settings: PrivateLabelsSettings
 
     def __call__(self, server: Server) -> None:
         """Tune the aggregated model."""
@@ -84,19 +75,20 @@ class CentralTuning:
         informs, weights = replies.informs[finite].to(x.device), replies.weights[finite].to(x.device)
         present = informs.any(0)
         offset = torch.zeros(len(present), device=x.device)
-        if self.mask_absent:
+        if self.settings.mask_absent:
             offset = offset.masked_fill(~present, float("-inf"))
             predictions = [_conditioned(site_q, present) for site_q in predictions]
         shares = (weights / weights.sum()).float()
 
         server.load_network()
         network = server.network.eval()
-        tuned = network if self.whole_model else network.head
+        whole_model = self.settings.tune == "all"
+        tuned = network if whole_model else network.head
         parameters: list[Tensor] = [p for p in tuned.parameters() if p.requires_grad]
-        inputs = x if self.whole_model else predict_features(network, x)  # the encoder is fixed
-        stepper = SGDStepper(SGD(self.momentum), parameters, self.lr)
+        inputs = x if whole_model else predict_features(network, x)  # the encoder is fixed
+        stepper = SGDStepper(SGD(self.settings.tuning_momentum), parameters, self.settings.tuning_lr)
         generator = torch.Generator().manual_seed(derive(server.seed, "tuning", server.state.round + 1))
-        for drawn in batches(len(x), self.batch, generator, epochs=1):
+        for drawn in batches(len(x), self.settings.tuning_batch, generator, epochs=1):
             rows = drawn.to(x.device)
             q = torch.softmax(tuned(inputs[rows]) + offset, -1)
             loss = torch.stack(
@@ -111,10 +103,10 @@ class CentralTuning:
     def disagreement(self, q: Tensor, site_q: Tensor, known: Tensor, present: Tensor) -> Tensor:
         """Return the loss against one site."""
         labels = known
-        if self.all_labels or (self.zero_padded and self.loss == "pairwise"):
-            labels = present if self.mask_absent else torch.ones_like(known)
-        if self.loss == "mse":
-            return mse_agreement(q, site_q, labels, self.renormalise)
+        if self.settings.tuning_labels == "all" or self.settings.pairs == "zero-padded":
+            labels = present if self.settings.mask_absent else torch.ones_like(known)
+        if self.settings.tuning == "mse":
+            return mse_agreement(q, site_q, labels, self.settings.norm == "renorm")
         return pairwise_agreement(q, site_q, labels)
 
     def _site_predictions(self, server: Server) -> list[Tensor]:
@@ -126,7 +118,7 @@ class CentralTuning:
         for row, known in zip(replies.matrix, replies.informs, strict=True):
             server.layout.load(server.network, row)
             logits = predict_logits(server.network, server.unlabelled)
-            if not self.full_softmax:
+            if self.settings.labels == "private":
                 logits = logits.masked_fill(~known.to(logits.device), float("-inf"))
             predictions.append(torch.softmax(logits, -1))
         return predictions
@@ -152,16 +144,14 @@ def adopt_tuned(server: Server, model: Tensor) -> None:
 class Balancing:
     """A server step after the last round: balance the mean prediction on the unlabelled inputs."""
 
-    rounds: int
-    frequencies: Sequence[float] | None = None  # None: uniform
-    from_sites: bool = False  # instead: each site's samples spread evenly over its known labels
+    settings: PrivateLabelsSettings
     steps: int = 30
     damping: float = 0.5
 
     def refuse_unfit(self, server: Server) -> None:
         """Raise ConfigError for a wrong number of frequencies, or a head without biases."""
-        given, labels = self.frequencies, len(server.space)
-        if given is not None and len(given) != labels:
+        given, labels = self.settings.frequencies, len(server.space)
+        if isinstance(given, list) and len(given) != labels:
             raise ConfigError(f"method.frequencies: there are {labels} labels, so {labels} numbers, not {len(given)}")
         if server.network.head.bias is None:
             raise ConfigError("method.tuning: 'balance' shifts the head's biases, and the head of this model has none")
@@ -169,7 +159,7 @@ class Balancing:
     def __call__(self, server: Server) -> None:
         """Balance the model after the last round."""
         x = server.unlabelled
-        if server.state.round + 1 < self.rounds:
+        if server.state.round + 1 < self.settings.rounds:
             return
         if x is None or not len(x):
             server.drop("", "tuning", "", NO_INPUTS)
@@ -188,9 +178,9 @@ class Balancing:
 
     def _target(self, server: Server) -> Tensor:
         """Return the wanted frequencies of all labels, not normalised."""
-        if self.frequencies is not None:
-            return torch.tensor(self.frequencies, dtype=torch.float32)
-        if not self.from_sites:
+        if isinstance(self.settings.frequencies, list):
+            return torch.tensor(self.settings.frequencies, dtype=torch.float32)
+        if self.settings.frequencies == "uniform":
             return torch.ones(len(server.space))
         cards = [server.cards[site] for site in sorted(server.cards)]  # including sites that have left
         return torch.stack([c.samples * c.informs.float() / max(1, int(c.informs.sum())) for c in cards]).sum(0)
