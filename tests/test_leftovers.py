@@ -60,6 +60,12 @@ MAKEFILE = f"all:\n\t{sys.executable} -m pytest -q -p no:cacheprovider -n 2 --di
 PYTEST = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
 
 
+def hear_all_signals():
+    """Undo what nohup, or a shell that runs the suite in the background, makes children ignore."""
+    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)
+
+
 class Session:
     """A session of pytest over one test, started in a folder of its own as from a terminal."""
 
@@ -79,6 +85,7 @@ class Session:
                 stdout=out,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
+                preexec_fn=hear_all_signals,
             )
         self.until((folder / "begun").exists, 60)
 
