@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import re
 import subprocess
 import sys
 import traceback
@@ -89,6 +90,11 @@ def register(folder: Path, package: str, **groups: dict[str, str]) -> None:
     (place / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\n")
     lines = [[f"[fedaccord.{group}]", *(f"{n} = {o}" for n, o in named.items())] for group, named in groups.items()]
     (place / "entry_points.txt").write_text("\n".join(line for group in lines for line in group) + "\n")
+
+
+def file_on_page(page: Path, name: str) -> str:
+    """Return the text of a file that a page of the documentation shows."""
+    return re.search(rf"```\w+ file={re.escape(name)}\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)[1]
 
 
 def checkpoint(run: Path, round_: int) -> Path:

@@ -261,7 +261,7 @@ class TestMistakes:
             ("data.view={kind='candidates',drop_full=false}", "drop_full has no effect unless generate is set"),
             (
                 "data.view={kind='candidates',generate='superset',min_size=2}",
-                "min_size has no effect on sets of which all are equally likely",
+                "min_size has no effect if all sets are equally likely",
             ),
         ],
     )

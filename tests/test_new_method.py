@@ -15,17 +15,11 @@ import numpy as np
 import pytest
 
 import fedaccord
-from command_line import checkpoint, process, register
+from command_line import checkpoint, file_on_page, process, register
 from fedaccord import Exact, Federation, LabelSpace, Site
 
 PAGE = Path(__file__).parents[1] / "docs" / "new-method.md"
 TRUST = ("--trust", "fedlc")
-
-
-def written(name):
-    """Return the text of a file that the page shows."""
-    found = re.search(rf"```\w+ file={re.escape(name)}\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
-    return found[1]
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +27,7 @@ def folder(nursery, tmp_path_factory):
     """A folder with the page's files, and a finished run of two workers whose sites train as one program."""
     place = tmp_path_factory.mktemp("outside")
     for name in ("fedlc.py", "skewed.toml", "test_fedlc.py", "balanced.py"):
-        (place / name).write_text(written(name))
+        (place / name).write_text(file_on_page(PAGE, name))
     done = nursery.live("run", "skewed.toml", "--out", "skewed", "--workers", "2", *TRUST, cwd=place)
     assert done.code == 0, done.err
     return place
@@ -44,7 +38,7 @@ def summary(run):
 
 
 def test_the_file_is_short():
-    assert len(written("fedlc.py").splitlines()) <= 60
+    assert len(file_on_page(PAGE, "fedlc.py").splitlines()) <= 60
 
 
 def test_the_sites_learn_and_the_run_names_the_method(folder):
@@ -118,7 +112,9 @@ def test_the_other_objective_of_the_page(folder, monkeypatch):
 
 @pytest.mark.slow
 def test_an_installed_package_is_listed_and_runs_by_its_short_name(folder, tmp_path):
-    entry = re.search(r'\[project.entry-points."fedaccord\.(\w+)"\]\n(\w+) = "(\S+)"', written("pyproject.toml"))
+    entry = re.search(
+        r'\[project.entry-points."fedaccord\.(\w+)"\]\n(\w+) = "(\S+)"', file_on_page(PAGE, "pyproject.toml")
+    )
     register(tmp_path, "fedlc-package", **{entry[1]: {entry[2]: entry[3]}})
     shutil.copy(folder / "fedlc.py", tmp_path)
     path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])

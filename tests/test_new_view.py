@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from command_line import checkpoint
+from command_line import checkpoint, file_on_page
 from fedaccord.errors import UntrustedError
 from fedaccord.runs.model_folder import TrainedModel
 
@@ -21,18 +21,12 @@ TRUST = ("--trust", "interval_view")
 KIND = "interval_view:Interval"
 
 
-def written(name):
-    """Return the text of a file that the page shows."""
-    found = re.search(rf"```\w+ file={re.escape(name)}\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
-    return found[1]
-
-
 @pytest.fixture(scope="module")
 def folder(nursery, tmp_path_factory):
     """A folder with the page's three files, its tables, and a finished run of two workers and stacked sites."""
     place = tmp_path_factory.mktemp("outside")
     for name in ("interval_view.py", "make_files.py", "grades.toml", "study.toml"):
-        (place / name).write_text(written(name))
+        (place / name).write_text(file_on_page(PAGE, name))
     subprocess.run([sys.executable, "make_files.py"], cwd=place, check=True, timeout=60)
     done = nursery.live("run", "grades.toml", "--out", "graded", "--set", "run.checkpoint_every=4", *TRUST, cwd=place)
     assert done.code == 0, done.err
@@ -44,7 +38,7 @@ def digest(run):
 
 
 def test_the_file_is_short():
-    assert len(written("interval_view.py").splitlines()) <= 90
+    assert len(file_on_page(PAGE, "interval_view.py").splitlines()) <= 90
 
 
 def test_sites_learn_from_ranges(folder):

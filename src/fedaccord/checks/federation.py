@@ -217,7 +217,7 @@ def knowledge_findings(
 ) -> list[Finding]:
     """Return findings on the declared views: labels that no site or one site knows, and labels that no site compares.
 
-    The server knows and compares `server_labels`, of which it has labelled samples.
+    The server has labelled samples of `server_labels`, so it knows and compares these.
     """
     teaching = {name: view for name, view in views.items() if view.has_annotations}
     if not teaching:  # some methods can learn from the server's labels alone

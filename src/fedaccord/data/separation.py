@@ -10,7 +10,7 @@ from fedaccord.labels.coverage import labels_without_site
 
 
 def labels_of_server(data: FederationData) -> list[str]:
-    """Return the classes of which the server has labelled samples."""
+    """Return the classes that occur in the server's labelled samples."""
     if data.labelled is None:
         return []
     return [data.space.names[column] for column in data.labelled[1].unique().tolist()]

@@ -34,7 +34,7 @@ class Measure:
 
     @property
     def share(self) -> bool:
-        """Whether it is a share, shown in percent, of which more is better; of others less is better."""
+        """Whether the metric is a share in percent, where higher is better; otherwise lower is better."""
         return self.metric == "accuracy"
 
     def of(self, figures: Figures) -> float | None:

@@ -29,7 +29,7 @@ _STYLE: dict[str, Figure] = json.loads(page.asset("figures.json"))
 
 
 def coverage(labels: Sequence[str], sites: Teaching, histogram: Mapping[str, Mapping[str, int]]) -> tuple[Html, Html]:
-    """Return the key and the matrix of which site teaches which label, with numbers of samples if known."""
+    """Return the legend and the site-by-label coverage matrix, with sample counts if known."""
     rows, keys = [], ""
     for name, (view, taught) in sites.items():
         shown = shown_class(view)

@@ -52,7 +52,7 @@ class CandidatesView(KnownDeclaration):
             if kind != self.generate:
                 refuse_unused(self, keys, f'unless generate = "{kind}"')
         if self.generate == "superset":
-            refuse_unused(self, BOUNDS, "on sets of which all are equally likely")
+            refuse_unused(self, BOUNDS, "if all sets are equally likely")
         return self
 
     @property
