@@ -9,7 +9,7 @@ import torch
 
 from fedaccord.checks.federation import check_experiment_data, method_findings, unused_labelled
 from fedaccord.config import check_experiment
-from fedaccord.data.separation import distinguished
+from fedaccord.data.coverage import distinguished
 from fedaccord.data.sites import FederationData
 from fedaccord.evaluation.metrics import recall
 from fedaccord.federation.round import play_round

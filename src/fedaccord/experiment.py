@@ -11,10 +11,9 @@ from fedaccord import __version__
 from fedaccord.clean_classifier import clean_predictions
 from fedaccord.config import Experiment, load_experiment, to_toml, with_paths_from
 from fedaccord.data.dataset import load_dataset
-from fedaccord.data.declarations import PerClass
+from fedaccord.data.declarations import PerClass, SiteFiles, Split
 from fedaccord.data.own_files import read_own_files
 from fedaccord.data.registry import locate
-from fedaccord.data.requests import SiteFiles, Split
 from fedaccord.data.sensitive import with_groups
 from fedaccord.data.server_data import check_apart_from_test
 from fedaccord.data.sites import FederationData

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from fedaccord.clean_classifier import clean_predictions
-from fedaccord.data.annotate import observe, read_annotations
 from fedaccord.data.dataset import Rows, load_dataset
+from fedaccord.data.sites import observe, read_annotations
 from fedaccord.errors import ConfigError, DataError
 from fedaccord.labels.space import LabelSpace
 from fedaccord.labels.views import CandidatesView, CoarseView, ExactView, TagsView, UnlabelledView, ViewContext

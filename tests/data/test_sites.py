@@ -11,9 +11,8 @@ import torch
 from command_line import blobs
 from fedaccord.clean_classifier import clean_predictions
 from fedaccord.data.dataset import Dataset, Rows, load_dataset
-from fedaccord.data.declarations import SiteSection
+from fedaccord.data.declarations import SiteFiles, SiteSection, Split
 from fedaccord.data.own_files import read_array_sites
-from fedaccord.data.requests import SiteFiles, Split
 from fedaccord.data.scaling import apply_moments, fit_moments
 from fedaccord.data.sites import pool_sites
 from fedaccord.data.study import split_dataset

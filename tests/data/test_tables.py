@@ -8,7 +8,7 @@ import pytest
 
 from fedaccord.data.tables import are_missing, by_value, is_table, read_numbers, read_table, report_cells
 from fedaccord.errors import DataError
-from fedaccord.labels.views.cells import plain
+from fedaccord.labels.space import plain
 
 
 def cells(*words):

@@ -7,7 +7,7 @@ import gzip
 import numpy as np
 import pytest
 
-from fedaccord.data.texts import hashed, load_intents
+from fedaccord.data.published import hashed, load_published
 from fedaccord.errors import DataError
 
 FILE = """split,text,intent,domain
@@ -41,7 +41,7 @@ def test_rare_grams_weigh_more():
 
 
 def test_a_file_of_intents_names_its_domains_and_leaves_out_what_is_of_no_intent(tmp_path):
-    read = load_intents(written(tmp_path), "clinc150")
+    read = load_published("clinc150", [written(tmp_path)])
     assert read.labels == ("balance", "transfer", "weather")
     assert read.groupings == {"coarse": {"banking": ["balance", "transfer"], "utility": ["weather"]}}
     assert (read.train.y.tolist(), read.test.y.tolist()) == ([0, 1, 2], [2])
@@ -50,7 +50,7 @@ def test_a_file_of_intents_names_its_domains_and_leaves_out_what_is_of_no_intent
 
 def test_settings_are_chosen_on_the_validation_part(tmp_path):
     """Texts of the test part are in neither part of it."""
-    read = load_intents(written(tmp_path), "clinc150-validation", "val")
+    read = load_published("clinc150-validation", [written(tmp_path)])
     assert (read.train.y.tolist(), read.test.y.tolist()) == ([0, 1, 2], [2])
     _, cold = hashed(["what is my balance", "send ten dollars to ann", "will it rain today"], ["is it cold"])
     assert np.array_equal(read.test.x, cold)
@@ -58,12 +58,12 @@ def test_settings_are_chosen_on_the_validation_part(tmp_path):
 
 def test_a_file_that_changed_is_read_again(tmp_path):
     path = written(tmp_path)
-    first = load_intents(path, "clinc150")
-    assert load_intents(path, "clinc150") is first
+    first = load_published("clinc150", [path])
+    assert load_published("clinc150", [path]) is first
     written(tmp_path, FILE + "train,make it rain,weather,utility\n")
-    assert len(load_intents(path, "clinc150").train) == 4
+    assert len(load_published("clinc150", [path]).train) == 4
 
 
 def test_a_missing_column_is_told(tmp_path):
     with pytest.raises(DataError, match="has no column 'domain'; clinc150 has split, text, intent, domain"):
-        load_intents(written(tmp_path, "split,text,intent\ntrain,a,b\n"), "clinc150")
+        load_published("clinc150", [written(tmp_path, "split,text,intent\ntrain,a,b\n")])

@@ -12,8 +12,8 @@ from fedaccord.evaluation.metrics import (
     finite,
     recall,
     summarise_sites,
+    tag_metrics,
 )
-from fedaccord.evaluation.tags import tag_metrics
 from fedaccord.labels.judging import disambiguation, site_metrics
 from fedaccord.labels.views import Candidates, Tags, Unlabelled
 from fedaccord.models.predicting import CHUNK, predict_logits

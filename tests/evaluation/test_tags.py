@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import average_precision_score, precision_score, recall_score
 
-from fedaccord.evaluation.tags import average_precision, tag_metrics
+from fedaccord.evaluation.metrics import average_precision, tag_metrics
 from fedaccord.labels.judging import correlation_error
 
 Y = torch.tensor([[1, 0, 1], [0, 1, 0], [1, 1, 0], [0, 0, 1]], dtype=torch.int8)

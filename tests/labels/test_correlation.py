@@ -7,10 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import tensor
 
-from fedaccord.labels.clusters import k_means
 from fedaccord.labels.correlation import (
     Consensus,
     discrepancy,
+    k_means,
     leave_one_out,
     noisy_sums,
     pair_sums,

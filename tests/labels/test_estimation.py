@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedaccord.errors import ConfigError
-from fedaccord.labels.estimation import (
+from fedaccord.labels.correspondence import (
     average_columns,
     columns_of_counts,
     confident,

@@ -7,9 +7,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedaccord.labels.prior import log_prior
 from fedaccord.labels.space import LabelSpace
 from fedaccord.labels.views import Candidates, Coarse, Exact, Tags, Unlabelled
+from fedaccord.labels.views.likelihoods import log_prior
 
 SPACE = LabelSpace(["cat", "dog", "cow"])
 ALL = torch.ones(3, dtype=torch.bool)

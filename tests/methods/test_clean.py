@@ -12,7 +12,7 @@ import pytest
 from fedaccord import clean_classifier as clean
 from fedaccord.clean_classifier import clean_predictions
 from fedaccord.data.dataset import Dataset, Rows, load_dataset
-from fedaccord.data.requests import Split
+from fedaccord.data.declarations import Split
 from fedaccord.data.study import split_dataset
 from fedaccord.errors import DataError
 from fedaccord.labels.views import CandidatesView

@@ -18,14 +18,19 @@ from torch import Tensor
 from fedaccord.checks.fairness import fairness_findings
 from fedaccord.checks.features import feature_findings, word_findings
 from fedaccord.config import Experiment, Labels, ServerSection
-from fedaccord.data.separation import indistinguishable_classes, labels_of_server
+from fedaccord.data.coverage import (
+    connected_groups,
+    coverage_matrix,
+    indistinguishable_classes,
+    labels_of_server,
+    labels_without_site,
+)
 from fedaccord.data.site_data import SiteData
 from fedaccord.data.sites import FederationData, Flaw
 from fedaccord.errors import CorrespondenceError, UserError, listed
 from fedaccord.experiment import read_federation, startup_error
 from fedaccord.federation.membership import Membership, membership_notes, rounds_without_owner
 from fedaccord.findings import Finding, warning
-from fedaccord.labels.coverage import connected_groups, coverage_matrix, labels_without_site
 from fedaccord.labels.space import LabelSpace
 from fedaccord.labels.views import View
 from fedaccord.methods.registry import METHODS, make_recipe, method_entry

@@ -78,14 +78,10 @@ def load_dataset(name: str, folder: Path) -> Dataset:
     files = dataset_files(name, folder)
     if not files:
         return _digits()
-    if name.startswith("clinc150"):
-        from fedaccord.data.texts import load_intents
+    if files[0].suffix != ".npz":
+        from fedaccord.data.published import load_published
 
-        return load_intents(files[0], name, "val" if name.endswith("validation") else "test")
-    if name in DATASETS and DATASETS[name].numbers:
-        from fedaccord.data.people import load_people
-
-        return load_people(name, files)
+        return load_published(name, files)
     arrays = read_npz(files[0], "data.dataset")
     if name in DATASETS and DATASETS[name].labels:
         arrays["label_names"] = np.array(DATASETS[name].labels)

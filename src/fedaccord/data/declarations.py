@@ -1,14 +1,22 @@
-"""The data sections of the experiment file; importable without torch."""
+"""What an experiment asks of its data: the data sections of its file, and requests made of them; without torch."""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from fedaccord.data.registry import locate
 from fedaccord.errors import refuse_unused
+from fedaccord.labels.views import ViewDeclaration
 from fedaccord.labels.views.exact import ExactView
 from fedaccord.labels.views.registry import ViewConfig
+
+if TYPE_CHECKING:
+    from fedaccord.data.dataset import Array, Dataset
 
 Count = Annotated[int, Field(ge=1)]
 
@@ -220,3 +228,49 @@ def check_stay(site: str, joins: int | None, leaves: int | None) -> None:
     """Raise ValueError for a site that leaves before it joins."""
     if leaves is not None and leaves <= (joins or 1):
         raise ValueError(f"site '{site}' leaves in round {leaves}, but it would join in round {joins or 1} only")
+
+
+@dataclass(frozen=True)
+class Split:
+    """How one data set becomes a federation: `[data]`, `[labels]` and `[server]`."""
+
+    partition: Mapping[str, Any]
+    view: ViewDeclaration = field(default_factory=ExactView)
+    views: Mapping[str, ViewDeclaration] = field(default_factory=dict)  # other views, by site name
+    names: Sequence[str] | None = None
+    classes: Sequence[str] | None = None
+    seed: int = 0
+    test: float = 0.2  # each site's share
+    samples: int | None = None
+    test_samples: int | None = None
+    standardise: str = "auto"
+    clean: Callable[[Dataset], Array] | None = None  # predictions of a model trained on true classes
+    test_file: Path | None = None  # of the server
+    unlabelled: int | None = None  # inputs that the server takes
+    labelled: PerClass | Path | None = None  # samples that the server takes, or its file
+    unseen: int | Sequence[str] | None = None  # sites that do not train and are the server's test
+
+    def scales(self, dataset: Dataset) -> bool:
+        """Return whether the features of a data set are standardised."""
+        plain_numbers = not dataset.images and not dataset.scaled
+        return self.standardise in ("site", "federation") or (self.standardise == "auto" and plain_numbers)
+
+
+@dataclass(frozen=True)
+class SiteFiles:
+    """How sites with their own files become a federation: `[[sites]]`, `[features]`, `[labels]` and `[server]`."""
+
+    sections: Sequence[SiteSection]
+    features: Features = field(default_factory=Features)
+    base: Path = Path()  # relative paths start here
+    classes: Sequence[str] | None = None
+    test_file: Path | None = None  # of the server
+    test_label: str | None = None  # column of true classes in the server's files
+    seed: int = 0
+    labelled: Path | None = None  # the server's file of labelled samples
+    groups_as_input: bool = False  # candidate groups are the last features of a table
+    normalise_groups: bool = False  # each candidate counts as its share of 1
+
+    def path(self, section: SiteSection) -> Path:
+        """Return the path of a site's file or folder."""
+        return locate(section.data, self.base)

@@ -18,7 +18,7 @@ from fedaccord.data.declarations import Features
 from fedaccord.data.scaling import FARTHEST, Moments, pool_moments
 from fedaccord.data.tables import Cells, Table, are_missing, by_value, read_numbers, report_cells
 from fedaccord.errors import DataError, did_you_mean
-from fedaccord.labels.views.cells import plain
+from fedaccord.labels.space import plain
 
 MOST_CATEGORIES = 200
 MOSTLY = 0.9  # a column with this share of numbers is a column of numbers; its other cells are wrong

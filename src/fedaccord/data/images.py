@@ -11,11 +11,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedaccord.data.declarations import SiteSection
-from fedaccord.data.requests import SiteFiles
+from fedaccord.data.declarations import SiteFiles, SiteSection
 from fedaccord.data.server_data import add_server_files
 from fedaccord.data.site_data import ServerTest
-from fedaccord.data.site_labels import SiteTable, assemble, read_true_classes, set_test_aside
+from fedaccord.data.site_tables import SiteTable, assemble, read_true_classes, set_test_aside
 from fedaccord.data.sites import FederationData
 from fedaccord.data.tables import Table, read_table
 from fedaccord.errors import ConfigError, DataError

@@ -9,16 +9,14 @@ import os
 from dataclasses import replace
 from functools import partial
 
-from fedaccord.data.annotate import Annotated, read_annotations
 from fedaccord.data.dataset import Dataset
-from fedaccord.data.declarations import SiteSection
+from fedaccord.data.declarations import SiteFiles, SiteSection
 from fedaccord.data.images import read_image_sites
 from fedaccord.data.registry import existing
-from fedaccord.data.requests import SiteFiles
 from fedaccord.data.scaling import Moments, fit_moments
 from fedaccord.data.server_data import add_server_files, read_arrays, read_server_file
 from fedaccord.data.site_tables import read_table_sites
-from fedaccord.data.sites import FederationData, draw_test_rows, make_site, refuse_empty
+from fedaccord.data.sites import Annotated, FederationData, draw_test_rows, make_site, read_annotations, refuse_empty
 from fedaccord.data.tables import is_table
 from fedaccord.errors import ConfigError, DataError
 from fedaccord.labels.space import LabelSpace

@@ -23,7 +23,7 @@ class DatasetEntry:
     files: Sequence[str] = ()
     labels: Sequence[str] = ()  # names of its classes, if its files have none
     header: Sequence[str] = ()  # names of its columns, if its files have none
-    numbers: Sequence[str] = ()  # columns of a table of people that are features, read by `data.people`
+    numbers: Sequence[str] = ()  # columns of a table of people that are features as they are
 
 
 _CATALOGUE = tomllib.loads(Path(__file__).with_name("datasets.toml").read_text(encoding="utf-8"))

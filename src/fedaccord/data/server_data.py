@@ -9,13 +9,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedaccord.data.annotate import read_annotations
 from fedaccord.data.dataset import Array, Dataset, Grouped, Rows, from_arrays, read_npz
 from fedaccord.data.declarations import PerClass
 from fedaccord.data.partition import Partition
 from fedaccord.data.registry import existing
 from fedaccord.data.site_data import ServerTest, SiteData
-from fedaccord.data.sites import FederationData, draw_rows
+from fedaccord.data.sites import FederationData, draw_rows, read_annotations
 from fedaccord.errors import ConfigError, DataError, did_you_mean
 from fedaccord.labels.space import LabelSpace
 from fedaccord.labels.views import ViewContext

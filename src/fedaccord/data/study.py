@@ -11,11 +11,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from fedaccord.data.annotate import Annotated, label_arrays, observe
 from fedaccord.data.dataset import Array, Dataset, Rows
-from fedaccord.data.declarations import PerClass
+from fedaccord.data.declarations import PerClass, Split
 from fedaccord.data.partition import Partition, split
-from fedaccord.data.requests import Split
 from fedaccord.data.scaling import fit_moments, pool_moments
 from fedaccord.data.server_data import (
     add_server_files,
@@ -26,9 +24,18 @@ from fedaccord.data.server_data import (
     take_out,
 )
 from fedaccord.data.site_data import SiteData
-from fedaccord.data.sites import FederationData, draw_rows, draw_test_rows, make_site, refuse_empty
+from fedaccord.data.sites import (
+    Annotated,
+    FederationData,
+    draw_rows,
+    draw_test_rows,
+    label_arrays,
+    make_site,
+    observe,
+    refuse_empty,
+)
 from fedaccord.errors import ConfigError, DataError, PartitionError, did_you_mean
-from fedaccord.labels.clusters import k_means
+from fedaccord.labels.correlation import k_means
 from fedaccord.labels.space import LabelSpace
 from fedaccord.labels.views import ViewContext, ViewDeclaration
 from fedaccord.seeds import derive

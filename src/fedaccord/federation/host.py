@@ -17,8 +17,8 @@ from fedaccord.federation.attack import Attack
 from fedaccord.federation.cohort_mean import COHORT_SAMPLES, REPRESENTATIVE, can_average, stacked_mean
 from fedaccord.federation.recipe import Recipe, SiteTask
 from fedaccord.labels.judging import disambiguation, site_metrics
-from fedaccord.labels.prior import PRIOR as PRIOR
 from fedaccord.labels.views import View
+from fedaccord.labels.views.likelihoods import PRIOR as PRIOR
 from fedaccord.messages.message import Message, SiteId
 from fedaccord.messages.names import SILENT
 from fedaccord.models.layout import Layout

@@ -1,1 +1,1 @@
-"""What an annotation means: the label space, the views, the site prior, corruption and coverage."""
+"""What an annotation means: the label space, the views, the site prior and corruption."""

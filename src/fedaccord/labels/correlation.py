@@ -14,11 +14,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedaccord.labels.clusters import k_means
 from fedaccord.labels.views import NOT_ANNOTATED
 
 EPSILON = 1e-8
 TINY = 1e-12  # smaller variances are rounding errors
+MOST_STEPS = 100  # of k-means
 
 
 @dataclass(frozen=True)
@@ -188,3 +188,36 @@ def noisy_sums(sums: PairSums, noise: float, rng: np.random.Generator) -> PairSu
     first = torch.minimum((sums.first + drawn(False)).clamp(min=0), rows)
     both = torch.minimum((sums.both + drawn(True)).clamp(min=0), torch.minimum(first, first.T))
     return PairSums(rows, first, both)
+
+
+def k_means(points: Tensor, clusters: int, seed: int, restarts: int = 10) -> Tensor:
+    """Return the cluster of each point, int64 (n,), from the best of several restarts; clusters may be empty."""
+    generator = torch.Generator().manual_seed(seed)
+    x = points.double()
+    runs = [_lloyd(x, _first_centres(x, clusters, generator)) for _ in range(restarts)]
+    return min(runs, key=lambda run: run[1])[0]
+
+
+def _first_centres(x: Tensor, clusters: int, generator: torch.Generator) -> Tensor:
+    """Draw initial centres from the points, by squared distance from earlier centres (k-means++)."""
+    centres = x[torch.randint(len(x), (1,), generator=generator)]
+    while len(centres) < clusters:
+        nearest = torch.cdist(x, centres).square().amin(1)
+        if not bool(nearest.sum() > 0):  # fewer distinct points than clusters
+            break
+        centres = torch.cat([centres, x[torch.multinomial(nearest, 1, generator=generator)]])
+    return centres
+
+
+def _lloyd(x: Tensor, centres: Tensor) -> tuple[Tensor, float]:
+    last = torch.full((len(x),), -1)
+    for _ in range(MOST_STEPS):
+        distances = torch.cdist(x, centres).square()
+        cluster = distances.argmin(1)
+        if torch.equal(cluster, last):
+            break
+        sums = torch.zeros_like(centres).index_add_(0, cluster, x)
+        sizes = torch.bincount(cluster, minlength=len(centres))[:, None]
+        centres = torch.where(sizes > 0, sums / sizes.clamp(min=1), centres)
+        last = cluster
+    return last, float(torch.cdist(x, centres).square().gather(1, last[:, None]).sum())

@@ -5,8 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from fedaccord.evaluation.metrics import Metrics, class_metrics
-from fedaccord.evaluation.tags import tag_metrics
+from fedaccord.evaluation.metrics import Metrics, class_metrics, tag_metrics
 from fedaccord.labels.correlation import discrepancy, phi_of_scores, phi_of_sums, tag_sums
 from fedaccord.labels.views.base import NOT_ANNOTATED, View
 

@@ -45,7 +45,7 @@ from fedaccord.federation.host import PERSONAL, PRIOR, estimate_prior, evaluatio
 from fedaccord.federation.server import Server
 from fedaccord.federation.sharing import MODEL
 from fedaccord.hosting import build_network
-from fedaccord.labels.estimation import CORRESPONDENCE
+from fedaccord.labels.correspondence import CORRESPONDENCE
 from fedaccord.labels.space import LabelSpace
 from fedaccord.labels.views import Exact, Tags, View, make_view
 from fedaccord.messages.message import Message, SiteId, from_bytes

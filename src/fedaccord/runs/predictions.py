@@ -15,7 +15,7 @@ from torch import Tensor
 from fedaccord.data.dataset import Array, read_npz
 from fedaccord.data.images import FILE_COLUMN, label_table, read_images
 from fedaccord.data.registry import existing
-from fedaccord.data.site_labels import read_labels
+from fedaccord.data.site_tables import read_labels
 from fedaccord.data.tables import Table, is_table, read_table, report_cells
 from fedaccord.errors import DataError, UserError, did_you_mean
 from fedaccord.labels.space import LabelSpace

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from fedaccord.data.coverage import connected_groups
 from fedaccord.data.site_data import SiteData
 from fedaccord.data.sites import FederationData
 from fedaccord.evaluation.metrics import recall
@@ -13,7 +14,6 @@ from fedaccord.federation.membership import ALWAYS, Membership
 from fedaccord.federation.round import Evaluation, RoundRecord
 from fedaccord.federation.server import Server, SiteCard
 from fedaccord.federation.state import Dropped
-from fedaccord.labels.coverage import connected_groups
 from fedaccord.labels.space import LabelSpace
 from fedaccord.labels.views import View
 from fedaccord.messages.message import Message

@@ -8,8 +8,8 @@ from torch import tensor
 
 from fedaccord.data.site_data import Samples, SiteData
 from fedaccord.labels.correlation import pair_sums, phi_of_scores
-from fedaccord.labels.prior import PRIOR, relative_offset
 from fedaccord.labels.views import Tags
+from fedaccord.labels.views.likelihoods import PRIOR, relative_offset
 from fedaccord.messages.message import Message
 from fedaccord.methods.harmony.keys import (
     ALIGNMENT_SHARE,

@@ -10,7 +10,7 @@ from fedaccord.config import check_experiment
 from fedaccord.errors import ConfigError
 from fedaccord.federation.round import play_round
 from fedaccord.federation.state import RunState
-from fedaccord.labels.estimation import CORRESPONDENCE, expected_counts
+from fedaccord.labels.correspondence import CORRESPONDENCE, expected_counts
 from fedaccord.labels.views import Coarse
 from fedaccord.messages.message import Failure, Message
 from fedaccord.methods.mixed_types import augment

@@ -11,7 +11,7 @@ from torch import nn
 from fedaccord.data.site_data import Samples, SiteData
 from fedaccord.errors import ConfigError
 from fedaccord.federation.round import play_round
-from fedaccord.labels.estimation import CORRESPONDENCE
+from fedaccord.labels.correspondence import CORRESPONDENCE
 from fedaccord.labels.views import Candidates, Tags, Unlabelled
 from fedaccord.messages.message import Message
 from fedaccord.methods.mixed_types.own_head import OWN_HEAD

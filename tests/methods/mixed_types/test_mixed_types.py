@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from fedaccord.errors import ConfigError, FedAccordError
-from fedaccord.labels.estimation import CORRESPONDENCE
+from fedaccord.labels.correspondence import CORRESPONDENCE
 from fedaccord.labels.views import Coarse
 from fedaccord.messages.message import Message
 from fedaccord.messages.names import SILENT

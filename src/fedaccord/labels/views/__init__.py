@@ -6,8 +6,8 @@ from fedaccord.labels.views.candidates import Candidates as Candidates
 from fedaccord.labels.views.candidates import CandidatesView as CandidatesView
 from fedaccord.labels.views.coarse import Coarse as Coarse
 from fedaccord.labels.views.coarse import CoarseView as CoarseView
-from fedaccord.labels.views.context import LabelArrays as LabelArrays
-from fedaccord.labels.views.context import ViewContext as ViewContext
+from fedaccord.labels.views.declaration import LabelArrays as LabelArrays
+from fedaccord.labels.views.declaration import ViewContext as ViewContext
 from fedaccord.labels.views.declaration import ViewDeclaration as ViewDeclaration
 from fedaccord.labels.views.exact import Exact as Exact
 from fedaccord.labels.views.exact import ExactView as ExactView

@@ -16,11 +16,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from fedaccord.errors import ConfigError, DataError
 from fedaccord.evaluation.metrics import accuracy, confusion
-from fedaccord.labels.prior import log_prior
-from fedaccord.labels.views.cells import plain
-from fedaccord.labels.views.context import LabelArrays, ViewContext
-from fedaccord.labels.views.declaration import ViewDeclaration
-from fedaccord.labels.views.likelihoods import below_top
+from fedaccord.labels.space import plain
+from fedaccord.labels.views.declaration import LabelArrays, ViewContext, ViewDeclaration
+from fedaccord.labels.views.likelihoods import below_top, log_prior
 from fedaccord.lazy import Array, Tensor, np, torch
 
 if TYPE_CHECKING:

@@ -9,10 +9,9 @@ from pydantic import Field, model_validator
 
 from fedaccord.errors import ConfigError, DataError, refuse_unused
 from fedaccord.labels import corruption
+from fedaccord.labels.space import check_labels, columns_of, raise_problems, split_names
 from fedaccord.labels.views.base import View
-from fedaccord.labels.views.cells import check_labels, columns_of, raise_problems, split_names
-from fedaccord.labels.views.context import LabelArrays, ViewContext
-from fedaccord.labels.views.declaration import KnownDeclaration
+from fedaccord.labels.views.declaration import KnownDeclaration, LabelArrays, ViewContext
 from fedaccord.labels.views.exact import Exact
 from fedaccord.labels.views.likelihoods import below_top, log_mask
 from fedaccord.lazy import Array, Tensor, np, torch

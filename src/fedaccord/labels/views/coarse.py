@@ -11,15 +11,12 @@ from pydantic import Field, model_validator
 
 from fedaccord.errors import ConfigError, CorrespondenceError, did_you_mean, listed
 from fedaccord.labels import corruption
-from fedaccord.labels.correspondence import Groups, correspondence_matrix, readable_groups
-from fedaccord.labels.estimation import SMALLEST, uniform_matrix
+from fedaccord.labels.correspondence import SMALLEST, Groups, correspondence_matrix, readable_groups, uniform_matrix
 from fedaccord.labels.space import LabelSpace
 from fedaccord.labels.views.base import NOT_ANNOTATED, View
-from fedaccord.labels.views.context import LabelArrays, ViewContext
-from fedaccord.labels.views.declaration import Names, ViewDeclaration
-from fedaccord.labels.views.exact import Exact
+from fedaccord.labels.views.declaration import LabelArrays, Names, ViewContext, ViewDeclaration
+from fedaccord.labels.views.exact import Exact, OneName
 from fedaccord.labels.views.likelihoods import below_top, log_mask
-from fedaccord.labels.views.one_name import OneName
 from fedaccord.lazy import Array, Tensor, np, torch
 
 if TYPE_CHECKING:

@@ -1,15 +1,18 @@
-"""How a config file declares a view: the base of every kind's own settings."""
+"""What a view is built from and reads: its declaration, what surrounds it, and labels as arrays."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from fedaccord.errors import UserError
 from fedaccord.lazy import Array, np
 
 if TYPE_CHECKING:
-    from fedaccord.labels.views.context import LabelArrays
+    from numpy.typing import NDArray
 
 Names = Annotated[list[str], Field(min_length=1)]
 
@@ -78,3 +81,29 @@ class KnownDeclaration(ViewDeclaration):
     def with_known(self, names: list[str] | None) -> Self:
         """Return the declaration with these known labels."""
         return self.model_copy(update={"known": names})
+
+
+def raise_error(error: UserError) -> None:
+    """Raise an error that nobody collects."""
+    raise error
+
+
+@dataclass(frozen=True)
+class ViewContext:
+    """What surrounds a declaration: its place for messages, the data set's groupings, and who collects errors."""
+
+    where: str = ""
+    groupings: Mapping[str, Mapping[str, Sequence[str]]] = field(default_factory=dict)  # coarse names and their classes
+    report: Callable[[UserError], None] = raise_error  # takes an error after which the view can still be inspected
+
+
+@dataclass(frozen=True)
+class LabelArrays:
+    """The labels of a file or a data set as arrays of `rows` rows; columns are those of `names`."""
+
+    rows: int
+    names: Sequence[str]
+    y: NDArray[Any] | None = None  # int64 (rows,): true class, or in a site's file its annotation; -1 = none
+    tags: NDArray[Any] | None = None  # int8 (rows, names): 1, 0, -1 = not annotated
+    candidates: NDArray[Any] | None = None  # bool (rows, names)
+    chances: NDArray[Any] | None = None  # float (rows, names): predictions of a model trained on true classes

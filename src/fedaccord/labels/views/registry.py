@@ -20,8 +20,7 @@ from fedaccord.extensions import installed, is_outside, load_outside
 from fedaccord.labels.views.base import View
 from fedaccord.labels.views.candidates import Candidates, CandidatesView
 from fedaccord.labels.views.coarse import Coarse, CoarseView
-from fedaccord.labels.views.context import ViewContext
-from fedaccord.labels.views.declaration import ViewDeclaration
+from fedaccord.labels.views.declaration import ViewContext, ViewDeclaration
 from fedaccord.labels.views.exact import Exact, ExactView
 from fedaccord.labels.views.pooled import Pooled
 from fedaccord.labels.views.tags import Tags, TagsView

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from pydantic import Field
 
 from fedaccord.errors import DataError
-from fedaccord.evaluation.tags import THRESHOLD, tag_metrics
+from fedaccord.evaluation.metrics import THRESHOLD, tag_metrics
+from fedaccord.labels.space import columns_of, plain, raise_problems, split_names
 from fedaccord.labels.views.base import NOT_ANNOTATED, View
-from fedaccord.labels.views.cells import columns_of, plain, raise_problems, split_names
-from fedaccord.labels.views.context import LabelArrays
-from fedaccord.labels.views.declaration import Names, ViewDeclaration
+from fedaccord.labels.views.declaration import LabelArrays, Names, ViewDeclaration
 from fedaccord.lazy import Array, Tensor, np, torch
 
 if TYPE_CHECKING:

@@ -6,9 +6,8 @@ from collections.abc import Iterable
 from typing import Any, ClassVar, Literal
 
 from fedaccord.labels.views.base import NOT_ANNOTATED
-from fedaccord.labels.views.context import LabelArrays
-from fedaccord.labels.views.declaration import ViewDeclaration
-from fedaccord.labels.views.one_name import OneName
+from fedaccord.labels.views.declaration import LabelArrays, ViewDeclaration
+from fedaccord.labels.views.exact import OneName
 from fedaccord.lazy import Array, Tensor, np, torch
 
 

@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 
 from fedaccord.labels.correlation import PairSums, noisy_sums, pair_sums, phi, phi_of_sums, tag_sums
-from fedaccord.labels.prior import PRIOR, relative_offset
 from fedaccord.labels.views import NOT_ANNOTATED, View
+from fedaccord.labels.views.likelihoods import PRIOR, relative_offset
 from fedaccord.messages.message import Message
 from fedaccord.methods.harmony import keys
 from fedaccord.methods.harmony.settings import FedHarmonySettings

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from fedaccord.data.separation import distinguished, indistinguishable_classes, lacking_at_server, server_lacks
+from fedaccord.data.coverage import distinguished, indistinguishable_classes, lacking_at_server, server_lacks
 from fedaccord.data.sites import FederationData
 from fedaccord.errors import listed
 from fedaccord.findings import Finding, note, warning

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from fedaccord.aggregation.robust import FEWEST
-from fedaccord.labels.estimation import (
+from fedaccord.labels.correspondence import (
     CORRESPONDENCE,
     average_columns,
     columns_of_counts,

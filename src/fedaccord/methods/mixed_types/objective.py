@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fedaccord.errors import ConfigError, FedAccordError
-from fedaccord.labels.estimation import (
+from fedaccord.labels.correspondence import (
     CORRESPONDENCE,
     confident,
     estimate_by_counts,

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from fedaccord.aggregation.replies import Replies, normalised
-from fedaccord.data.separation import distinguished, lacking_at_server, server_lacks
+from fedaccord.data.coverage import distinguished, lacking_at_server, server_lacks
 from fedaccord.data.site_data import Samples, SiteData
 from fedaccord.data.sites import FederationData
 from fedaccord.errors import ConfigError

@@ -1,4 +1,4 @@
-"""Tables of people for studies of fairness: COMPAS, students' grades, the 1994 census (docs/fairness.md)."""
+"""Published tables as data sets: people for studies of fairness (docs/fairness.md), and short texts."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from fedaccord.data.dataset import Dataset, Rows
 from fedaccord.data.registry import DATASETS
+from fedaccord.data.tables import read_table
 from fedaccord.errors import DataError
 
 Columns = dict[str, NDArray[np.str_]]
@@ -21,15 +22,20 @@ Feature = tuple[str, NDArray[Any]]  # the source column of a feature, and its va
 
 GRADES = ("A", "B", "C", "D", "F")
 ETHNICITIES = ("Caucasian", "African American", "Asian", "Other")
+WIDTH = 1024
+OUT_OF_SCOPE = "oos"  # texts without an intent in CLINC150; the federation's classes are the intents
+COLUMNS = ("split", "text", "intent", "domain")
 
 
-def load_people(name: str, files: Sequence[Path]) -> Dataset:
+def load_published(name: str, files: Sequence[Path]) -> Dataset:
     """Load one of the tables by its catalogue name."""
     return _load(name, tuple(files), tuple(file.stat().st_mtime_ns for file in files))
 
 
-@lru_cache(maxsize=4)  # a study of many short runs loads the same table repeatedly
+@lru_cache(maxsize=4)  # hashing texts takes seconds, and a study of many short runs loads the same table repeatedly
 def _load(name: str, files: tuple[Path, ...], changed: tuple[int, ...]) -> Dataset:
+    if name.startswith("clinc150"):
+        return _intents(name, files[0])
     try:
         if name == "adult":
             return _adult(name, *files)
@@ -99,3 +105,38 @@ def _read(path: Path, header: Sequence[str] | None = None, is_row: Callable[[lis
         rows = [row for row in lines if is_row(row)]
     cells = np.array(rows, dtype=str)
     return {name: np.char.strip(cells[:, place]) for place, name in enumerate(names)}
+
+
+def _intents(name: str, path: Path) -> Dataset:
+    """Read CLINC150 (Larson et al. 2019): 150 intents in 10 domains, its grouping `coarse`."""
+    table = read_table(path, where="data.dataset")
+    for column in COLUMNS:
+        if column not in table.columns:
+            raise DataError(f"data.dataset: '{path}' has no column '{column}'; {name} has {', '.join(COLUMNS)}")
+    inside = table.column("intent") != OUT_OF_SCOPE
+    split, text, intent, domain = (table.column(column)[inside].astype(str) for column in COLUMNS)
+    labels, y = np.unique(intent, return_inverse=True)
+    groups = {group: np.unique(intent[domain == group]).tolist() for group in np.unique(domain).tolist()}
+    train, test = split == "train", split == ("val" if name.endswith("validation") else "test")
+    x_train, x_test = hashed(text[train].tolist(), text[test].tolist())
+    parts = Rows(x_train, y[train]), Rows(x_test, y[test])
+    return Dataset(name, *parts, tuple(labels.tolist()), False, {"coarse": groups}, scaled=True)
+
+
+def hashed(train: list[str], test: list[str], width: int = WIDTH) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Return texts as hashed character 3- and 4-grams within words, weighted by rarity in training texts, of norm one.
+
+    In a federation the rarity of a gram needs one sum of document counts over the sites.
+    """
+    from sklearn.feature_extraction.text import HashingVectorizer  # imported here because it takes a second
+
+    grams = HashingVectorizer(
+        analyzer="char_wb", ngram_range=(3, 4), n_features=width, alternate_sign=False, norm=None, dtype=np.float32
+    )
+    found = [grams.transform(texts).toarray() for texts in (train, test)]
+    seen = (found[0] > 0).sum(0)
+    rarity = np.log((1 + len(train)) / (1 + seen)) + 1
+    weighted = [np.log1p(counts) * rarity for counts in found]
+    lengths = [np.linalg.norm(x, axis=1, keepdims=True) for x in weighted]
+    first, second = ((x / np.maximum(n, 1e-12)).astype(np.float32) for x, n in zip(weighted, lengths, strict=True))
+    return first, second

@@ -1,6 +1,6 @@
 """Who knows which label, and which labels some chain of sites compares."""
 
-from fedaccord.labels.coverage import connected_groups, coverage_matrix, labels_without_site
+from fedaccord.data.coverage import connected_groups, coverage_matrix, labels_without_site
 from fedaccord.labels.space import LabelSpace
 from fedaccord.labels.views import Candidates, Coarse, Exact, Tags, Unlabelled
 
