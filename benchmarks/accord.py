@@ -1,13 +1,13 @@
-"""What `accord` brings on federations of mixed views, and which sites should use a site prior. Paired runs.
+"""Compare `accord` with baselines on federations of mixed views, and the choices of sites that use a prior.
 
     python benchmarks/accord.py prior   [--seeds 8] [--only digits]
     python benchmarks/accord.py mixture [--seeds 8] [--only digits]
 
-Every scenario is run with each contestant on the same seeds (same split, same annotations, same initial weights).
-Printed are means over seeds and the paired difference to the first contestant with its standard error: accuracy of the
-global model (no offset, all classes), accuracy of the sites on their own tasks (with their offset), and their
-likelihood. Nothing is chosen on these figures but the default of `prior`. Finished cells are kept in the output file,
-so that a cut run goes on. All but digits is read from FEDACCORD_DATA.
+Every scenario runs each method on the same seeds (same split, same annotations, same initial weights). The output is
+the mean over seeds and the paired difference to the first method with its standard error, for three metrics: accuracy
+of the global model (no offset, all classes), accuracy of the sites on their own tasks (with their offset), and their
+negative log-likelihood. Only the default of `prior` was chosen by these figures. Finished cells are kept in the output
+file, so an interrupted run can continue. All data sets except digits are read from FEDACCORD_DATA.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ SCENARIOS = {
 
 
 def cell(table: dict, method: str, settings: dict, seed: int) -> dict[str, float]:
-    """Run one experiment and return its last round's figures."""
+    """Run one experiment and return the figures of its last round."""
     spec = {**table, "seed": seed, "run": {"workers": 0, "evaluate_every": 0}}
     spec["method"] = {**table["method"], "name": method, **settings}
     rounds = spec["method"]["rounds"]
@@ -123,7 +123,7 @@ def paired(values: list[float]) -> str:
 
 
 def cells(scenario: str, contestants: dict, seeds: int, done: dict, out: Path) -> dict[str, list[dict[str, float]]]:
-    """Run what is not yet done of a scenario."""
+    """Run the unfinished cells of a scenario and return all its cells by method."""
     for seed in range(seeds):
         for name, (method, settings) in contestants.items():
             key = f"{scenario}|{name}|{seed}"
@@ -134,21 +134,21 @@ def cells(scenario: str, contestants: dict, seeds: int, done: dict, out: Path) -
 
 
 def figures(results: dict[str, list[dict[str, float]]]) -> None:
-    """Print the means and the paired differences to the first contestant."""
+    """Print the means and the paired differences to the first method."""
     first = next(iter(results))
     print(f"| | global | sites | nll | global - {first} | sites - {first} | nll - {first} |\n| --- |" + " --- |" * 6)
     for name, rows in results.items():
         means, gaps = [], []
         for key, scale in FIGURES:
-            told = all(key in row for row in rows)  # training alone has no global model
-            means.append(f"{statistics.fmean(scale * row[key] for row in rows):.2f}" if told else "-")
+            measured = all(key in row for row in rows)  # local training has no global model
+            means.append(f"{statistics.fmean(scale * row[key] for row in rows):.2f}" if measured else "-")
             pairs = zip(rows, results[first], strict=True)
-            gaps.append(paired([scale * (row[key] - other[key]) for row, other in pairs]) if told else "-")
+            gaps.append(paired([scale * (row[key] - other[key]) for row, other in pairs]) if measured else "-")
         print(f"| {name} | " + " | ".join(means) + " | " + " | ".join(gaps) + " |", flush=True)
 
 
 def by_site(results: dict[str, list[dict[str, float]]], views: dict) -> None:
-    """Print each site's own accuracy alone and together."""
+    """Print the accuracy of each site on its own task, with local training and with `accord`."""
     print("\n| site | view | local | accord | accord - local |\n| --- | --- | --- | --- | --- |")
     for key in results["accord"][0]:
         if key.startswith("site "):
@@ -178,7 +178,7 @@ def main() -> None:
         if options.only in scenario:
             contestants = dict(TABLES[options.table])
             views = SCENARIOS[scenario]["data"].get("views")
-            if not views:  # the real candidate sets have no exactly labelled site
+            if not views:  # data sets of real candidate sets have no exact site
                 contestants.pop("fedavg, exact sites only", None)
             results = cells(scenario, contestants, options.seeds, done, out)
             print(f"\n{scenario}, {options.seeds} paired seeds")

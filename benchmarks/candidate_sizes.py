@@ -1,9 +1,9 @@
-"""How large instance-dependent candidate sets come out, by the temperature of the clean network behind them.
+"""Measure the size of instance-dependent candidate sets over the temperature of the clean network.
 
     python benchmarks/candidate_sizes.py [--dataset mnist] [--samples 60000]
 
-Printed are expected sizes for rho 0.2, 0.3 and 0.4; pFedPLL reports 2.99, 3.97 and 4.93 on MNIST. The network is
-trained once and then taken from FEDACCORD_CACHE. The data is read from FEDACCORD_DATA.
+The output is the expected size for rho 0.2, 0.3 and 0.4; pFedPLL reports 2.99, 3.97 and 4.93 on MNIST. The network's
+predictions are cached in FEDACCORD_CACHE. The data is read from FEDACCORD_DATA.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def main() -> None:
     order = np.random.default_rng(0).permutation(len(dataset.train))[: options.samples]
     dataset = replace(dataset, train=dataset.train.take(np.sort(order)))
     chances, y = clean_predictions(dataset, 0), dataset.train.y
-    print(f"the clean network is right on {100 * np.mean(chances.argmax(1) == y):.1f} % of what it was trained on")
+    print(f"training accuracy of the clean network: {100 * np.mean(chances.argmax(1) == y):.1f} %")
     for temperature in (1, 2, 4, 6, 7, 8, 10):
         rates = [instance_rates(chances, y, rho, temperature=temperature) for rho in (0.2, 0.3, 0.4)]
         sizes = "  ".join(f"{1 + rate.sum(1).mean():.2f}" for rate in rates)

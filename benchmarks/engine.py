@@ -1,11 +1,11 @@
-"""What the embedded engine costs over a bare PyTorch loop that does the same steps.
+"""Compare the embedded engine with a bare PyTorch loop that takes the same steps.
 
     python benchmarks/engine.py [--rounds 12]
 
 Two workloads on synthetic MNIST-shaped data (FedAvg, SGD lr 0.01, batch 32, one epoch, no evaluation): an MLP 784-64-10
 at 100 sites of 300 samples, and LeNet-5 at 10 sites of 600. The bare loop runs once in this process on one thread, and
-once in two processes of one thread each; FedAccord is driven as `fedaccord run` drives it. Rounds of all contestants
-are interleaved, and the median counts. The ratio is FedAccord's best over the bare loop's best.
+once in two processes of one thread each; FedAccord runs as in `fedaccord run`. Rounds of all contestants are
+interleaved, and the median is reported. The ratio is FedAccord's best median divided by the bare loop's best.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ SHAPE, LR, BATCH = (1, 28, 28), 0.01, 32
 
 
 def synthetic(sites: int, samples: int) -> FederationData:
-    """Make sites of random images with random classes."""
+    """Return sites with random images and random classes."""
     generator = torch.Generator().manual_seed(0)
     space = LabelSpace(str(digit) for digit in range(10))
     data = {}
@@ -50,7 +50,7 @@ def synthetic(sites: int, samples: int) -> FederationData:
 
 
 class BareLoop:
-    """The loop a PyTorch user writes: one module, `torch.optim.SGD`, slices for batches, a running weighted sum."""
+    """A plain PyTorch loop: one module, `torch.optim.SGD`, slices for batches, a running weighted sum."""
 
     def __init__(self, model: str, settings: dict, data: FederationData, sites: list[str]) -> None:
         self.network = build(model, settings, SHAPE, 10, seed=0)
@@ -166,7 +166,7 @@ def main() -> None:
                 for name, play in contestants.items():
                     start = time.perf_counter()
                     play()
-                    if number:  # the first round warms up
+                    if number:  # the first round is a warm-up
                         times[name].append(time.perf_counter() - start)
         print(f"\n{title}: seconds per round, median of {rounds}")
         medians = {name: statistics.median(values) for name, values in times.items()}
@@ -174,7 +174,7 @@ def main() -> None:
             print(f"  {name:24} {value:.4f}  (fastest {min(times[name]):.4f})")
         bare = min(value for name, value in medians.items() if name.startswith("bare"))
         ours = min(value for name, value in medians.items() if name.startswith("fedaccord"))
-        print(f"  ratio fedaccord / bare: {ours / bare:.2f}  (to reach: at most 1.25)")
+        print(f"  ratio fedaccord / bare: {ours / bare:.2f}  (target: at most 1.25)")
 
 
 if __name__ == "__main__":

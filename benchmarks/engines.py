@@ -1,10 +1,11 @@
-"""What a round costs in each engine: one federation embedded, in Flower's simulation, and deployed on the loopback.
+"""Measure the cost of a round in each engine: embedded, Flower's simulation, and a deployment on the loopback.
 
     python benchmarks/engines.py [--rounds 3] [--sites 3 10] [--only embedded flower deployed bytes]
 
-An MLP 64-32-10 on digits, five steps at every site, an evaluation in each round. Told are the median seconds of a
-round, those before the first round (start of processes, joining), and whether the final model is the same. `bytes`
-tells what passes between the server and a site that knows 10 of 100 labels: only its own head rows, or the whole head.
+An MLP 64-32-10 on digits, five steps at every site, an evaluation in each round. The output is the median time of a
+round, the time outside the rounds (starting processes, joining), and whether the final models are identical. `bytes`
+measures the size of a message to a site that knows 10 of 100 labels: with its own head rows only, and with the whole
+head.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ steps = 5
 """
 
 
-def told(run: Path, began: float) -> tuple[float, float, str]:
-    """Return the median seconds of a round, the seconds around the rounds, and the model's digest."""
+def measured(run: Path, began: float) -> tuple[float, float, str]:
+    """Return the median seconds of a round, the seconds outside the rounds, and the digest of the model."""
     lines = [json.loads(text) for text in (run / "metrics.jsonl").read_text().splitlines()]
     rounds = [sum(line["seconds"].values()) for line in lines if line["scope"] == "round"]
     digest = json.loads((run / "summary.json").read_text())["model_sha256"]
@@ -47,7 +48,7 @@ def by_command(folder: Path, text: str, engine: str) -> tuple[float, float, str]
     began = time.monotonic()
     words = [sys.executable, "-m", "fedaccord", "run", "e.toml", "--engine", engine, "--out", engine]
     subprocess.run(words, cwd=folder, check=True, capture_output=True)
-    return told(folder / engine, began)
+    return measured(folder / engine, began)
 
 
 def deployed(folder: Path, text: str) -> tuple[float, float, str]:
@@ -58,7 +59,7 @@ def deployed(folder: Path, text: str) -> tuple[float, float, str]:
         began = time.monotonic()
         fleet.begin()
         fleet.finish(3600)
-        return told(fleet.run_folder(), began)
+        return measured(fleet.run_folder(), began)
 
 
 def count_bytes(labels: int = 100, known: int = 10, width: int = 128) -> None:
@@ -88,14 +89,17 @@ def main() -> None:
         text, digests = TEXT.format(sites=sites, rounds=given.rounds), set()
         for engine in given.only:
             if engine == "bytes" or (engine == "deployed" and sites > 5):
-                continue  # more nodes than that on one machine measure the machine
+                continue  # with more nodes on one machine, their load dominates the result
             with tempfile.TemporaryDirectory() as place:
                 folder = Path(place)
                 a_round, around, digest = (
                     deployed(folder, text) if engine == "deployed" else by_command(folder, text, engine)
                 )
             digests.add(digest)
-            print(f"{sites:4} sites  {engine:9} {a_round:8.3f} s a round, {around:6.1f} s around them", flush=True)
+            print(
+                f"{sites:4} sites  {engine:9} {a_round:8.3f} s per round, {around:6.1f} s outside the rounds",
+                flush=True,
+            )
         print(f"{sites:4} sites  the models are {'the same' if len(digests) == 1 else 'NOT the same'}", flush=True)
     if "bytes" in given.only:
         count_bytes()

@@ -1,10 +1,10 @@
-"""How the cost of a run grows with its sites, its parameters and its rounds.
+"""Measure how the cost of a run grows with the number of sites, parameters and rounds.
 
     python benchmarks/growth.py [--curves sites,parameters,rounds] [--quick] [--out FILE]
 
-FedAvg as `fedaccord run` carries it out, on synthetic data, two workers, no evaluation. Every point is a process of its
-own, so that its memory is its own. Memory is the proportional set size of the whole process tree: what is shared
-counts once. Where cost grows as it should, the last column of a curve stays the same from row to row.
+FedAvg as in `fedaccord run`, on synthetic data, two workers, no evaluation. Every point runs in a separate process, so
+that its memory is measured separately. Memory is the proportional set size of the whole process tree, which counts
+shared pages once. If cost grows linearly (and rounds do not get slower), the last column of a curve is constant.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ CURVES = {
 
 
 def play(point: Point) -> dict[str, float]:
-    """Carry out one run in this process."""
+    """Run one point in this process."""
     import torch
 
     from fedaccord.config import check_experiment
@@ -72,10 +72,7 @@ def play(point: Point) -> dict[str, float]:
         sites[name] = SiteData(name, Exact(space), Samples(x, y), Samples(x[:0].clone(), y[:0].clone()))
     experiment = check_experiment(
         {
-            "data": {
-                "dataset": "digits",
-                "partition": {"kind": "iid", "sites": 1},
-            },  # the data in memory take its place
+            "data": {"dataset": "digits", "partition": {"kind": "iid", "sites": 1}},  # replaced by the data in memory
             "model": {"name": "mlp", "hidden": [point.hidden]},
             "method": {"name": "fedavg", "rounds": point.rounds, "epochs": 1, "batch": 32, "momentum": 0.0},
             "run": {"workers": 2, "evaluate_every": 0},
@@ -99,19 +96,19 @@ def play(point: Point) -> dict[str, float]:
 
 
 def measure(point: Point) -> dict[str, float]:
-    """Carry out one run in a process of its own."""
+    """Run one point in a separate process and measure its memory."""
     command = [sys.executable, __file__, "--point", json.dumps(asdict(point))]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"})
     sampler = Sampler(process.pid)
     sampler.start()
-    said, _ = process.communicate()
+    output, _ = process.communicate()
     sampler.finish()
-    return json.loads(said) | {"memory": sampler.pss / 2**20}
+    return json.loads(output) | {"memory": sampler.pss / 2**20}
 
 
 def table(curve: str, points: list[Point]) -> list[str]:
     """Measure a curve and return it as Markdown."""
-    what = {"sites": "ms a site", "parameters": "ns a parameter and site", "rounds": "last rounds, s"}[curve]
+    what = {"sites": "ms per site", "parameters": "ns per parameter and site", "rounds": "last rounds, s"}[curve]
     lines = [f"| {curve} | s/round | start-up s | memory MB | {what} |", "|" + " --- |" * 5]
     for point in points:
         m = measure(point)
@@ -129,8 +126,8 @@ def table(curve: str, points: list[Point]) -> list[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--curves", default=",".join(CURVES))
-    parser.add_argument("--quick", action="store_true", help="without the largest point of each curve")
-    parser.add_argument("--out", type=Path, default=None, help="a Markdown file for the tables")
+    parser.add_argument("--quick", action="store_true", help="skip the largest point of each curve")
+    parser.add_argument("--out", type=Path, default=None, help="write the tables to this Markdown file")
     parser.add_argument("--point", default=None, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.point is not None:

@@ -1,9 +1,9 @@
-"""What the inversion of all sites at once takes, against a loop over the sites.
+"""Compare the time of inverting the updates of all sites at once with a loop over the sites.
 
     python benchmarks/inversion.py
 
-The network is that of COMPAS as FairFedPAPL has it: 14 inputs, 64 hidden, 3 labels; 100 dummies, 20 steps. With Tanh in
-the place of ReLU it takes the way of all other networks, to which the bar does not apply.
+The network is FairFedPAPL's for COMPAS: 14 inputs, 64 hidden units, 3 labels; 100 dummies, 20 steps. With Tanh instead
+of ReLU the gradients are computed by autograd, as for all other networks; the target does not apply there.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "adversary"))
 from inversion_loop import invert_each, made_up
 
 INPUTS, LABELS, BLOCK = 14, 3, slice(8, 14)
-REPEATS = 7  # the minimum of this many repeats, for both: more repeats give a smaller minimum
-BAR = {20: 10.0}  # how many times faster than the loop, by sites
+REPEATS = 7  # the same for both, since the minimum of more repeats is smaller
+TARGET = {20: 10.0}  # number of sites -> required speed-up over the loop
 PUBLISHED = {20: "87.7 s on one GPU, 59.95 s on three", 40: "177.45 s on one GPU, 91.21 s on three"}
 
 
 def seconds(work, place: str = "cpu") -> float:
-    """Return the shortest of some times, on a CPU of this process alone: what the machine does besides adds to them."""
+    """Return the shortest of `REPEATS` times; on the CPU, the processor time of this process."""
     clock = time.process_time if place == "cpu" else time.perf_counter
     times = []
     for _ in range(REPEATS):
@@ -54,11 +54,13 @@ def main() -> None:
                 there = network.to(place)
                 given = (model.to(place), directions.to(place), type(start)(*(part.to(place) for part in start)))
                 ours = seconds(lambda n=there, g=given: float(Inversion()(n, *g, BLOCK).x.sum()), place)
-                bar = f" (bar: {BAR[sites]:g})" if sites in BAR and "Tanh" not in named else ""
-                told = f"; 100 rounds {100 * ours:.2f} s, as published {PUBLISHED[sites]}" if sites in PUBLISHED else ""
+                target = f" (target: {TARGET[sites]:g})" if sites in TARGET and "Tanh" not in named else ""
+                published = (
+                    f"; 100 rounds {100 * ours:.2f} s, published {PUBLISHED[sites]}" if sites in PUBLISHED else ""
+                )
                 print(
-                    f"{named}, {sites} sites, {place}: loop {1e3 * loop:.1f} ms a round, at once "
-                    f"{1e3 * ours:.1f} ms, ratio {loop / ours:.1f}{bar}{told}",
+                    f"{named}, {sites} sites, {place}: loop {1e3 * loop:.1f} ms per round, at once "
+                    f"{1e3 * ours:.1f} ms, ratio {loop / ours:.1f}{target}{published}",
                     flush=True,
                 )
             network.to("cpu")

@@ -1,12 +1,12 @@
-"""Chooses the settings of `python -m papers fedmt` without a look at test data.
+"""Choose the settings of `python -m papers fedmt` on validation data; test data is not read.
 
     python -m benchmarks.mixed_types --names "Single; FedMT (E)" --labels 5 --vary lr=0.5,1,2 --vary weight_decay=0,5e-4
     python -m benchmarks.mixed_types --on images --names "Single; FedTrans" --labels 25 --vary lr=0.03,0.1
 
-Each contestant of the table runs with every combination of the varied settings, beside what the table gives it, on seed
-100, which the table does not use. Texts are judged on CLINC150's validation part; of CIFAR-100's training images 25 of
-each class are held out. Settings that begin with `model.` change the network, as in `model.hidden=128,256`. The data is
-read from FEDACCORD_DATA.
+Each method runs with its settings in the table and every combination of the varied settings, on seed 100, which the
+table does not use. Texts are evaluated on CLINC150's validation part, images on 25 held-out training images of each
+class of CIFAR-100. Settings that begin with `model.` change the network, as in `model.hidden=128,256`. The data is read
+from FEDACCORD_DATA.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ HELD_OUT = 25  # training images of each class
 
 
 def main() -> None:
-    """Run all contestants with all combinations."""
+    """Run all methods with all combinations."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--on", choices=["texts", "images"], default="texts")
     parser.add_argument("--names", default="Single; FedMT (E)")
@@ -48,11 +48,14 @@ def main() -> None:
                 start = time.process_time()
                 result = run_cell(changed(name, given.on, given.labels, given.seed, changes, Path(folder)))
                 seconds = time.process_time() - start
-                print(f"{name:26} n={given.labels} {told(changes)}  {figures(result)}  {seconds:.0f} s", flush=True)
+                print(
+                    f"{name:26} n={given.labels} {settings_text(changes)}  {figures(result)}  {seconds:.0f} s",
+                    flush=True,
+                )
 
 
 def changed(name: str, on: str, labels: int, seed: int, changes: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """Return the table's experiment of a contestant, judged elsewhere and with some settings changed."""
+    """Return the experiment of a method in the table, evaluated on validation data, with some settings changed."""
     scale = table.SCALES["default"]
     cell: Cell = (table.text_cell if on == "texts" else table.image_cell)(scale, name, seed, labels)
     experiment = json.loads(json.dumps(cell.table))
@@ -72,7 +75,7 @@ def combinations(varied: list[str]) -> Iterator[dict[str, Any]]:
 
 
 def number_or_word(text: str) -> Any:
-    """Return a number where the text is one."""
+    """Return the number or list that a text represents in JSON, or else the text."""
     try:
         return json.loads(text)
     except ValueError:
@@ -80,7 +83,7 @@ def number_or_word(text: str) -> Any:
 
 
 def held_out_images(folder: Path) -> Path:
-    """Write CIFAR-100's training images with some of each class as the test part; no test image is read."""
+    """Write CIFAR-100's training images with `HELD_OUT` of each class as the test part; no test image is read."""
     path = folder / "cifar100_held_out.npz"
     if not path.exists():
         with np.load(Path(os.environ["FEDACCORD_DATA"]) / "cifar100" / "cifar100_train_a.npz") as arrays:
@@ -92,13 +95,13 @@ def held_out_images(folder: Path) -> Path:
     return path
 
 
-def told(changes: dict[str, Any]) -> str:
-    """Write settings as they were given."""
+def settings_text(changes: dict[str, Any]) -> str:
+    """Format settings as on the command line."""
     return " ".join(f"{key}={value}" for key, value in changes.items())
 
 
 def figures(result: dict[str, Any]) -> str:
-    """Write the accuracy of the last round, and of the matrix and the confident samples where there are some."""
+    """Format the accuracy of the last round and, if measured, the matrix error and the share of confident samples."""
     final, sites = result["final"]["global"], result["final"]["sites"]["mean"]
     words = {"matrix_error": "matrix", "confident": "confident"}
     others = " ".join(f"{word} {sites[key]:.2f}" for key, word in words.items() if key in sites)

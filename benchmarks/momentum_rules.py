@@ -3,8 +3,8 @@
     FEDACCORD_DATA=DIR python -m benchmarks.momentum_rules [--seeds 3] [--task lenet5] [--rule pull]
 
 MNIST: the last 10,000 training images are the validation part, 4 sites with 3 classes each, LeNet-5, 50 public images
-of each class. UCI-HAR: subjects 1 to 15 (the table is tested on 25 to 30), three of them the validation part, the
-others dealt to 4 sites with 2 classes each, a 1-D CNN, 10 public windows of each class. Batches of 64, learning rate
+of each class. UCI-HAR: subjects 1 to 15 (the table is tested on 25 to 30), three of them for validation, the
+others split over 4 sites with 2 classes each, a 1-D CNN, 10 public windows of each class. Batches of 64, learning rate
 0.05, gamma 0.5, pi 1.
 """
 
@@ -27,14 +27,17 @@ RULES: dict[str, dict[str, Any]] = {
     "printed": {"name": "pfedmo", "rule": "printed"},
     "reversed": {"name": "pfedmo", "rule": "reversed"},
     "fednag": {"name": "fednag"},
-    "public data alone": {"name": "representation", "held_out": 0.2},  # what pfedmo's representation learns from
+    "public data alone": {
+        "name": "representation",
+        "held_out": 0.2,
+    },  # trains on the samples that pfedmo's representation uses
 }
-# model: data set, classes at each site, public samples of each class, rounds, steps
+# model -> data set, classes per site, public samples per class, rounds, steps
 TASKS = {"lenet5": ("mnist", 3, 50, 6, 40), "cnn1d": ("uci_har", 2, 10, 15, 20)}
 
 
 def validation_sets(root: Path, out: Path) -> dict[str, Path]:
-    """Write both data sets with a validation part of their training data in place of the test part."""
+    """Write both data sets with a part of their training data as the test part."""
     digits = np.load(root / "mnist" / "mnist.npz")
     x, y = digits["x_train"], digits["y_train"]
     np.savez(out / "mnist.npz", x_train=x[:50000], y_train=y[:50000], x_test=x[50000:], y_test=y[50000:])
@@ -46,7 +49,7 @@ def validation_sets(root: Path, out: Path) -> dict[str, Path]:
 
 
 def accuracy(file: Path, model: str, method: dict[str, Any], seed: int) -> float:
-    """Return the accuracy of one run on the validation part, in percent."""
+    """Return the validation accuracy of one run, in percent."""
     dataset, classes, public, rounds, steps = TASKS[model]
     result = run_cell(
         {

@@ -1,9 +1,9 @@
-"""How much of a round is not training steps: briefs, replies, checks, the mean, metrics, a checkpoint in each round.
+"""Measure the share of a round outside the training steps: briefs, replies, checks, mean, metrics, checkpoints.
 
     python benchmarks/overhead.py [--workloads W2] [--rounds 21]
 
-The workloads of `benchmarks/peers`, in one process (`run.workers = 0`), where times add up: a round's time less what
-its local training loops took. The first round, which warms up, is left out.
+The workloads of `benchmarks/peers` run in one process (`run.workers = 0`), where times add up. The overhead is the
+time of a round minus the time of its local training loops. The first round, a warm-up, is not counted.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ PEERS = Path(__file__).parent / "peers"
 
 
 def measure(workload: str, rounds: int) -> None:
-    """Carry out a workload in this process and print one row."""
+    """Run a workload in this process and print one row."""
     sys.path.insert(0, str(PEERS))
     import fedaccord_peer
     import work
@@ -61,7 +61,7 @@ def measure(workload: str, rounds: int) -> None:
 
 
 def main() -> None:
-    """Measure each workload in a process of its own."""
+    """Measure each workload in a separate process."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--workloads", default="W2")
     parser.add_argument("--rounds", type=int, default=21)
@@ -70,7 +70,7 @@ def main() -> None:
     if options.here:
         measure(options.here, options.rounds)
         return
-    print("| workload | ms a round | ms in training loops | % outside |\n| --- | --- | --- | --- |", flush=True)
+    print("| workload | ms per round | ms in training loops | % outside |\n| --- | --- | --- | --- |", flush=True)
     for workload in options.workloads.split(","):
         words = [sys.executable, __file__, "--rounds", str(options.rounds), "--here", workload]
         subprocess.run(words, check=True, cwd=tempfile.gettempdir())

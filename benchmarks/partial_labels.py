@@ -1,16 +1,16 @@
-"""What `pfedpll+` brings on real candidate sets, beside training alone and baselines. Paired runs.
+"""Compare `pfedpll+` with local training and baselines on real candidate sets, on paired seeds.
 
     python benchmarks/partial_labels.py [--only lost] [--seeds 5] [--names "pfedpll+; local; fed-cc"]
     python benchmarks/partial_labels.py --validation --only msrcv2 --names "pfedpll; fed-cc" --set model.hidden=[512]
 
-Lost, MSRCv2 and FG-NET are dealt to 4 sites by Dirichlet(0.5), with features standardised by all sites' moments, one
-hidden layer of 128, 100 rounds of 40 steps of 32 samples. Every contestant is run on the same seeds (same split, same
-initial weights). Printed are, in per cent, the mean over seeds of the sites' mean accuracy on their own 20 % after the
-last round, its paired difference to the first contestant with its standard error, and how often the true label is the
-most likely candidate of a training sample. `--validation` holds out a fifth of every site's training part instead and
-never looks at the test part of its own split, with seeds 100 and up; a prototype of this protocol chose the defaults of
+Lost, MSRCv2 and FG-NET are split over 4 sites by Dirichlet(0.5), with features standardised by all sites' moments, one
+hidden layer of 128, 100 rounds of 40 steps of 32 samples. Every method runs on the same seeds (same split, same initial
+weights). The output is, in percent: the accuracy after the last round on the 20 % that each site holds out, as the mean
+over sites and seeds; its paired difference to the first method with its standard error; and how often the true label is
+the most probable candidate of a training sample. `--validation` evaluates on a fifth of every site's training part
+instead, does not use the test part, and starts at seed 100; a prototype of this protocol chose the defaults of
 `pfedpll+`. `--set section.key=value` changes a key of every experiment. Finished cells are kept in the output file, so
-that a cut run goes on. The data is read from FEDACCORD_DATA.
+an interrupted run can continue. The data is read from FEDACCORD_DATA.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ CONTESTANTS = {
 
 
 def held_out(data: FederationData, seed: int) -> FederationData:
-    """Return the federation without its test parts: a fifth of every training part takes their place."""
+    """Return the federation with a fifth of every training part in place of the test part."""
     for name, site in data.sites.items():
         order = np.random.default_rng(derive(seed, "validation", name)).permutation(len(site.train))
         share = len(order) // 5
@@ -89,7 +89,7 @@ evaluate_every = 100
 def cell(
     dataset: str, method: str, settings: dict, changes: list[str], seed: int, validation: bool
 ) -> dict[str, float]:
-    """Run one experiment and return the sites' mean figures after its last round."""
+    """Run one experiment and return the figures of its last round, averaged over sites."""
     own = [f"method.{key}={json.dumps(value)}" for key, value in settings.items()]
     text = EXPERIMENT.format(dataset=dataset, method=method)
     experiment = parse_experiment(text, [f"seed={seed}", *own, *changes])

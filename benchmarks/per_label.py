@@ -1,4 +1,4 @@
-"""What averaging head rows over their owners, as a run does, costs over one plain weighted mean of the same matrix.
+"""Compare the time of averaging head rows over their owners with one weighted mean of the same matrix.
 
 python benchmarks/per_label.py
 """
@@ -20,7 +20,7 @@ SITES, CLASSES = 100, 10
 
 
 def seconds(works, repeat: int = 50) -> list[float]:
-    """Return the least processor time of each, one after the other in turn, so that other work at hand tells little."""
+    """Return the shortest processor time of each function; calls alternate, so that other load affects all of them."""
     best = [float("inf")] * len(works)
     for _ in range(repeat):
         for number, work in enumerate(works):
@@ -40,10 +40,10 @@ def main() -> None:
         names = tuple(f"site-{number:03d}" for number in range(SITES))
         replies = Replies(names, (Message(),) * SITES, matrix, weights, informs, matrix[0].clone(), layout)
         works = [partial(weighted_mean, matrix, weights), partial(per_label, replies), partial(mean, replies)]
-        plain, ours, house = seconds(works, 50 if layout.size < 10**6 else 10)
+        plain, ours, fedavg = seconds(works, 50 if layout.size < 10**6 else 10)
         print(
             f"{name:8} {layout.size:>9,} parameters: plain {1e3 * plain:7.2f} ms, per label {1e3 * ours:7.2f} ms, "
-            f"ratio {ours / plain:.2f} (to reach: at most 2); FedAvg's mean {1e3 * house:7.2f} ms"
+            f"ratio {ours / plain:.2f} (target: at most 2); FedAvg's mean {1e3 * fedavg:7.2f} ms"
         )
 
 

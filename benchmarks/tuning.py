@@ -1,10 +1,10 @@
-"""What the server can do with unlabelled inputs when label sets are private, on paired seeds: what we tried, and kept.
+"""Compare ways to tune the server's model on unlabelled inputs when label sets are private, on paired seeds.
 
     FEDACCORD_DATA=... python benchmarks/tuning.py fashion_mnist --seeds 8
     python benchmarks/tuning.py digits --seeds 8
 
 `kl` is the sum over sites of w_k KL(peer_k || h restricted to the site's labels); "+ balance" balances the head's
-biases once, after the last round. Final accuracy of the global model, and its difference to no tuning.
+biases once, after the last round. The output is the final accuracy of the global model and its difference to no tuning.
 """
 
 from __future__ import annotations
@@ -23,7 +23,10 @@ from fedaccord.methods.private_labels.tuning import Balancing, CentralTuning
 from fedaccord.models.predicting import predict_logits
 
 ROUNDS, SITES, LABELS = 15, 10, 3
-SIZES = {"fashion_mnist": (500, 1000, 128), "digits": (80, 300, 64)}  # samples at a site, unlabelled, hidden units
+SIZES = {
+    "fashion_mnist": (500, 1000, 128),
+    "digits": (80, 300, 64),
+}  # samples per site, unlabelled samples, hidden units
 
 
 class KL(CentralTuning):

@@ -1,8 +1,8 @@
-"""Loops written by hand: what a PyTorch user would write for this one workload, and how fast it can be made.
+"""Training loops written by hand: a plain one, as a PyTorch user would write it, and two that are optimised.
 
 --loop module      nn.Module, torch.optim.SGD, client by client; with --processes 2 this is the reference
 --loop stacked     the MLPs of 25 clients as one program of batched matrix products
---loop pool-first  channels_last, and ReLU after the max-pool, which gives the same values from a quarter of the work
+--loop pool-first  channels_last, and ReLU after max-pooling, which gives the same values with a quarter of the work
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import work as w
 
 
 class Module:
-    """Client by client."""
+    """Train clients one after another."""
 
     def __init__(self, work: w.Work) -> None:
         import torch
@@ -45,7 +45,7 @@ class Module:
 
 
 class PoolFirst(Module):
-    """As above, for convolutions."""
+    """Train clients one after another, with convolutions in channels_last and max-pooling before ReLU."""
 
     def __init__(self, work: w.Work) -> None:
         super().__init__(work)
@@ -68,7 +68,7 @@ class PoolFirst(Module):
 
 
 class Stacked(Module):
-    """Many MLPs of one size at once."""
+    """Train many MLPs of the same size at once."""
 
     CHUNK = 25
 
@@ -107,7 +107,7 @@ def _views(flat, parameters):
 
 
 def _serve(pipe, rank: int, options, work: w.Work, cohorts, received, totals) -> None:
-    """Be one of several processes: train a share of each round's clients."""
+    """Run as one of several processes: train a share of the clients of each round."""
     import torch
 
     torch.set_num_threads(1)

@@ -1,7 +1,7 @@
 """The workloads' models for FedAccord, as a user's own model: `model.name = "fedaccord_model:mlp"`.
 
-It also takes the shuffling out of FedAccord's batches, in every process that builds the model, so that its work is
-the same as the other contestants'.
+The module also disables the shuffling of FedAccord's batches in every process that builds the model, so that all
+contestants do the same work.
 """
 
 from __future__ import annotations

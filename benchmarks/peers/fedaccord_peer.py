@@ -1,4 +1,4 @@
-"""FedAccord, driven as `fedaccord run` drives it; only the cohorts are given, and batches are not shuffled."""
+"""FedAccord, run as by `fedaccord run`, with given sites in each round and without shuffling."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from pathlib import Path
 
 import work as w
 
-MODELS = "fedaccord_model"  # the module beside this file
+MODELS = "fedaccord_model"  # the module next to this file
 
 
 def main() -> None:
     options = w.arguments(_more)
-    from fedaccord.cli import importing, started_ahead  # the command imports that much before it knows what to do
+    from fedaccord.cli import importing, started_ahead  # imported by every command
 
     with started_ahead(options.workers, "fedaccord.hosting"):
         with importing():
@@ -52,10 +52,7 @@ def play(options: Namespace) -> None:
         sites[name] = SiteData(name, Exact(space), Samples(x, y), Samples(x[:0], y[:0]))
     experiment = check_experiment(
         {
-            "data": {
-                "dataset": "digits",
-                "partition": {"kind": "iid", "sites": 1},
-            },  # the data in memory take its place
+            "data": {"dataset": "digits", "partition": {"kind": "iid", "sites": 1}},  # replaced by the data in memory
             "model": {"name": f"{MODELS}:{work.spec.model}"},
             "method": {
                 "name": "fedavg",

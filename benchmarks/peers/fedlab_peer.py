@@ -24,11 +24,11 @@ def main() -> None:
             super().__init__()
             self.num = work.spec.clients
 
-        def get_dataloader(self, id, batch_size, type="train"):  # left to the user: slices are the fastest there is
+        def get_dataloader(self, id, batch_size, type="train"):  # left to the user; slices are the fastest option
             return work.batches(id)
 
     class Trainer(FedAvgSerialClientTrainer):
-        def train(self, model_parameters, train_loader):  # its own does not send the weight
+        def train(self, model_parameters, train_loader):  # FedLab's own version does not send the weight
             return super().train(model_parameters, train_loader) + [torch.tensor(float(work.spec.samples))]
 
     class Handler(FedAvgServerHandler):

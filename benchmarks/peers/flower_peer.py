@@ -1,4 +1,4 @@
-"""Flower: run_simulation (Ray) with its FedAvg, one core for a client, two clients at a time."""
+"""Flower: run_simulation (Ray) with its FedAvg, one core per client, two clients at a time."""
 
 from __future__ import annotations
 
@@ -45,8 +45,11 @@ def client_app(workload: str) -> ClientApp:
             optimiser.zero_grad()
             torch.nn.functional.cross_entropy(model(x), y).backward()
             optimiser.step()
-        told = {"arrays": ArrayRecord(model.state_dict()), "metrics": MetricRecord({"num-examples": work.spec.samples})}
-        return Message(content=RecordDict(told), reply_to=message)
+        reply = {
+            "arrays": ArrayRecord(model.state_dict()),
+            "metrics": MetricRecord({"num-examples": work.spec.samples}),
+        }
+        return Message(content=RecordDict(reply), reply_to=message)
 
     return app
 
@@ -63,7 +66,7 @@ def main() -> None:
     kept: dict = {}
 
     class Strategy(FedAvg):
-        def configure_train(self, server_round, arrays, config, grid):  # its own, but for who takes part
+        def configure_train(self, server_round, arrays, config, grid):  # Flower's own, except for the choice of clients
             clock.begin()
             nodes = sorted(grid.get_node_ids())
             contents = {

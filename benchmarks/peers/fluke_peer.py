@@ -40,7 +40,7 @@ def main() -> None:
         def get_server_class(self):
             return Scheduled
 
-        def finalize(self) -> None:  # the closing broadcast is no part of a round
+        def finalize(self) -> None:  # the final broadcast is not part of a round
             pass
 
     class Marks(FederationObserver):

@@ -1,4 +1,4 @@
-"""pfl-research: FederatedAveraging on SimulatedBackend, in one process or in several as its manual starts them."""
+"""pfl-research: FederatedAveraging on SimulatedBackend, in one process or in several, started as in its manual."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def main() -> None:
     import torch
 
     torch.set_num_threads(options.threads)
-    np.random.seed(0)  # noqa: NPY002  (the same in every process, as pfl asks)
+    np.random.seed(0)  # noqa: NPY002  (pfl requires the same seed in every process)
     from pfl.aggregate.simulate import SimulatedBackend
     from pfl.aggregate.weighting import WeightByDatapoints
     from pfl.algorithm.base import NNAlgorithmParams
@@ -57,7 +57,7 @@ def main() -> None:
     order = iter([client for cohort in work.cohorts(options.rounds) for client in cohort])
     seen: dict = {}
 
-    def make(user):  # a data set that was seen keeps its batches
+    def make(user):  # a Dataset caches its batches, so each is made once
         if user not in seen:
             seen[user] = Dataset(work.client(user), user_id=str(user))
         return seen[user]

@@ -1,4 +1,4 @@
-"""What a process and all its descendants use, from /proc."""
+"""Measure the memory and processor time of a process and its descendants, from /proc."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ def kill_tree(root: int) -> None:
 
 
 def busy_seconds() -> float:
-    """Return the processor time that the whole machine has used since it was started."""
+    """Return the processor time that the whole machine has used since it started."""
     times = [int(v) for v in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
     return (sum(times) - times[3] - times[4]) / TICK
 
 
 class Sampler(threading.Thread):
-    """Watches a tree until `finish`: the most memory it held, and its processor time."""
+    """Sample the peak memory and the processor time of a process tree until `finish`."""
 
     def __init__(self, root: int) -> None:
         super().__init__(daemon=True)
@@ -49,19 +49,19 @@ class Sampler(threading.Thread):
         self._cpu: list[tuple[float, float]] = [(time.time(), 0.0)]
 
     def run(self) -> None:
-        """Look until told to stop."""
-        looks = 0
+        """Sample until `finish` is called."""
+        samples = 0
         while not self._over.wait(0.1):
             pids = tree(self.root)
             self.rss = max(self.rss, sum(map(_rss, pids)))
             self.processes = max(self.processes, len(pids))
             self._cpu.append((time.time(), sum(map(_cpu, pids))))
-            if looks % 5 == 4:  # walks all pages, so not every time
+            if samples % 5 == 4:  # slow, since it walks all pages
                 self.pss = max(self.pss, sum(map(_pss, pids)))
-            looks += 1
+            samples += 1
 
     def finish(self) -> None:
-        """Stop looking."""
+        """Stop sampling."""
         self._over.set()
         self.join()
 
@@ -70,7 +70,7 @@ class Sampler(threading.Thread):
         return max(seconds for _, seconds in self._cpu)
 
     def cpu_between(self, start: float, stop: float) -> float:
-        """Return the processor time between two moments."""
+        """Return the processor time between two times."""
         return self._cpu_at(stop) - self._cpu_at(start)
 
     def _cpu_at(self, moment: float) -> float:
@@ -81,7 +81,7 @@ class Sampler(threading.Thread):
 
 
 def _fields(pid: int) -> list[str]:
-    """Return the fields of /proc/PID/stat after the name, which may hold anything."""
+    """Return the fields of /proc/PID/stat after the name, which may contain any character."""
     text = Path(f"/proc/{pid}/stat").read_text()
     return text[text.rindex(")") + 2 :].split()
 
@@ -95,7 +95,7 @@ def _rss(pid: int) -> int:
 
 def _cpu(pid: int) -> float:
     try:
-        return sum(int(v) for v in _fields(pid)[11:15]) / TICK  # its own and that of children it waited for
+        return sum(int(v) for v in _fields(pid)[11:15]) / TICK  # includes children that it waited for
     except OSError:
         return 0.0
 

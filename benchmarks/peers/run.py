@@ -1,10 +1,10 @@
-"""Other frameworks, loops written by hand and FedAccord on the same work, interleaved, as one table.
+"""Compare FedAccord, other frameworks and loops written by hand on the same work, and print one table.
 
     python benchmarks/peers/run.py [--only fedaccord,bare] [--workloads W1,W3] [--repeat 2] [--out FILE]
 
-Every measurement is a fresh process in the contestant's own environment (`make bench-peers` makes them). Contestants
-take turns, in an order that moves on with every repetition, so that a slow drift of the machine hits all of them.
-Needs only the standard library and Linux.
+Every measurement is a new process in the contestant's own environment (created by `make bench-peers`). Contestants take
+turns in an order that is rotated in every repetition, so that drift of the machine's speed affects all of them. Only
+the standard library and Linux are needed.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ SAME_LOSS = 1e-5
 
 @dataclass(frozen=True)
 class Contestant:
-    """Who is measured, in which environment, by which script."""
+    """A framework or loop: its name, environment, script and options."""
 
     name: str
     environment: str
@@ -62,16 +62,16 @@ CONTESTANTS = (
 
 @dataclass
 class Measured:
-    """What one process did."""
+    """The measurements of one process."""
 
     rounds: list[float] = field(default_factory=list)
-    ready: float = 0.0  # from launch to the end of the first round, without one usual round
+    ready: float = 0.0  # seconds from launch to the end of the first round, minus the median round
     loss: float = 0.0
-    rss: float = 0.0  # MB, the most that the whole tree held; shared pages count in each process
-    pss: float = 0.0  # MB, shared pages counted once
+    rss: float = 0.0  # MB, peak of the process tree; shared pages count in each process
+    pss: float = 0.0  # MB, peak of the process tree; shared pages count once
     processes: int = 0
-    cpu: float = 0.0  # seconds of processor time for a round
-    others: float = 0.0  # share of the machine that somebody else used meanwhile
+    cpu: float = 0.0  # seconds of processor time per round
+    others: float = 0.0  # share of the machine used by other processes
     error: str = ""
 
     @property
@@ -84,7 +84,7 @@ def python_of(environment: str, environments: Path) -> str:
 
 
 def measure(contestant: Contestant, workload: str, rounds: int, environments: Path, timeout: float) -> Measured:
-    """Run one contestant once, in a process of its own."""
+    """Run one contestant once, in a separate process."""
     with tempfile.TemporaryDirectory() as place:
         out = Path(place, "result.json")
         launched, busy = time.time(), busy_seconds()
@@ -105,8 +105,8 @@ def measure(contestant: Contestant, workload: str, rounds: int, environments: Pa
         ]
         threads = {"OMP_NUM_THREADS": str(contestant.threads), "PYTHONDONTWRITEBYTECODE": "1"}
         with Path(place, "log").open("w+") as log:
-            told = {"env": os.environ | threads, "stdout": log, "stderr": log, "start_new_session": True}
-            process = subprocess.Popen(command, **told)
+            options = {"env": os.environ | threads, "stdout": log, "stderr": log, "start_new_session": True}
+            process = subprocess.Popen(command, **options)
             sampler = Sampler(process.pid)
             sampler.start()
             try:
@@ -117,14 +117,18 @@ def measure(contestant: Contestant, workload: str, rounds: int, environments: Pa
             sampler.finish()
             if not out.exists():
                 log.seek(0)
-                return Measured(error=log.read()[-300:] or "it took too long")
-        told = json.loads(out.read_text())
+                return Measured(error=log.read()[-300:] or "timed out")
+        output = json.loads(out.read_text())
     wall = time.time() - launched
     result = Measured(
-        told["rounds"], loss=told["loss"], rss=sampler.rss / 2**20, pss=sampler.pss / 2**20, processes=sampler.processes
+        output["rounds"],
+        loss=output["loss"],
+        rss=sampler.rss / 2**20,
+        pss=sampler.pss / 2**20,
+        processes=sampler.processes,
     )
-    result.ready = told["start"] + result.rounds[0] - result.median
-    first_over = launched + told["start"] + result.rounds[0]
+    result.ready = output["start"] + result.rounds[0] - result.median
+    first_over = launched + output["start"] + result.rounds[0]
     result.cpu = sampler.cpu_between(first_over, first_over + sum(result.rounds[1:])) / (len(result.rounds) - 1)
     result.others = max(0.0, (busy_seconds() - busy - sampler.cpu_seconds()) / (wall * (os.cpu_count() or 1)))
     return result
@@ -138,8 +142,8 @@ def table(results: dict[tuple[str, str], list[Measured]], workload: str) -> list
     lines = [
         f"### {workload}",
         "",
-        "| contestant | s/round, each time | median | of the reference | FedAccord is faster by | CPU s/round | "
-        "start-up s | RSS MB | PSS MB | processes | held-out loss | others' CPU |",
+        "| contestant | s/round, each repetition | median | ratio to the reference | ratio to FedAccord | "
+        "CPU s/round | start-up s | RSS MB | PSS MB | processes | held-out loss | others' CPU |",
         "|" + " --- |" * 12,
     ]
     for name, ms in good.items():
@@ -163,7 +167,7 @@ def _ratio(speed: dict[str, float], name: str, other: str) -> str:
 
 
 def machine() -> str:
-    """Say on what the table was made."""
+    """Describe the machine and the time of the measurement."""
     model = next(
         (
             line.split(":")[1].strip()
@@ -178,12 +182,14 @@ def machine() -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--environments", type=Path, default=HERE.parents[1] / ".peers")
-    parser.add_argument("--only", default="", help="beginnings of contestants' names, with commas")
-    parser.add_argument("--workloads", default=",".join(WORKLOADS), help="T1, T2 and T3 are tiny ones")
+    parser.add_argument("--only", default="", help="prefixes of contestants' names, separated by commas")
+    parser.add_argument(
+        "--workloads", default=",".join(WORKLOADS), help="separated by commas; T1, T2 and T3 are tiny ones"
+    )
     parser.add_argument("--repeat", type=int, default=2)
-    parser.add_argument("--rounds", type=int, default=11, help="of each process; the first one warms up")
-    parser.add_argument("--timeout", type=float, default=900.0, help="seconds for one process")
-    parser.add_argument("--out", type=Path, default=None, help="a Markdown file for the table")
+    parser.add_argument("--rounds", type=int, default=11, help="rounds of each process; the first is a warm-up")
+    parser.add_argument("--timeout", type=float, default=900.0, help="seconds allowed for one process")
+    parser.add_argument("--out", type=Path, default=None, help="write the table to this Markdown file")
     given = parser.parse_args()
     wanted = tuple(name.strip().lower() for name in given.only.split(","))
     chosen = [c for c in CONTESTANTS if c.name.lower().startswith(wanted)]
@@ -197,8 +203,8 @@ def main() -> None:
             for contestant in taking_part[first:] + taking_part[:first]:
                 measured = measure(contestant, workload, given.rounds, given.environments, given.timeout)
                 results[workload, contestant.name].append(measured)
-                said = measured.error[-200:] or f"{measured.median:.4f} s/round, ready after {measured.ready:.1f} s"
-                print(f"{turn + 1} {workload} {contestant.name:32} {said}", file=sys.stderr, flush=True)
+                outcome = measured.error[-200:] or f"{measured.median:.4f} s/round, ready after {measured.ready:.1f} s"
+                print(f"{turn + 1} {workload} {contestant.name:32} {outcome}", file=sys.stderr, flush=True)
     lines = [machine(), ""]
     for workload in given.workloads.split(","):
         lines += table(results, workload)

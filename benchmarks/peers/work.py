@@ -1,7 +1,7 @@
-"""The workloads, and how every contestant is measured on them.
+"""The workloads, and the measurement that all contestants share.
 
-Initial weights, the order of batches (no shuffling) and each round's cohort are fixed, so that all contestants must
-reach the same model up to the order of sums. A contestant's script does this:
+Initial weights, the order of batches (no shuffling) and each round's cohort are fixed, so all contestants must
+reach the same model, except for rounding. A contestant's script does this:
 
     options = arguments()
     work, clock = Work(options.workload), Clock(options)
@@ -30,7 +30,7 @@ HELD_OUT = 2000
 
 @dataclass(frozen=True)
 class Spec:
-    """A workload: how many sites of how many samples, and how many of them take part in a round."""
+    """A workload: the model, the number of clients, the samples of each, and the number of clients in a round."""
 
     model: str
     clients: int
@@ -42,7 +42,7 @@ SPECS = {
     "W1": Spec("mlp", 100, 300, 100),
     "W2": Spec("lenet", 10, 600, 10),
     "W3": Spec("mlp", 1000, 60, 100),
-    "T1": Spec("mlp", 8, 70, 8),  # tiny ones, to see that a contestant works
+    "T1": Spec("mlp", 8, 70, 8),  # tiny workloads, to test that a contestant works
     "T2": Spec("lenet", 4, 70, 4),
     "T3": Spec("mlp", 12, 40, 4),
 }
@@ -137,20 +137,22 @@ class Work:
 
 
 def arguments(extra: Callable[[argparse.ArgumentParser], None] | None = None) -> argparse.Namespace:
-    """Read what the driver says."""
+    """Parse the options that `run.py` passes."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--workload", default="T1", choices=sorted(SPECS))
-    parser.add_argument("--rounds", type=int, default=6, help="in total; the first one warms up")
+    parser.add_argument("--rounds", type=int, default=6, help="number of rounds; the first is a warm-up")
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--launched", type=float, default=None, help="when the driver started this process")
-    parser.add_argument("--out", type=Path, default=None, help="a JSON file; left out: printed")
+    parser.add_argument("--launched", type=float, default=None, help="time at which run.py started this process")
+    parser.add_argument(
+        "--out", type=Path, default=None, help="write the result to this JSON file instead of printing it"
+    )
     if extra is not None:
         extra(parser)
     return parser.parse_args()
 
 
 class Clock:
-    """Takes the time of each round."""
+    """Measure the time of each round."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         self.options = options
@@ -158,16 +160,16 @@ class Clock:
         self.marks: list[float] = []
 
     def begin(self) -> None:
-        """Say that the first round begins; later calls change nothing."""
+        """Mark the start of the first round; later calls have no effect."""
         if not self.marks:
             self.marks.append(time.time())
 
     def mark(self) -> None:
-        """Say that a round is over."""
+        """Mark the end of a round."""
         self.marks.append(time.time())
 
     def finish(self, work: Work, state: Mapping) -> None:
-        """Write down what was measured."""
+        """Write or print the times and the held-out loss."""
         seconds = [after - before for before, after in zip(self.marks, self.marks[1:], strict=False)]
         result = {"start": self.marks[0] - self.launched, "rounds": seconds, "loss": work.loss(state)}
         if self.options.out is not None:
@@ -180,7 +182,7 @@ class Clock:
 
 
 def let_torchvision_import() -> None:
-    """Get a torchvision whose compiled operators do not load beside this torch through its import; nothing uses it."""
+    """Let torchvision be imported if its compiled operators do not load with this torch; they are not used."""
     import sys
     import types
 
