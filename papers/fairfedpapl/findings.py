@@ -1,4 +1,4 @@
-"""The bars of the table: deltas, accuracy and exclusions of the best and of the published defence."""
+"""The criteria of the table: deltas, accuracy and exclusions of the best and of the published defence."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def bars(results: Results, size: Size) -> list[Block]:
     listed = ", ".join(f"{defence} {mean_text(values, seeds)}" for defence, values in pooled.items())
     best = min(SCORES, key=lambda defence: mean(pooled[defence]))
     about = (
-        f"Delta EOD over all scenarios and attacks: {listed}. The bars are for the defence with the lowest, "
-        f"`{best}`; the published one has lines of its own."
+        f"Delta EOD over all scenarios and attacks: {listed}. The criteria are applied to the defence with the "
+        f"lowest value, `{best}`, and to the published one."
     )
     found = []
     for defence in dict.fromkeys((best, PUBLISHED)):
@@ -68,7 +68,7 @@ def _lower_deltas(results: Results, at: Sequence[tuple[str, str]], defence: str)
 
 def _lower(statement: str, gap: Paired | None) -> Finding:
     """Judge whether the second of a pair is lower than the first."""
-    assert gap is not None  # bars are judged only if every seed has every delta
+    assert gap is not None  # criteria are judged only if every seed has every delta
     error = "" if math.isnan(gap.error) else f", se {gap.error:.3f}"
     return Finding(statement, gap.mean > 0, f"{-gap.mean:+.3f}{error}, lower on {gap.wins} of {gap.seeds} seeds")
 
@@ -99,8 +99,18 @@ def _exclusions(results: Results, size: Size, defence: str) -> list[Finding]:
     at, seeds, rounds, found = places(size), SCALES[size].seeds, _late_in_words(size), []
     for words, figure, attacks, holds in (
         (f"hostile sites are excluded in at least 90 % of {rounds}", "hostile_excluded", ATTACKS, lambda m: m >= 0.9),
-        (f"honest ones in at most 10 % of {rounds} under attack", "false_exclusions", ATTACKS, lambda m: m <= 0.1),
-        (f"honest ones in at most 10 % of {rounds} without attack", "excluded", (NONE,), lambda m: m <= 0.1),
+        (
+            f"honest sites are excluded in at most 10 % of {rounds} under attack",
+            "false_exclusions",
+            ATTACKS,
+            lambda m: m <= 0.1,
+        ),
+        (
+            f"honest sites are excluded in at most 10 % of {rounds} without attack",
+            "excluded",
+            (NONE,),
+            lambda m: m <= 0.1,
+        ),
     ):
         every = [late_mean(results, row_of(n, p, attack, defence), figure) for n, p in at for attack in attacks]
         whole, statement = all(len(values) >= seeds for values in every), f"{defence}: {words}"

@@ -141,8 +141,8 @@ def published_grids() -> list[Block]:
         Grid(HEAD, STUDENT),
         "COMPAS, accuracy / SPD / delta SPD at round 40, as published; without attack 0.745 / -0.091:",
         Grid(SPD_HEAD, COMPAS_SPD),
-        "Cells with * are inconsistent in print: from their EOD the delta would be 0.044 (printed 0.124), 0.064 "
+        "Cells marked * are inconsistent in the paper: their EOD implies a delta of 0.044 (printed 0.124), 0.064 "
         "(0.011) and 0.011 (0.013). The direction of the published change differs between the two data sets, so only "
-        "deltas can be compared. Of COMPAS's 31 Asian defendants 3 are High: by true groups such deltas cannot be "
-        "measured.",
+        "deltas can be compared. 3 of COMPAS's 31 Asian defendants are High, so such deltas cannot be measured by true "
+        "groups.",
     ]

@@ -25,7 +25,7 @@ from papers.harness.cells import Results
 from papers.harness.pages import Block, Grid
 from papers.harness.statistics import spread
 
-VISIBLE = 1.0  # points of accuracy; smaller losses count as no visible harm
+VISIBLE = 1.0  # points of accuracy; smaller losses count as no visible effect
 
 
 def over_shares(results: Results) -> Grid:
@@ -53,7 +53,7 @@ def over_sites(results: Results) -> list[Block]:
     text = (
         f"The same rows are split over more sites. With batches of {BATCH} a site would take few steps per round, the "
         "model would hardly learn, and an attack would have no visible effect. Batches are therefore smaller: "
-        f"{batches} instead of {BATCH}. A site then takes about as many steps per round as one of {SITES}. "
+        f"{batches} instead of {BATCH}. A site then takes about as many steps per round as with {SITES} sites. "
         "Everything else is the same."
     )
     head = "delta EOD / delta SPD; hostile / honest excluded; without attack, %"
@@ -83,7 +83,7 @@ def general_attacks(results: Results) -> list[Block]:
     strengths = ", ".join(f"{attack} {strength:g}" for attack, strength in GENERAL.items() if strength is not None)
     text = (
         "Attacks on the whole model. The defences examine one group and one label, so they detect such an attack only "
-        f"by chance; robust rules are made for it. Strengths: {strengths}; the defaults are weaker. "
+        f"by chance; robust rules are designed for such attacks. Strengths: {strengths}; the defaults are weaker. "
         f"{_harm(results)}Without attack there are no hostile sites; the second figure is then the share of all sites "
         "that are excluded."
     )
@@ -92,19 +92,19 @@ def general_attacks(results: Results) -> list[Block]:
 
 
 def _harm(results: Results) -> str:
-    """Describe the loss of accuracy under each general attack without defence."""
+    """Describe the change in accuracy under each general attack without defence."""
     found = {attack: accuracy_change(results, row_of(STUDY, "iid", attack, NONE)) for attack in GENERAL}
     gaps = {attack: gap.mean for attack, gap in found.items() if gap is not None}
     if not gaps:
         return ""
     losses = ", ".join(f"{attack} {gap:+.1f}" for attack, gap in gaps.items())
     none = [attack for attack, gap in gaps.items() if gap > -VISIBLE]
-    seen = f"{', '.join(none)}: no visible harm" if none else "each does visible harm"
+    seen = f"{', '.join(none)}: no visible effect" if none else "each has a visible effect"
     return f"Change in accuracy without defence, in points: {losses}; {seen}. "
 
 
 def other_readings(results: Results) -> Grid:
-    """Return the study of other readings of the labels."""
+    """Return the study of other definitions of the labels."""
     lines = []
     for name, partition, attack, defence in product(READINGS, PARTITIONS, (NONE, "plfa"), READ_BY):
         row, eod = row_of(name, partition, attack, defence), figure_path(name, "eod")

@@ -39,7 +39,7 @@ def chapters(results: Results, size: Size) -> list[Chapter]:
     parts = [
         Chapter("What was run", _what_was_run(scale, size)),
         Chapter("False exclusions", [_false_exclusions(results, at)]),
-        Chapter("Bars", bars(results, size)),
+        Chapter("Criteria", bars(results, size)),
         *(Chapter(f"{name}, {partition}", _scenario(results, name, partition)) for name, partition in at),
         Chapter("As published", published_grids()),
     ]
@@ -50,7 +50,7 @@ def chapters(results: Results, size: Size) -> list[Chapter]:
             Chapter("More sites", over_sites(few)),
             Chapter("Settings of the defences", [variants(few)]),
             Chapter("General attacks", general_attacks(few)),
-            Chapter("Other readings of the labels", [other_readings(few)]),
+            Chapter("Other definitions of the labels", [other_readings(few)]),
         ]
     return parts
 
@@ -67,19 +67,19 @@ def _what_was_run(scale: Scale, size: Size) -> list[Block]:
         "uniform flips of 0.3, candidate groups from uniform flips of 0.1; the latter are inputs of the model (cyclic "
         "flips were not run). The model is an MLP with one hidden layer of 64 (the published sizes are not known; two "
         "layers of 64 and 32 were not run), trained with CLPL, one epoch per round in batches of 32, SGD with momentum "
-        "0.9. Rows whose set holds all labels carry no information and are not trained on. Test labels are clean. Test "
-        "rows have candidate groups as inputs, as at a site, and figures are measured by true groups.",
+        "0.9. Rows whose set holds all labels carry no information and are not used in training. Test labels are "
+        "clean. Test rows have candidate groups as inputs, as at a site, and figures are measured by true groups.",
         "Rows are split over the sites first. Each site then holds out a fifth of its rows at random, regardless of "
-        "label and group; together these are the test data. This is not one 80 to 20 split before partitioning, "
-        f"stratified by label and group where possible: small cells vary more from seed to seed.{adult}",
+        "label and group; together these are the test data. This is not a single 80/20 split before partitioning, "
+        f"stratified by label and group, so small cells vary more from seed to seed.{adult}",
         "EOD and SPD are the rates of the others minus those of the group, so an attack that pushes the group towards "
         "the label lowers both. A delta is the absolute difference, by seed, to the run without attack and defence. "
         f"`{ALONE}` excludes the sites that would be hostile: the result of a perfect defence. COMPAS, Asian is "
-        "measured by candidate groups, and also by true ones: hardly any test row is truly Asian and High. If a figure "
-        "is undefined in some runs because a cell has no rows, the number of seeds is given. Shares of excluded sites "
-        f"are over the rounds after the {LATE}th{_how_many_late(scale)}; for runs of {LATE} rounds or fewer, over the "
-        "last third. Precision is the share of hostile sites among the sites excluded in these rounds; recall is the "
-        "share of hostile sites that are excluded.",
+        "measured by candidate groups, and also by true ones: almost no test row has the true group Asian and the "
+        "label High. If a figure is undefined in some runs because a cell has no rows, the number of seeds is given. "
+        f"Shares of excluded sites are over the rounds after the {LATE}th{_how_many_late(scale)}; for runs of {LATE} "
+        "rounds or fewer, over the last third. Precision is the share of hostile sites among the sites excluded in "
+        "these rounds; recall is the share of hostile sites that are excluded.",
     ]
 
 

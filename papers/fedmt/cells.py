@@ -75,7 +75,7 @@ class Settings:
         if method["name"].startswith("fedmt"):
             given |= self.coarse
         given |= self.own.get(name, {})
-        if labels >= MANY and self.thinned:  # an epoch of the server has more steps then
+        if labels >= MANY and self.thinned:  # an epoch of the server then has more steps
             given["server_epochs"] = -(-given["server_epochs"] // 3)
         return given | method | changed
 

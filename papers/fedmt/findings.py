@@ -1,4 +1,4 @@
-"""The bars of the table: the order of the methods, the gains of `fedmt+`, and the estimated matrix."""
+"""The criteria of the table: the order of the methods, the gains of `fedmt+`, and the estimated matrix."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ ERROR = "sites.mean.matrix_error"
 
 
 def findings(results: Results, scale: Scale) -> list[Finding]:
-    """Judge every bar."""
+    """Judge every criterion."""
     return [*_order(results, scale), *_beyond(results, scale), *_matrix(results, scale)]
 
 
@@ -50,12 +50,12 @@ def _order(results: Results, scale: Scale) -> list[Finding]:
     for where, row, baselines, seeds in places:
         ours = results.values(row(FOUND))
         true = paired(results.values(row(KNOWN)), ours)
-        not_behind = verdict([true], seeds, lambda gap: gap.mean >= 0)
-        found.append(Finding(f"{where}: {KNOWN} is not behind {FOUND}", not_behind, in_words(true)))
+        not_worse = verdict([true], seeds, lambda gap: gap.mean >= 0)
+        found.append(Finding(f"{where}: {KNOWN} is not worse than {FOUND}", not_worse, in_words(true)))
         gaps = {name: paired(ours, results.values(row(name))) for name in baselines}
         words = "; ".join(f"{name} {in_words(gap)}" for name, gap in gaps.items())
         ahead = verdict(gaps.values(), seeds, is_ahead)
-        found.append(Finding(f"{where}: {FOUND} is ahead of every baseline", ahead, words))
+        found.append(Finding(f"{where}: {FOUND} is better than every baseline", ahead, words))
     return found
 
 
@@ -63,21 +63,23 @@ def _beyond(results: Results, scale: Scale) -> list[Finding]:
     """Judge `fedmt+` against FedMT, the controls and the baselines."""
     gap = paired(results.values(text_row(PLUS)), results.values(text_row(FOUND)))
     enough = verdict([gap], scale.seeds, lambda gap: gap.mean >= 2)
-    found = [Finding(f"{TEXTS}, n = {AT}: {PLUS} is at least 2 points ahead of {FOUND}", enough, in_words(gap))]
+    found = [Finding(f"{TEXTS}, n = {AT}: {PLUS} is at least 2 points better than {FOUND}", enough, in_words(gap))]
     ahead = partial(ahead_of_all, seeds=scale.seeds)
     for n in scale.labels:
         of = partial(text_row, labels=n, linear=True)
         gaps = {name: paired(results.values(of(PLUS)), results.values(of(name))) for name in ("Single", FOUND, KNOWN)}
-        found.append(ahead(f"{TEXTS}, linear, n = {n}: {PLUS} is ahead of Single, {FOUND} and {KNOWN}", gaps))
+        found.append(ahead(f"{TEXTS}, linear, n = {n}: {PLUS} is better than Single, {FOUND} and {KNOWN}", gaps))
         rivals = (KNOWN, *CONTROLS[:2], *BASELINES)
         gaps = {name: paired(results.values(text_row(PLUS, n)), results.values(text_row(name, n))) for name in rivals}
-        found.append(ahead(f"{TEXTS}, n = {n}: {PLUS} is ahead of {KNOWN}, likelihood only and the baselines", gaps))
+        found.append(ahead(f"{TEXTS}, n = {n}: {PLUS} is better than {KNOWN}, likelihood only and the baselines", gaps))
     if scale.studies:
         for gamma in GAMMAS:
             row = partial(text_row, gamma=gamma)
             others = (FOUND, *CONTROLS[:2], "SemiFL")
             gaps = {name: paired(results.values(row(PLUS)), results.values(row(name))) for name in others}
-            found.append(ahead(f"{TEXTS}, gamma {gamma}: {PLUS} is ahead of {FOUND}, likelihood only and SemiFL", gaps))
+            found.append(
+                ahead(f"{TEXTS}, gamma {gamma}: {PLUS} is better than {FOUND}, likelihood only and SemiFL", gaps)
+            )
     return found
 
 
@@ -106,7 +108,7 @@ def _matrix(results: Results, scale: Scale) -> list[Finding]:
 def _ahead_of_learned(results: Results, how: str, gamma: float, seeds: int) -> Finding:
     ours = results.values(text_row(FOUND, gamma=gamma))
     gaps = {name: paired(ours, results.values(text_row(name, gamma=gamma))) for name in (LEARNED, LEARNED_AVERAGED)}
-    return ahead_of_all(f"{FOUND} is ahead of the learnable matrix, texts split {how}", gaps, seeds)
+    return ahead_of_all(f"{FOUND} is better than the learnable matrix, texts split {how}", gaps, seeds)
 
 
 def matrix_error_by_round(results: Results, row: Row) -> dict[int, float]:

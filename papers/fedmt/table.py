@@ -49,7 +49,7 @@ def chapters(results: Results, size: Size) -> list[Chapter]:
     labels = scale.labels
     parts = [
         Chapter("What was run", _what_was_run(scale, size)),
-        Chapter("Bars", [findings_grid(findings(results, scale))]),
+        Chapter("Criteria", [findings_grid(findings(results, scale))]),
         Chapter(f"{TEXTS} over labels at the server", _over_labels(results, labels)),
         Chapter(f"{TEXTS} without the hidden layer", _linear(results, labels)),
     ]
@@ -143,8 +143,8 @@ def _over_labels(results: Results, labels: Sequence[int]) -> list[Block]:
 def _linear(results: Results, labels: Sequence[int]) -> list[Block]:
     columns = {f"n = {n}": {"labels": n, "linear": True} for n in labels}
     return [
-        "With few labels a linear model learns these texts better than the MLP, so it is the harder control. It has no "
-        "encoder to share: FedTrans and FedRep would equal Single.",
+        "With few labels a linear model learns these texts better than the MLP, so it is the stronger control. It has "
+        "no encoder to share: FedTrans and FedRep would equal Single.",
         _grid("method", results, WITHOUT_LAYER, columns),
         f"Difference to {FOUND}, also linear, paired by seed:",
         _against("method", results, [name for name in WITHOUT_LAYER if name != FOUND], columns),

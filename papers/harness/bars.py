@@ -1,4 +1,4 @@
-"""Verdicts on statements: given only if every method they name was measured on every seed of the table."""
+"""Verdicts on statements, given only if every method they name was measured on every seed of the table."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def is_ahead(gap: Paired) -> bool:
 
 
 def ahead_of_all(statement: str, gaps: Mapping[str, Paired | None], seeds: int) -> Finding:
-    """Judge whether a method is ahead of all named rivals, and name the closest one."""
+    """Judge whether a method is better than all named rivals, and name the closest one."""
     measured = {name: gap for name, gap in gaps.items() if gap is not None}
     if not measured:
         return Finding(statement, None, "–")
@@ -39,5 +39,5 @@ def ahead_of_all(statement: str, gaps: Mapping[str, Paired | None], seeds: int) 
 
 
 def reaches(statement: str, values: Mapping[int, float], least: float, seeds: int) -> Finding:
-    """Judge whether a mean, in percent, reaches a bar."""
+    """Judge whether a mean, in percent, is at least `least`."""
     return Finding(statement, 100 * mean(values) >= least if len(values) >= seeds else None, spread(values))

@@ -40,7 +40,7 @@ class Chart:
 
 @dataclass(frozen=True)
 class Finding:
-    """A statement of the paper or a bar of ours, whether it holds here, and the figures that decide it."""
+    """A statement of the paper or a criterion of ours, whether it holds here, and the figures that decide it."""
 
     statement: str
     holds: bool | None  # None: not measured
@@ -62,7 +62,7 @@ def findings_grid(findings: Iterable[Finding]) -> Grid:
     """Return findings as a table."""
     verdict = {True: "holds", False: "does not hold", None: "not measured"}
     rows = [(f.statement, verdict[f.holds], f.figures) for f in findings]
-    return Grid(("statement", "here", "figures"), rows, words=True)
+    return Grid(("statement", "verdict", "figures"), rows, words=True)
 
 
 def to_markdown(title: str, chapters: Iterable[Chapter]) -> str:

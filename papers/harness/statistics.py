@@ -19,7 +19,7 @@ class Paired:
 
     def __str__(self) -> str:
         error = "" if math.isnan(self.error) else f", se {self.error:.1f}"
-        return f"{self.mean:+.1f}{error}, ahead on {self.wins} of {self.seeds}"
+        return f"{self.mean:+.1f}{error}, better on {self.wins} of {self.seeds}"
 
 
 def paired(ours: Mapping[int, float], theirs: Mapping[int, float], scale: float = 100.0) -> Paired | None:

@@ -85,7 +85,7 @@ TASKS = {
     LOGISTIC: Task("mnist", "linear", 20, 60),
     LENET: Task("mnist", "lenet5", 40, 60),
     CIFAR: Task("cifar10", "lenet5", 40, 4, target=0.25),
-    # benchmarks/momentum_rules.py chose the default rule on subjects 1 to 15, so none of the unseen ones.
+    # benchmarks/momentum_rules.py chose the default rule on subjects 1 to 15, which are not among the unseen ones.
     HAR: Task("uci_har", "cnn1d", 20, 13, natural="subject", unseen=tuple(str(n) for n in range(25, 31)), target=0.6),
 }
 
@@ -97,7 +97,7 @@ class Scale:
     iterations: dict[str, int]
     seeds: int
     few: Sequence[str]  # methods in parts where a full comparison would take too long
-    fewer: Sequence[str] = FEWER  # and in parts where a single cell takes long
+    fewer: Sequence[str] = FEWER  # methods in parts where a single cell takes long
     skew: str = LENET  # the task of the label-skew study
     study: str = LOGISTIC  # the task of the other studies and the edge network
     many: Sequence[int] = MANY

@@ -54,7 +54,7 @@ def chapters(results: Results, size: Size) -> list[Chapter]:
     scale = SCALES[size]
     parts = [
         Chapter("What was run", _what_was_run(scale, size)),
-        Chapter("Bars", [findings_grid(_bars(results, scale))]),
+        Chapter("Criteria", [findings_grid(_bars(results, scale))]),
         Chapter(f"Classes per site: {scale.skew}", _over_classes(results)),
         *(Chapter(f"Main table: {t}", _main(results, t)) for t in scale.iterations),
     ]
@@ -72,20 +72,20 @@ def chapters(results: Results, size: Size) -> list[Chapter]:
 
 def _what_was_run(scale: Scale, size: Size) -> list[Block]:
     steps = ", ".join(f"`{name}` {total}" for name, total in scale.iterations.items())
-    har = "and UCI-HAR " if scale.tau.get(HAR, TASKS[HAR].tau) == 40 else ""
+    har = " and UCI-HAR" if scale.tau.get(HAR, TASKS[HAR].tau) == 40 else ""
     return [
         f"Four sites unless stated otherwise, batches of 64, learning rate 0.01, all momentum constants 0.5, "
-        f"{scale.seeds} paired seeds. Total local steps of a site (T): {steps}. A round is 20 steps, with LeNet-5 "
-        f"{har}40. `Linear` is least squares on one-hot targets.",
+        f"{scale.seeds} paired seeds. Total local steps of a site (T): {steps}. A round is 20 steps "
+        f"(LeNet-5{har}: 40). `Linear` is least squares on one-hot targets.",
         "The server's public data is 1 % of the training data, balanced over classes. It is removed before the data is "
         "split over the sites, for every method; only pFedMo and `public data alone` use it. pFedMo holds out a fifth "
-        "of it and computes its scores there; `public data alone` holds out nothing and trains on all of it. Nothing "
-        "is chosen on test data.",
+        "of it and computes its scores there; `public data alone` holds out nothing and trains on all of it. No "
+        "setting was chosen on test data.",
         "The paper does not state the split of its main table; ours is i.i.d. (except that UCI-HAR's sites are "
         "people)." + (_studies() if scale.studies else ""),
-        "With a limited number of classes per site, all sites get the same number of samples as far as their classes "
-        "have them, so splits differ in size: of MNIST's 59,400 images that are not public, about 54,000 are used with "
-        "three classes per site, 57,500 with six and 59,200 with nine.",
+        "With a limited number of classes per site, all sites get the same number of samples if their classes "
+        "have enough, so splits differ in size: of MNIST's 59,400 images that are not public, about 54,000 are used "
+        "with three classes per site, 57,500 with six and 59,200 with nine.",
         *([_cifar()] if CIFAR in scale.iterations else []),
         "UCI-HAR: subjects 1 to 24 are the sites; the six others are the test data, and no setting was chosen on them. "
         "Windows overlap by half, so a public window may share half of its signal with a training window of the same "
@@ -94,7 +94,7 @@ def _what_was_run(scale: Scale, size: Size) -> list[Block]:
         "after T local steps, in percent: mean ± standard deviation over seeds. Differences are paired by seed. We "
         "read the paper's training accuracy as the accuracy of the global model on the test data. Published figures "
         "are for all of CIFAR-10, for LeNet-5 on UCI-HAR, and for an unknown split: not the same experiment.",
-        _until(scale),
+        _time_to_target(scale),
         _who_ran(size),
         *([_smaller(scale)] if size != "full" else []),
     ]
@@ -107,14 +107,14 @@ def _cifar() -> str:
     )
 
 
-def _until(scale: Scale) -> str:
+def _time_to_target(scale: Scale) -> str:
     own = [f"{100 * TASKS[name].target:g} for `{name}`" for name in scale.iterations if TASKS[name].target != TARGET]
     return (
-        "`until N %` is the first evaluated round with that accuracy: the mean over the seeds that reach it, and their "
-        f"number. N is {', '.join([*own, f'{100 * TARGET:g} elsewhere'])}: round numbers at which methods differ; "
-        "nothing is chosen by them. LeNet-5 and the 1-D CNN are evaluated after every fifth of their rounds only (if "
-        "there are five), so N is resolved no finer; linear models, and all runs on the edge network, are evaluated in "
-        "every round."
+        "`time to N %` is the first evaluated round with that accuracy: the mean over the seeds that reach it, and "
+        f"their number. N is {', '.join([*own, f'{100 * TARGET:g} elsewhere'])}. These are round numbers at which "
+        "methods differ; no setting was chosen by them. LeNet-5 and the 1-D CNN are evaluated only after every fifth "
+        "of their rounds (if there are five), so their time is less precise; linear models, and all runs on the edge "
+        "network, are evaluated in every round."
     )
 
 
@@ -145,14 +145,14 @@ def _smaller(scale: Scale) -> str:
             if scale.studies
             else f"the edge network with `{scale.study}` and rounds of 20 steps only; no other studies and tasks"
         ),
-        "some of the methods in some parts",
+        "fewer methods in some parts",
     ]
     return (
         f"Smaller than `--full`, which has the paper's T ({full.iterations[HAR]} for UCI-HAR, "
         f"{full.iterations[CIFAR]} for CIFAR-10), {full.seeds} seeds, {full.tau[HAR]} steps per round on UCI-HAR, all "
-        f"test images, full gradients, `{full.study}` in all studies, and all methods in every part except those on "
-        f"gamma and pi, which not all have: {'; '.join(less)}. At every size UCI-HAR has a 1-D CNN and CIFAR-10 is a "
-        "subset."
+        f"test images, full gradients, `{full.study}` in all studies, and all methods in every part except the "
+        f"studies of gamma and pi, which some methods do not have: {'; '.join(less)}. At every size UCI-HAR has a 1-D "
+        "CNN and CIFAR-10 is a subset."
     )
 
 
@@ -188,7 +188,7 @@ def _comparison(
             rows.append(
                 [name, published, spread(_early(results, row)), spread(found), gap, _reached(results, row, target)]
             )
-    head = ("method", printed_head, "after 2/5 of T", "after T", f"{OURS} ahead by", f"until {100 * target:g} %")
+    head = ("method", printed_head, "after 2/5 of T", "after T", f"{OURS} - method", f"time to {100 * target:g} %")
     return Grid(head, rows)
 
 
@@ -204,7 +204,7 @@ def _early(results: Results, row: Row) -> dict[int, float]:
 
 
 def _over_classes(results: Results) -> list[Block]:
-    head = ("method", *(f"{c} classes" for c in CLASSES), f"{OURS} ahead at 3")
+    head = ("method", *(f"{c} classes" for c in CLASSES), f"{OURS} - method, 3 classes")
     ours, rows = _values(results, "classes", "3", OURS), []
     for name in METHODS_RUN:
         found = [_values(results, "classes", str(c), name) for c in CLASSES]
@@ -221,7 +221,7 @@ def _over_classes(results: Results) -> list[Block]:
 
 
 def _margins(results: Results) -> Grid:
-    """Return pFedMo's margin over the closest baseline, and the baselines that ran."""
+    """Return pFedMo's margin over the closest baseline, and the baselines that were run."""
     closest, ran = [], []
     for c in CLASSES:
         ours = _values(results, "classes", str(c), OURS)
@@ -231,9 +231,9 @@ def _margins(results: Results) -> Grid:
         closest.append("–" if least is None else f"{least}: {gaps[least]}")
         ran.append("all nine" if len(gaps) == len(BASELINES) else ", ".join(gaps) or "–")
     rows = [
-        [f"{OF_LENET}, over all nine: at least", *(f"{MARGINS[c]:.2f}" for c in CLASSES)],
-        ["here, over the closest baseline that ran", *closest],
-        ["baselines that ran", *ran],
+        [f"{OF_LENET}, over all nine baselines", *(f"{MARGINS[c]:.2f}" for c in CLASSES)],
+        ["here, closest baseline that was run", *closest],
+        ["baselines that were run", *ran],
     ]
     return Grid((f"{OURS}'s smallest margin", *(f"{c} classes" for c in CLASSES)), rows, words=True)
 
@@ -287,7 +287,11 @@ def _edge(results: Results, scale: Scale) -> list[Block]:
         last = [spread(_values(results, "edge", str(tau), name)) for tau in taus]
         if any(results.cells.get(("edge", str(tau), name)) for tau in taus):
             rows.append([name, *times, *last])
-    head = ("method", *(f"tau {tau}: until {100 * TARGET:g} %" for tau in taus), *(f"tau {tau}: last" for tau in taus))
+    head = (
+        "method",
+        *(f"tau {tau}: time to {100 * TARGET:g} %" for tau in taus),
+        *(f"tau {tau}: final accuracy, %" for tau in taus),
+    )
     return [text, Grid(head, rows)]
 
 
@@ -297,7 +301,7 @@ def _reached(results: Results, row: Row, target: float = TARGET) -> str:
     first = [next((p for p in curve if p["global"].get("accuracy", 0) >= target), None) for curve in curves]
     there = [point for point in first if point is not None]
     if not there:
-        return f"never, 0 of {len(curves)}" if curves else "–"
+        return f"not reached, 0 of {len(curves)}" if curves else "–"
     rounds = f"{sum(p['round'] for p in there) / len(there):.1f} rounds"
     minutes = [p["simulated"] / 60 for p in there if "simulated" in p]
     timed = f", {sum(minutes) / len(minutes):.1f} min" if minutes else ""
@@ -314,7 +318,7 @@ def _bars(results: Results, scale: Scale) -> list[Finding]:
     printed = paired(ours[3], _values(results, "classes", "3", PRINTED))
     return [
         ahead_of_all(
-            f"{scale.skew}, 3 classes per site: pFedMo ahead of all nine baselines, mean over paired seeds",
+            f"{scale.skew}, 3 classes per site: pFedMo is better than all nine baselines, mean over paired seeds",
             gaps,
             scale.seeds,
         ),
@@ -324,12 +328,12 @@ def _bars(results: Results, scale: Scale) -> list[Finding]:
             "–" if lost is None else f"lost {lost.mean:.1f} ({OF_LENET}: {LOST})",
         ),
         Finding(
-            "pFedMo is ahead of training on the server's public data alone, 3 classes per site",
+            "pFedMo is better than training on the server's public data alone, 3 classes per site",
             verdict([alone], scale.seeds, is_ahead),
             in_words(alone),
         ),
         Finding(
-            "The default rule is ahead of the printed one, 3 classes per site",
+            "The default rule is better than the printed one, 3 classes per site",
             verdict([printed], scale.seeds, is_ahead),
             in_words(printed),
         ),

@@ -47,7 +47,7 @@ def chapters(results: Results, size: Size) -> list[Chapter]:
     scale = SCALES[size]
     parts = [
         Chapter("What was run", _what_was_run(scale, size)),
-        Chapter("Bars", [findings_grid(_bars(results, scale))]),
+        Chapter("Criteria", [findings_grid(_bars(results, scale))]),
         Chapter("The paper's orderings", [findings_grid(_orderings(results, scale))]),
         *(Chapter(data, _comparison(results, data, {n: (data, n) for n in METHODS})) for data in REAL),
         *(
@@ -176,21 +176,23 @@ def _bars(results: Results, scale: Scale) -> list[Finding]:
         if data in PUBLISHED:
             printed = PUBLISHED[data][0]
             which = ", larger runs" if larger else ""
-            statement = f"{data}{which}: pFedPLL at or above {printed:.2f}"
+            statement = f"{data}{which}: pFedPLL reaches at least {printed:.2f}"
             found.append(reaches(statement, larger or ours, printed, seeds))
         gaps = {other: paired(ours, figures[other]) for other in BASELINES}
-        found.append(ahead_of_all(f"{data}: pFedPLL ahead of every baseline", gaps, seeds))
+        found.append(ahead_of_all(f"{data}: pFedPLL is better than every baseline", gaps, seeds))
         if data in PLUS_BARS:
             bar = PLUS_BARS[data]
-            found.append(reaches(f"{data}: pfedpll+ at or above {bar:.0f}", plus, bar, seeds))
+            found.append(reaches(f"{data}: pfedpll+ reaches at least {bar:.0f}", plus, bar, seeds))
             gap = paired(plus, figures[ALONE])
             holds = verdict([gap], seeds, lambda gap: gap.mean >= 3)
-            found.append(Finding(f"{data}: pfedpll+ at least 3 points ahead of local training", holds, in_words(gap)))
+            found.append(
+                Finding(f"{data}: pfedpll+ is at least 3 points better than local training", holds, in_words(gap))
+            )
         for name in (
             (PLUS, PLUS_LOCAL) if data == "FG-NET" else (PLUS,)
         ):  # the only set where validation favoured a local head
             gaps = {other: paired(figures[name], figures[other]) for other in (*BASELINES, "local, CC", ALONE)}
-            found.append(ahead_of_all(f"{data}: {name} ahead of every baseline and of local training", gaps, seeds))
+            found.append(ahead_of_all(f"{data}: {name} is better than every baseline and local training", gaps, seeds))
     return found
 
 
@@ -198,10 +200,10 @@ def _orderings(results: Results, scale: Scale) -> list[Finding]:
     whole = results.values(image_row("MNIST", OURS), ACCURACY)
     found = []
     for statement, variants in (
-        ("The full method is ahead of every ablation of its components", COMPONENTS),
-        ("All three loss terms are ahead of any subset", TERMS),
+        ("The full method is better than every ablation of its components", COMPONENTS),
+        ("All three loss terms are better than any subset", TERMS),
     ):
         gaps = {n: paired(whole, results.values(image_row("MNIST", n), ACCURACY)) for n in variants}
-        words = "; ".join(f"ahead of {name} by {gap}" for name, gap in gaps.items() if gap is not None)
+        words = "; ".join(f"better than {name} by {gap}" for name, gap in gaps.items() if gap is not None)
         found.append(Finding(statement, verdict(gaps.values(), scale.image_seeds, is_ahead), words or "–"))
     return found

@@ -35,7 +35,7 @@ from papers.private_labels.cells import (
 
 __all__ = ["TITLE", "cells", "chapters"]
 TITLE = "Private label sets"
-ENOUGH = 8  # seeds required by our bars
+ENOUGH = 8  # seeds required by our criteria
 
 
 @dataclass(frozen=True)
@@ -66,11 +66,11 @@ def chapters(results: Results, size: Size) -> list[Chapter]:
     return [
         Chapter("What was run", _what_was_run(scale, size)),
         Chapter("The paper's findings", [findings_grid(_findings(figures))]),
-        Chapter("Our bars", [findings_grid(_bars(figures, _longer(results, scale)))]),
+        Chapter("Our criteria", [findings_grid(_bars(figures, _longer(results, scale)))]),
         *(Chapter(f"{NAMES[d]}, {AT} labels per site", [_everyone_grid(figures, d)]) for d in (FASHION, CIFAR)),
         *(Chapter(f"{NAMES[d]} over labels per site", _over_labels(figures, d)) for d in (FASHION, CIFAR)),
         *([Chapter("The larger network", [_larger(figures)])] if scale.confirming else []),
-        *([Chapter("What the findings depend on", _causes(results, scale))] if scale.causes else []),
+        *([Chapter("Settings that the findings depend on", _causes(results, scale))] if scale.causes else []),
     ]
 
 
@@ -87,7 +87,7 @@ def _what_was_run(scale: Scale, size: Size) -> list[Block]:
         + "). `--full` is the paper's size."
     )
     return [
-        f"10 sites, SGD with momentum 0.9 (SCAFFOLD: without, learning rate {OURS['SCAFFOLD']['lr']}). "
+        f"10 sites, SGD with momentum 0.9 (SCAFFOLD: no momentum, learning rate {OURS['SCAFFOLD']['lr']}). "
         + " ".join(
             f"{NAMES[data]}: {t.rounds} rounds, {t.samples} samples per site, {t.unlabelled} unlabelled samples at the "
             f"server, epochs per round: {t.epochs}, batch {t.batch}, learning rate {t.lr}."
@@ -231,7 +231,7 @@ def _findings(figures: _Figures) -> list[Finding]:
 
 
 def _longer(results: Results, scale: Scale) -> Finding | None:
-    """Judge the two regimes after three times the rounds; with few rounds the public one is still behind."""
+    """Judge the two regimes after three times the rounds; with few rounds the public one is still worse."""
     if not scale.longer:
         return None
     private, public = (results.values(longer_row(scale, regime)) for regime in REGIMES)
@@ -261,13 +261,14 @@ def _bars(figures: _Figures, longer: Finding | None) -> list[Finding]:
             ", ".join(f"{name} {rank:.2f}" for name, rank in ranks.items() if rank is not None) or "–",
         ),
         Finding(
-            "Private with MSE tuning is not behind private FedAvg (by more than one standard error, "
+            "Private with MSE tuning is not worse than private FedAvg (by more than one standard error, "
             f"{ENOUGH} seeds or more)",
             verdict([tuned], ENOUGH, lambda gap: gap.mean >= -gap.error),
             in_words(tuned),
         ),
         Finding(
-            f"The best of ours is at least 3 points ahead of private FedAvg (mean difference, {ENOUGH} seeds or more)",
+            "Our best method is at least 3 points better than private FedAvg (mean difference, "
+            f"{ENOUGH} seeds or more)",
             verdict(ours.values(), ENOUGH, lambda gap: gap.mean >= 3, of=any),
             "; ".join(f"{name} {in_words(gap)}" for name, gap in ours.items()),
         ),

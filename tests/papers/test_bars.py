@@ -28,7 +28,7 @@ def filled(name, kept=lambda cell: True):
 
 def judged(name, results):
     chapters = find_table(name).chapters(results, "default")
-    grids = [b for c in chapters for b in c.blocks if isinstance(b, Grid) and b.head[:2] == ("statement", "here")]
+    grids = [b for c in chapters for b in c.blocks if isinstance(b, Grid) and b.head[:2] == ("statement", "verdict")]
     return {row[0]: row[1] for grid in grids for row in grid.rows}
 
 
@@ -50,34 +50,34 @@ def test_everything_is_said_of_a_whole_table(name):
         (
             "fedmt",
             "FedTrans",
-            "CLINC150, n = 5: FedMT (E) is ahead of every baseline",
-            "CLINC150, n = 5: FedMT (T) is not behind FedMT (E)",
+            "CLINC150, n = 5: FedMT (E) is better than every baseline",
+            "CLINC150, n = 5: FedMT (T) is not worse than FedMT (E)",
         ),
         (
             "fedmt",
             "likelihood only (T)",
-            "CLINC150, gamma 0.9: fedmt+ is ahead of FedMT (E), likelihood only and SemiFL",
-            "CLINC150, n = 5: FedMT (E) is ahead of every baseline",
+            "CLINC150, gamma 0.9: fedmt+ is better than FedMT (E), likelihood only and SemiFL",
+            "CLINC150, n = 5: FedMT (E) is better than every baseline",
         ),
-        ("pfedpll", "Fed_RC", "Lost: pFedPLL ahead of every baseline", "Lost: pFedPLL at or above 56.04"),
-        ("pfedpll", "pfedpll+", "Lost: pfedpll+ at or above 68", "MNIST: pFedPLL ahead of every baseline"),
+        ("pfedpll", "Fed_RC", "Lost: pFedPLL is better than every baseline", "Lost: pFedPLL reaches at least 56.04"),
+        ("pfedpll", "pfedpll+", "Lost: pfedpll+ reaches at least 68", "MNIST: pFedPLL is better than every baseline"),
         (
             "pfedpll",
             "local, pFedPLL's loss",
-            "Lost: pfedpll+ at least 3 points ahead of local training",
-            "Lost: pfedpll+ at or above 68",
+            "Lost: pfedpll+ is at least 3 points better than local training",
+            "Lost: pfedpll+ reaches at least 68",
         ),
         (
             "pfedpll",
             "pFedPLL_LCP",
-            "The full method is ahead of every ablation of its components",
-            "All three loss terms are ahead of any subset",
+            "The full method is better than every ablation of its components",
+            "All three loss terms are better than any subset",
         ),
         (
             "pfedmo",
             "Mime",
-            "LeNet-5, MNIST, 3 classes per site: pFedMo ahead of all nine baselines, mean over paired seeds",
-            "The default rule is ahead of the printed one, 3 classes per site",
+            "LeNet-5, MNIST, 3 classes per site: pFedMo is better than all nine baselines, mean over paired seeds",
+            "The default rule is better than the printed one, 3 classes per site",
         ),
         (
             "private-labels",
@@ -108,7 +108,7 @@ def test_the_figures_of_an_unfinished_bar_name_what_is_missing():
     gaps = {"A": Paired(1.0, 0.1, 5, 5), "B": None, "C": Paired(9.0, 0.1, 2, 2)}
     found = ahead_of_all("ahead", gaps, 5)
     assert found.holds is None
-    assert found.figures == "closest: A, +1.0, se 0.1, ahead on 5 of 5; not on all 5 seeds: B, C"
+    assert found.figures == "closest: A, +1.0, se 0.1, better on 5 of 5; not on all 5 seeds: B, C"
     assert ahead_of_all("ahead", {"B": None}, 5).figures == "–"
 
 

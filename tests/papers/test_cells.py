@@ -78,7 +78,7 @@ def test_a_paired_difference_uses_common_seeds_only():
     gap = paired({0: 0.5, 1: 0.7, 2: 0.9}, {1: 0.6, 0: 0.5, 7: 0.0})
     assert (round(gap.mean, 6), gap.seeds, gap.wins) == (5.0, 2, 1)
     assert gap.error == pytest.approx(5.0)  # gaps 0 and 10: deviation 7.07, over the root of two
-    assert str(gap) == "+5.0, se 5.0, ahead on 1 of 2"
+    assert str(gap) == "+5.0, se 5.0, better on 1 of 2"
     assert paired({0: 0.5}, {1: 0.5}) is None
     assert math.isnan(paired({0: 0.5}, {0: 0.4}).error)
 
@@ -126,7 +126,7 @@ def test_one_seed_has_no_spread_and_decides_nothing_that_needs_one():
     told = {statement.partition(" (")[0]: said for statement, said in rows.items()}
     assert told["3. Private: tuning beats the adapted methods"][0] == "not measured"
     assert told["5. Tuning increases the variance over seeds"] == ("not measured", "–")
-    assert told["Private with MSE tuning is not behind private FedAvg"][0] == "not measured"
+    assert told["Private with MSE tuning is not worse than private FedAvg"][0] == "not measured"
     assert not any("nan" in figures for _, figures in rows.values())
 
 
@@ -136,7 +136,7 @@ def test_the_page_of_private_labels_says_by_what_each_statement_is_judged():
     judged_alike = [text for text in statements if text.startswith("The same after")]
     assert len(statements) == 12
     assert all(re.search(r"\((.*\b(above|below|within|more)\b.*)\)$", t) for t in statements if t not in judged_alike)
-    assert "SCAFFOLD: without, learning rate 0.05" in run.blocks[0]
+    assert "SCAFFOLD: no momentum, learning rate 0.05" in run.blocks[0]
 
 
 @pytest.mark.parametrize("name", TABLES)

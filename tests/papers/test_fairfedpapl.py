@@ -96,8 +96,8 @@ def test_runs_of_a_seed_are_paired(results):
 
 def test_the_page_tells_the_best_defence_and_the_bars(results):
     page = to_markdown("t", chapters(results, "quick"))
-    assert page.index("False exclusions") < page.index("Bars")
-    assert "for the defence with the lowest, `group-update`" in page
+    assert page.index("False exclusions") < page.index("Criteria")
+    assert "applied to the defence with the lowest value, `group-update`," in page
     lines = table_lines(page)
     assert "holds" in lines["group-update: delta EOD under plfa is lower than without defence"]
     assert (
@@ -142,9 +142,14 @@ def test_shares_of_excluded_sites_are_judged_only_if_every_scenario_has_them(res
     )
     assert (
         "not measured"
-        in lines["group-update: honest ones in at most 10 % of the last third of the rounds under attack"]
+        in lines["group-update: honest sites are excluded in at most 10 % of the last third of the rounds under attack"]
     )
-    assert "holds" in lines["group-update: honest ones in at most 10 % of the last third of the rounds without attack"]
+    assert (
+        "holds"
+        in lines[
+            "group-update: honest sites are excluded in at most 10 % of the last third of the rounds without attack"
+        ]
+    )
 
 
 def test_accuracy_is_judged_only_if_every_scenario_has_it(results):
@@ -229,7 +234,7 @@ def test_general_attacks_stand_beside_no_attack_and_the_page_says_which_do_no_ha
         row = row_of(NAME, "iid", attack, NONE)
         results.cells[row] = dict.fromkeys((0, 1), result(-0.2, accuracy))
     page = to_markdown("t", chapters(results, "default")).split("## General attacks")[1]
-    assert "in points: label-flip -2.0, sign-flip -34.0, scaling -0.4; scaling: no visible harm" in page
+    assert "in points: label-flip -2.0, sign-flip -34.0, scaling -0.4; scaling: no visible effect" in page
     assert "Strengths: sign-flip 4, scaling 100, alie 40, ipm 5;" in page
     lines = table_lines(page)
     assert lines["none"].startswith("| none | 64.0 ± 0.0 | 62.0 ± 0.0; – | 30.0 ± 0.0; – | 63.6 ± 0.0; – |")

@@ -6,8 +6,8 @@ from papers.fedharmony import table
 from papers.harness.cells import Results
 from papers.harness.pages import Grid
 
-DELICIOUS = "delicious: fedharmony+ tuned ahead of every baseline run on it"
-FOUR = "fedharmony+ tuned is ahead of both on at least four of the five sets"
+DELICIOUS = "delicious: fedharmony+ tuned is better than every baseline that was run on it"
+FOUR = "fedharmony+ tuned is better than both on at least four of the five sets"
 AHEAD = {table.PLUS: 0.1, table.OURS: 0.05}  # of what all others have
 
 
@@ -23,7 +23,7 @@ def filled(kept=lambda cell: True, **gains):
 
 
 def said(results):
-    chapter = next(c for c in table.chapters(results, "default") if c.title == "Bars")
+    chapter = next(c for c in table.chapters(results, "default") if c.title == "Criteria")
     grid = chapter.blocks[0]
     assert isinstance(grid, Grid)
     return {row[0]: row[1] for row in grid.rows}
@@ -32,7 +32,7 @@ def said(results):
 def test_of_a_whole_table_everything_is_said():
     found = said(filled(**{"FedHarmony, two exchanges": 0.05, "FedHarmony, no blocks": 0.05}))
     assert set(found.values()) == {"holds"}
-    assert found["corel5k: fedharmony+ tuned ahead of every baseline run on it"] == "holds"
+    assert found["corel5k: fedharmony+ tuned is better than every baseline that was run on it"] == "holds"
 
 
 def test_nothing_is_said_of_a_table_that_was_cut_after_some_seeds():
@@ -45,27 +45,31 @@ def test_nothing_is_said_of_a_table_that_was_cut_after_some_seeds():
     [
         (
             ("scene", "FedCurv"),
-            ["scene: fedharmony+ tuned ahead of every baseline"],
-            "scene: fedharmony+ tuned ahead of FedAvg and of tuned FedProx",
+            ["scene: fedharmony+ tuned is better than every baseline"],
+            "scene: fedharmony+ tuned is better than FedAvg and tuned FedProx",
         ),
         (
             ("delicious", "FedProx 10"),
             [
-                "delicious: fedharmony+ tuned ahead of FedAvg and of tuned FedProx",
-                "fedharmony+ by default is ahead of both on at least four of the five sets",
+                "delicious: fedharmony+ tuned is better than FedAvg and tuned FedProx",
+                "fedharmony+ by default is better than both on at least four of the five sets",
                 FOUR,
             ],
-            "scene: fedharmony+ tuned ahead of FedAvg and of tuned FedProx",
+            "scene: fedharmony+ tuned is better than FedAvg and tuned FedProx",
         ),
         (
             ("delicious", "fedharmony+, mu 0.1"),
-            ["delicious: fedharmony+ tuned ahead of FedAvg and of tuned FedProx", DELICIOUS, FOUR],
-            "fedharmony+ by default is ahead of both on at least four of the five sets",
+            ["delicious: fedharmony+ tuned is better than FedAvg and tuned FedProx", DELICIOUS, FOUR],
+            "fedharmony+ by default is better than both on at least four of the five sets",
         ),
-        (("corel5k", table.OURS), ["As published: FedHarmony ahead of FedAvg"], "As published: blocks change nothing"),
+        (
+            ("corel5k", table.OURS),
+            ["As published: FedHarmony is better than FedAvg"],
+            "As published: blocks have no effect",
+        ),
         (
             ("emotions", table.CONTROL),
-            ["Correlations matter: permuted tags are behind"],
+            ["Correlations matter: permuted tags are worse"],
             "The teacher helps in addition to the weights",
         ),
     ],
@@ -85,8 +89,8 @@ def test_mu_is_chosen_by_what_sites_keep_apart_and_not_by_the_test_part():
             made.add(cell, {"final": {"global": test, "sites": {"mean": held}}, "seconds": 1.0})
     assert table.tuned_plus(made, "scene") == "fedharmony+, mu 1"
     found = said(made)
-    assert found["scene: fedharmony+ tuned ahead of FedAvg and of tuned FedProx"] == "does not hold"
-    assert found["scene: fedharmony+ by default ahead of FedAvg and of tuned FedProx"] == "holds"
+    assert found["scene: fedharmony+ tuned is better than FedAvg and tuned FedProx"] == "does not hold"
+    assert found["scene: fedharmony+ by default is better than FedAvg and tuned FedProx"] == "holds"
 
 
 @pytest.mark.parametrize(
@@ -95,5 +99,5 @@ def test_mu_is_chosen_by_what_sites_keep_apart_and_not_by_the_test_part():
 )
 def test_one_exchange_may_be_better_than_two_and_blocks_may_not_change_anything(gain, exchange, blocks):
     found = said(filled(**{"FedHarmony, two exchanges": gain, "FedHarmony, no blocks": gain}))
-    assert found["One exchange is not behind two"] == exchange
-    assert found["As published: blocks change nothing"] == blocks
+    assert found["One exchange is not worse than two"] == exchange
+    assert found["As published: blocks have no effect"] == blocks

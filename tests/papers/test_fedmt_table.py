@@ -32,31 +32,31 @@ def smaller_with_more_samples(cell, round_):
 
 
 def bars(made, size="default"):
-    chapter = next(c for c in table.chapters(made, size) if c.title == "Bars")
+    chapter = next(c for c in table.chapters(made, size) if c.title == "Criteria")
     return {statement: (verdict, figures) for statement, verdict, figures in chapter.blocks[0].rows}
 
 
 def test_all_bars_hold_where_the_figures_are_so():
     found = bars(results(error=smaller_with_more_samples))
     assert {verdict for verdict, _ in found.values()} == {"holds"}
-    assert len([s for s in found if f"{FOUND} is ahead of every baseline" in s]) == 2 * len(LABELS) + 1
-    assert found[f"CLINC150, n = {AT}: {PLUS} is at least 2 points ahead of {FOUND}"][1].startswith("+5.0")
+    assert len([s for s in found if f"{FOUND} is better than every baseline" in s]) == 2 * len(LABELS) + 1
+    assert found[f"CLINC150, n = {AT}: {PLUS} is at least 2 points better than {FOUND}"][1].startswith("+5.0")
 
 
 @pytest.mark.parametrize(
     ("changed", "statement"),
     [
-        ({KNOWN: 0.69}, "CLINC150, n = 3: FedMT (T) is not behind FedMT (E)"),
-        ({"Single": 0.71}, "CIFAR-100, n = 25: FedMT (E) is ahead of every baseline"),
-        ({"Single": 0.70}, "CLINC150, n = 10: FedMT (E) is ahead of every baseline"),
-        ({PLUS: 0.71}, "CLINC150, n = 5: fedmt+ is at least 2 points ahead of FedMT (E)"),
+        ({KNOWN: 0.69}, "CLINC150, n = 3: FedMT (T) is not worse than FedMT (E)"),
+        ({"Single": 0.71}, "CIFAR-100, n = 25: FedMT (E) is better than every baseline"),
+        ({"Single": 0.70}, "CLINC150, n = 10: FedMT (E) is better than every baseline"),
+        ({PLUS: 0.71}, "CLINC150, n = 5: fedmt+ is at least 2 points better than FedMT (E)"),
         (
             {"likelihood only (T)": 0.76},
-            "CLINC150, gamma 0.99: fedmt+ is ahead of FedMT (E), likelihood only and SemiFL",
+            "CLINC150, gamma 0.99: fedmt+ is better than FedMT (E), likelihood only and SemiFL",
         ),
-        ({"Learnable": 0.71}, "FedMT (E) is ahead of the learnable matrix, texts split evenly"),
-        ({"Learnable": 0.71}, "FedMT (E) is ahead of the learnable matrix, texts split by gamma 0.9"),
-        ({"Learnable + Average": 0.71}, "FedMT (E) is ahead of the learnable matrix, texts split by gamma 0.99"),
+        ({"Learnable": 0.71}, "FedMT (E) is better than the learnable matrix, texts split evenly"),
+        ({"Learnable": 0.71}, "FedMT (E) is better than the learnable matrix, texts split by gamma 0.9"),
+        ({"Learnable + Average": 0.71}, "FedMT (E) is better than the learnable matrix, texts split by gamma 0.99"),
     ],
 )
 def test_a_bar_that_fails_is_told(changed, statement):

@@ -96,7 +96,7 @@ def filled(accuracy, size="default"):
 
 
 def bars(results):
-    grid = next(c for c in table.chapters(results, "default") if c.title == "Bars").blocks[0]
+    grid = next(c for c in table.chapters(results, "default") if c.title == "Criteria").blocks[0]
     assert isinstance(grid, Grid)
     return [verdict for _, verdict, _ in grid.rows]
 
@@ -156,8 +156,8 @@ def chapter(page, title):
 @pytest.mark.parametrize("size", ["quick", "default"])
 def test_published_figures_of_lenet_say_so_beside_another_network(size):
     page = to_markdown("t", table.chapters(filled(lambda row, seed: 0.5, size), size))
-    assert "lost 0.0 (published, LeNet-5: 0.17)" in chapter(page, "Bars")
-    margins = "| published, LeNet-5, over all nine: at least | 34.26 | 5.94 | 1.28 |"
+    assert "lost 0.0 (published, LeNet-5: 0.17)" in chapter(page, "Criteria")
+    margins = "| published, LeNet-5, over all nine baselines | 34.26 | 5.94 | 1.28 |"
     assert margins in chapter(page, "Classes per site")
     assert "| method | published, LeNet-5 |" in chapter(page, f"Main table: {HAR}")
     assert "| method | published |" in chapter(page, f"Main table: {LOGISTIC}")  # the paper's own logistic model
@@ -174,13 +174,13 @@ def test_the_smallest_margin_is_told_with_who_ran():
         return {table.OURS: 0.9, table.ALONE: 0.95, "FedNAG": 0.8 - 0.02 * seed, "FedADC": 0.85}.get(row[-1], 0.6)
 
     page = chapter(to_markdown("t", table.chapters(filled(accuracy), "default")), "Classes per site")
-    few = "FedNAG: +12.0, se 1.2, ahead on 3 of 3"
-    closest = f"FedADC: +5.0, se 0.0, ahead on 3 of 3 | {few} | {few}"
-    assert f"| here, over the closest baseline that ran | {closest} |" in page
+    few = "FedNAG: +12.0, se 1.2, better on 3 of 3"
+    closest = f"FedADC: +5.0, se 0.0, better on 3 of 3 | {few} | {few}"
+    assert f"| here, closest baseline that was run | {closest} |" in page
     some = "FastSlowMo, FedNAG, FedAvg"
-    assert f"| baselines that ran | all nine | {some} | {some} |" in page
+    assert f"| baselines that were run | all nine | {some} | {some} |" in page
     nothing = to_markdown("t", table.chapters(Results(), "default"))
-    assert "| baselines that ran | – | – | – |" in nothing
+    assert "| baselines that were run | – | – | – |" in nothing
 
 
 def about(size):
@@ -194,8 +194,8 @@ def test_what_a_smaller_size_leaves_out_is_told_of_each():
         assert "At every size UCI-HAR has a 1-D CNN and CIFAR-10 is a subset" in text
     assert "other splits, steps, gamma, pi, numbers of sites and the edge network with `Logistic, MNIST`" in default
     assert "classes per site with `Logistic, MNIST`; the edge network with `Logistic, MNIST` and rounds of" in quick
-    assert "with LeNet-5 40" in default
-    assert "with LeNet-5 and UCI-HAR 40" in full
+    assert "(LeNet-5: 40)" in default
+    assert "(LeNet-5 and UCI-HAR: 40)" in full
 
 
 @pytest.mark.parametrize(
@@ -226,9 +226,9 @@ def test_who_ran_in_each_part_is_told(size, told):
 
 
 def test_targets_are_told_of_the_tasks_that_ran():
-    assert "N is 60 for `1-D CNN, UCI-HAR`, 85 elsewhere: round numbers" in about("quick")
+    assert "N is 60 for `1-D CNN, UCI-HAR`, 85 elsewhere. These are round numbers" in about("quick")
     own = "80 for `Linear, MNIST`, 25 for `LeNet-5, CIFAR-10 subset`, 60 for `1-D CNN, UCI-HAR`"
-    assert f"N is {own}, 85 elsewhere: round numbers at which methods differ" in about("default")
+    assert f"N is {own}, 85 elsewhere. These are round numbers at which methods differ" in about("default")
 
 
 def test_how_many_samples_there_are_is_told():
@@ -237,13 +237,13 @@ def test_how_many_samples_there_are_is_told():
     assert "about 54,000 are used with three classes per site, 57,500 with six and 59,200 with nine" in about("quick")
 
 
-def test_accuracy_is_told_after_two_fifths_too_and_until_a_target_of_the_task():
+def test_page_has_the_accuracy_after_two_fifths_and_the_time_to_the_target_of_the_task():
     results = filled(lambda row, seed: 0.3)
     for seed, result in results.cells["main", CIFAR, "FedNAG"].items():
         shares = zip((3, 6, 9, 12, 15), (0.1, 0.2, 0.25, 0.3, 0.3 + 0.01 * seed), strict=True)
         result["curve"] = [{"round": at, "global": {"accuracy": value}, "sites": {}} for at, value in shares]
     page = to_markdown("t", table.chapters(results, "default")).split(f"## Main table: {CIFAR}")[1]
-    assert "| after 2/5 of T | after T | pFedMo ahead by | until 25 % |" in page
+    assert "| after 2/5 of T | after T | pFedMo - method | time to 25 % |" in page
     line = next(line for line in page.splitlines() if line.startswith("| FedNAG |"))
     assert "| 20.0 ± 0.0 | 30.0 ± 0.0 |" in line
     assert "9.0 rounds, 3 of 3" in line
