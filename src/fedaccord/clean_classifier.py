@@ -1,6 +1,6 @@
-"""A clean classifier trained on true labels, whose confusions make instance-dependent candidate sets for a study.
+"""A classifier trained on true labels, whose predictions define instance-dependent candidate sets in a study.
 
-Its predictions are kept on disk under a key of everything they depend on, since every run of a comparison needs them.
+Its predictions are cached on disk, because every run of a comparison needs them.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ SETTINGS = TrainingSettings(epochs=5, batch=64, lr=0.05, momentum=0.9)
 
 
 def clean_predictions(dataset: Dataset, seed: int) -> Array:
-    """Return P(class | sample) of every row by a network trained on all true labels in one place, trained once."""
+    """Return P(class | sample), (n, classes), by a network trained on the true labels of all samples."""
     if dataset.train.y is None:
-        raise DataError(f"instance-dependent candidate sets need true classes, and '{dataset.name}' has none")
+        raise DataError(f"instance-dependent candidate sets need true classes, but '{dataset.name}' has none")
     large = dataset.images and min(dataset.shape[1:]) >= 16
     model = "lenet5" if large else "mlp"
     depends_on = {

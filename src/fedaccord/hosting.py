@@ -38,7 +38,7 @@ def host_spec(
     target: Mapping[str, Any] | None = None,
     hostile: Sequence[SiteId] = (),
 ) -> HostSpec:
-    """Describe the sites' side of a run so that any process can build it."""
+    """Describe the sites of a run, so that any process can build their host."""
     spec = {
         "labels": list(space.names),
         "views": {name: data.view.describe() for name, data in sites.items()},
@@ -54,24 +54,24 @@ def host_spec(
 
 
 def site_spec(spec: HostSpec, site: SiteData) -> HostSpec:
-    """Return the part of a described run that one site needs: its own data and settings, and its own label names.
+    """Return the description of one site: its data, its settings, and the names of its labels.
 
-    A label that the site's view does not name keeps its column, since the model's shape shows it, but not its name.
+    Labels that the site's view does not name keep their column, which the shape of the model reveals anyway.
     """
     named = set(_words(site.view.describe()))
     informs = site.view.informs().tolist()
     names = [
-        name if seen or name in named else f"(label {column})"
-        for column, (name, seen) in enumerate(zip(spec.spec["labels"], informs, strict=True))
+        name if is_informed or name in named else f"(label {column})"
+        for column, (name, is_informed) in enumerate(zip(spec.spec["labels"], informs, strict=True))
     ]
     hostile = [name for name in spec.spec["hostile"] if name == site.name]
-    own = spec.spec | {
+    description = spec.spec | {
         "labels": names,
         "views": {site.name: site.view.describe()},
         "settings": site_settings(spec.spec["method"], spec.spec["settings"], bool(hostile)),
         "hostile": hostile,
     }
-    return HostSpec(spec.entry, own, site_tensors({site.name: site}))
+    return HostSpec(spec.entry, description, site_tensors({site.name: site}))
 
 
 def site_settings(method: str, settings: Mapping[str, Any], hostile: bool = False) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Start the sites and the server of an experiment: which model, on which engine, who trains together, who attacks."""
+"""Build and start the engine and the server of an experiment."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from fedaccord.errors import ConfigError, did_you_mean
 from fedaccord.extensions import trusted
 from fedaccord.federation.attack import make_attack
 from fedaccord.federation.cohorts import FEWEST_SITES, MANY_SITES, PIECES, Cohorts, cohort_size
-from fedaccord.federation.host import owned_labels, usable_samples
 from fedaccord.federation.membership import Membership
 from fedaccord.federation.network import draw_links
 from fedaccord.federation.recipe import Recipe
 from fedaccord.federation.server import Server
+from fedaccord.federation.site_views import owned_labels, usable_samples
 from fedaccord.federation.state import RunState, SiteCard
 from fedaccord.hosting import build_network, host_spec, site_spec
 from fedaccord.messages.message import Message
@@ -47,21 +47,21 @@ def open_server(
     engine: Engine | None = None,
     state: Message | None = None,
 ) -> Iterator[Server]:
-    """Start the sites and the server of an experiment, or the server for an engine that is there; both end with it.
+    """Start the server of an experiment, and its sites unless `engine` is given; close the engine at the end.
 
-    `state` is that of a checkpoint from which a run goes on.
+    `state` is the checkpoint of a run to resume.
     """
-    elsewhere = engine is not None
+    is_remote = engine is not None
     with one_thread(), closing(engine or _engine(experiment, data)) as engine:
         server = _server(experiment, data, engine, run or uuid.uuid4().hex)
         device = experiment.run.device
-        if elsewhere:
-            server.expected_cards = _known(data, server.recipe)
-            if _lacks(device):  # the sites may have GPUs all the same
-                server.warn(f"run.device is '{device}', but torch finds no GPU at the server: its steps take the CPU")
+        if is_remote:
+            server.expected_cards = _expected_cards(data, server.recipe)
+            if _is_missing(device):  # the sites may still have GPUs
+                server.warn(f"run.device is '{device}', but torch finds no GPU at the server, which uses its CPU")
                 device = "cpu"
         server.move_to(torch.device(device))
-        server.averages_cohorts = not elsewhere and _folds(experiment)
+        server.averages_cohorts = not is_remote and _averages_cohorts(experiment)
         if state is not None:
             server.state = RunState.from_message(state)
         server.join()
@@ -93,60 +93,61 @@ def _server(experiment: Experiment, data: FederationData, engine: Engine, run: s
     )
 
 
-def _known(data: FederationData, recipe: Recipe) -> dict[str, SiteCard]:
-    """Return what is known of sites elsewhere whatever they say: their views, and so which labels are theirs."""
+def _expected_cards(data: FederationData, recipe: Recipe) -> dict[str, SiteCard]:
+    """Return the cards of remote sites by their declared views, to check the cards that they send."""
     return {n: SiteCard(n, len(s.train), s.view.kind, owned_labels(s, recipe)) for n, s in data.sites.items()}
 
 
 def _target(experiment: Experiment, data: FederationData) -> Target | None:
-    asked = experiment.fairness
-    if asked is None:
+    fairness = experiment.fairness
+    if fairness is None:
         return None
-    return find_target(data.groups, data.space.names, asked.group, asked.label, data.group_features, asked.normalise)
+    group, label, normalise = fairness.group, fairness.label, fairness.normalise
+    return find_target(data.groups, data.space.names, group, label, data.group_features, normalise)
 
 
 def _hostile(experiment: Experiment, data: FederationData) -> tuple[str, ...]:
-    """Return the sites that a study makes hostile: some of those that may train."""
+    """Return the hostile sites of a study, sampled from those that may train."""
     attack = getattr(experiment.settings, "attack", None)
     if attack is None:
         return ()
-    able = _may_train(experiment, data)
+    trainers = _trainers(experiment, data)
     for name in attack.sites if isinstance(attack.sites, list) else ():
-        if name in data.sites and name not in able:
+        if name in data.sites and name not in trainers:
             raise ConfigError(f"method.attack.sites: site '{name}' does not train, so it cannot attack")
-    idle = _idle_attackers(experiment, data, attack.kind)
+    idle = _attackers_without_effect(experiment, data, attack.kind)
     for name in attack.sites if isinstance(attack.sites, list) else ():
         if name in idle:
             raise ConfigError(f"method.attack.sites: site '{name}' {idle[name]}")
-    hostile = hostile_sites(attack.sites, able, experiment.seed, [name for name in able if name not in idle])
-    for name in hostile:  # here and not where its data are attacked: that may be a worker, or many rounds later
+    hostile = hostile_sites(attack.sites, trainers, experiment.seed, [name for name in trainers if name not in idle])
+    for name in hostile:  # checked before the run, because data are poisoned in the workers
         refuse_site(data.sites[name], attack.kind, _target(experiment, data))
     return hostile
 
 
-def _idle_attackers(experiment: Experiment, data: FederationData, kind: str) -> dict[str, str]:
-    """Return the sites at which an attack on labels would do nothing, each with the reason."""
+def _attackers_without_effect(experiment: Experiment, data: FederationData, kind: str) -> dict[str, str]:
+    """Return the sites where an attack on labels would have no effect, with the reason."""
     target = _target(experiment, data)
     if target is None or kind not in TO_SETS:
         return {}
-    seen = kind == "plfa" and experiment.settings.softmax == "full"  # a softmax over all labels sees any label given
-    found = {}
+    adds_any_label = kind == "plfa" and experiment.settings.softmax == "full"
+    reasons = {}
     for name, site in data.sites.items():
         known = site.view.possible_labels()
-        if not known[target.label] and not seen:
-            found[name] = f"does not know the label of [fairness], so that '{kind}' would change nothing that it trains"
+        if not known[target.label] and not adds_any_label:
+            reasons[name] = f"does not know the label of [fairness], so '{kind}' would not change its training"
         elif known[target.label] and int(known.sum()) == 1:
-            found[name] = f"knows no label but that of [fairness], so that '{kind}' has no other to move rows to"
-    return found
+            reasons[name] = f"knows no label but that of [fairness], so '{kind}' has no other label for its rows"
+    return reasons
 
 
-def _may_train(experiment: Experiment, data: FederationData) -> list[str]:
-    """Return the sites that the method asks for and that have something to teach."""
-    wanted, recipe = experiment.settings.sites, make_recipe(experiment.method_name, experiment.settings)
+def _trainers(experiment: Experiment, data: FederationData) -> list[str]:
+    """Return the sites that the method selects and that have labelled samples."""
+    selected, recipe = experiment.settings.sites, make_recipe(experiment.method_name, experiment.settings)
     return [
         name
         for name, site in data.sites.items()
-        if (name in wanted if isinstance(wanted, list) else wanted in ("all", site.view.kind))
+        if (name in selected if isinstance(selected, list) else selected in ("all", site.view.kind))
         and usable_samples(site, recipe)
         and bool(owned_labels(site, recipe).any())
     ]
@@ -167,7 +168,7 @@ def _engine(experiment: Experiment, data: FederationData) -> Engine:
         labels = "truth" if recipe.trains == "pool of truth" else "views"
         sites[POOL] = pool_sites(POOL, data.sites, data.space, labels)
     device = experiment.run.device
-    if _lacks(device):
+    if _is_missing(device):
         raise ConfigError(f"run.device is '{device}', but torch finds no GPU here; use device = \"cpu\"")
     spec = describe_host(experiment, data, sites)
     spec = replace(spec, spec=spec.spec | {"trust": trusted()})
@@ -175,29 +176,29 @@ def _engine(experiment: Experiment, data: FederationData) -> Engine:
     links = None if experiment.network is None else draw_links(experiment.network, data.sites, experiment.seed)
     engine: Engine
     if experiment.run.engine == "embedded":
-        spec = replace(spec, spec=spec.spec | {"folds": _folds(experiment)})
+        spec = replace(spec, spec=spec.spec | {"folds": _averages_cohorts(experiment)})
         cohorts, names = _cohorts(experiment, data, sites), list(sites)
-        # One copy of all samples is enough, also while they are moved.
-        without = {key: tensor[:0].clone() for key, tensor in spec.tensors.items()}
+        # Drop all other references to the samples, so that they are never in memory twice.
+        empty = {key: tensor[:0].clone() for key, tensor in spec.tensors.items()}
         for name in data.sites:
-            data.sites[name] = with_tensors(data.sites[name], without)
+            data.sites[name] = with_tensors(data.sites[name], empty)
         sites.clear()
-        engine = here = EmbeddedEngine(spec, names, workers, cohorts)
+        engine = embedded = EmbeddedEngine(spec, names, workers, cohorts)
         for name in data.sites:
-            data.sites[name] = with_tensors(data.sites[name], here.tensors)
+            data.sites[name] = with_tensors(data.sites[name], embedded.tensors)
     else:
         code = [os.path.abspath(entry) for entry in sys.path]
-        own = {name: site_spec(spec, site) for name, site in sites.items()}
-        engine = _flower_simulation().simulated_engine(own, workers, code)
+        specs = {name: site_spec(spec, site) for name, site in sites.items()}
+        engine = _flower_simulation().simulated_engine(specs, workers, code)
     return engine if links is None else SimulatedNetwork(engine, links)
 
 
-def _lacks(device: str) -> bool:
+def _is_missing(device: str) -> bool:
     return device.startswith("cuda") and not torch.cuda.is_available()
 
 
-def _folds(experiment: Experiment) -> bool:
-    """Say whether sites that train together may hand over their mean: not where each one's messages are charged."""
+def _averages_cohorts(experiment: Experiment) -> bool:
+    """Return whether cohorts may reply with their mean; a simulated network charges each site's own messages."""
     return experiment.run.engine == "embedded" and experiment.network is None
 
 
@@ -215,7 +216,7 @@ def _cohorts(experiment: Experiment, data: FederationData, sites: Mapping[str, S
 def describe_host(
     experiment: Experiment, data: FederationData, sites: Mapping[str, SiteData] | None = None
 ) -> HostSpec:
-    """Describe the sites' side of an experiment, for all its sites or for these."""
+    """Describe the host of an experiment's sites, by default all of them."""
     target = _target(experiment, data)
     return host_spec(
         data.sites if sites is None else sites,
@@ -239,23 +240,23 @@ def _flower_simulation() -> Any:
 
 
 def worker_count(experiment: Experiment, data: FederationData) -> int:
-    """Return how many worker processes a run uses; more than there are sites would idle."""
+    """Return the number of worker processes of a run, at most one per site."""
     if experiment.run.workers is not None:
         return min(experiment.run.workers, len(data.sites))
     if experiment.run.device != "cpu":
-        return 0  # a GPU is shared by all sites of one process
+        return 0  # all sites share the GPU in one process
     return min(os.cpu_count() or 1, len(data.sites))
 
 
 def describe_model(experiment: Experiment, data: FederationData) -> dict[str, Any]:
-    """Describe the model so that any process can build it."""
+    """Describe the model, so that any process can build it."""
     model = experiment.model
     return {"name": model.name, "settings": model.settings, "input_shape": list(data.input_shape)}
 
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Run torch on one thread here: sums split over threads would make results depend on the machine."""
+    """Run torch on one thread, because sums over several threads depend on the machine."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

@@ -10,9 +10,9 @@ from torch import nn
 
 from fedaccord.aggregation.mean import mean
 from fedaccord.errors import ConfigError
-from fedaccord.federation.host import evaluation_view
 from fedaccord.federation.recipe import Recipe
 from fedaccord.federation.round import play_round
+from fedaccord.federation.site_views import evaluation_view
 from fedaccord.hosting import build_network
 from fedaccord.messages.checks import TensorSpec
 from fedaccord.messages.message import Failure, Message

@@ -9,8 +9,9 @@ import torch
 from fedaccord.aggregation.mean import mean
 from fedaccord.data.site_data import site_tensors
 from fedaccord.errors import FedAccordError
-from fedaccord.federation.host import SiteHost, uses_prior
+from fedaccord.federation.host import SiteHost
 from fedaccord.federation.recipe import Recipe
+from fedaccord.federation.site_views import uses_prior
 from fedaccord.labels.views import Candidates, Tags, Unlabelled
 from fedaccord.messages.message import Message, to_bytes
 from fedaccord.training.objectives import Objective, Sum, ViewLikelihood
@@ -72,7 +73,7 @@ def test_the_brief_is_what_training_starts_from():
 
 
 def test_an_unknown_task_is_named():
-    with pytest.raises(FedAccordError, match="site 'a' knows no task 'trian'"):
+    with pytest.raises(FedAccordError, match="site 'a' has no task 'trian'"):
         ask(host(site("a")), "trian", "a")
 
 

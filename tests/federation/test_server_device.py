@@ -175,7 +175,7 @@ class TestOpening:
         with open_server(on_device(table(tmp_path), "cuda"), data, engine=engine) as server:
             assert {parameter.device.type for parameter in server.network.parameters()} == {"cpu"}
             assert play_round(server).replied == 6
-        told = "run.device is 'cuda', but torch finds no GPU at the server: its steps take the CPU"
+        told = "run.device is 'cuda', but torch finds no GPU at the server, which uses its CPU"
         assert server.warnings == [told]
 
     def test_a_server_with_a_gpu_moves_there(self, tmp_path, monkeypatch):

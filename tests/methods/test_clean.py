@@ -72,7 +72,7 @@ def test_names_of_data_and_labels_change_nothing(few, trainings):
 
 def test_data_without_true_classes_has_no_clean_classifier():
     tags = Dataset("tags", Rows(np.ones((3, 2), np.float32)), None, ("a",), False)
-    with pytest.raises(DataError, match="need true classes, and 'tags' has none"):
+    with pytest.raises(DataError, match="need true classes, but 'tags' has none"):
         clean_predictions(tags, 0)
 
 

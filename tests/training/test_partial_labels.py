@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 import torch
 
-from fedaccord.federation.host import annotated_rows
+from fedaccord.federation.site_views import annotated_rows
 from fedaccord.labels.views import Candidates, Coarse, Tags, Unlabelled
 from fedaccord.messages.message import Message
 from fedaccord.training.candidate_losses import confidences, partial_loss, uniform_weights

@@ -1,11 +1,11 @@
-"""The sites' side of the house: runs one task of one site, on one model that all sites of a process share."""
+"""The host of sites: runs their tasks on one model, which all sites of a process share."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from fedaccord.data.sensitive import Target
 from fedaccord.data.site_data import SiteData
@@ -16,9 +16,17 @@ from fedaccord.evaluation.metrics import finite
 from fedaccord.federation.attack import Attack
 from fedaccord.federation.cohort_mean import COHORT_SAMPLES, REPRESENTATIVE, can_average, stacked_mean
 from fedaccord.federation.recipe import Recipe, SiteTask
+from fedaccord.federation.site_views import (
+    annotated_rows,
+    estimate_prior,
+    evaluation_view,
+    owned_labels,
+    site_view,
+    usable_samples,
+)
 from fedaccord.labels.judging import disambiguation, site_metrics
 from fedaccord.labels.views import View
-from fedaccord.labels.views.likelihoods import PRIOR as PRIOR
+from fedaccord.labels.views.likelihoods import PRIOR
 from fedaccord.messages.message import Message, SiteId
 from fedaccord.messages.names import SILENT
 from fedaccord.models.layout import Layout
@@ -36,14 +44,13 @@ from fedaccord.training.cohort import (
     train_together,
 )
 from fedaccord.training.local import seeded, start, train_locally
-from fedaccord.training.settings import TrainingSettings
 from fedaccord.training.work import FIGURES, LocalWork
 
-PERSONAL = "personal"  # prefix of the tensors a site keeps of the model
+PERSONAL = "personal"  # prefix in a site's memory: the parts of the model that are not shared
 
 
 class SiteHost:
-    """Serves sites from their data and their memory; nothing of one site is visible to another."""
+    """Runs tasks from a site's data, brief and memory; sites cannot see each other's data."""
 
     def __init__(
         self,
@@ -57,8 +64,8 @@ class SiteHost:
         averages_cohorts: bool = False,
     ) -> None:
         self.network, self.recipe, self.seed, self.target, self.attack = network, recipe, seed, target, attack
-        self.averages_cohorts = averages_cohorts  # only if the server is on this machine
-        self._declared = dict(sites)  # before an attack changes them: sites are evaluated on these
+        self.averages_cohorts = averages_cohorts  # only if the server is on this machine, see `cohort_mean`
+        self._declared = dict(sites)  # without attacks, for the evaluation
         self.sites = {n: attack.poison(s, target) if attack and n in hostile else s for n, s in sites.items()}
         self.layout = Layout.of(network)
         self.device = next(iter(network.parameters())).device
@@ -66,27 +73,27 @@ class SiteHost:
         self._tensors = dict(network.named_parameters()) | dict(network.named_buffers())
         self._initial = {name: t.detach().clone() for name, t in self._tensors.items()}
         self._parameters: list[Tensor] = [p for p in network.parameters() if p.requires_grad]
-        self._trained = [name for name, p in network.named_parameters() if p.requires_grad]
+        self._trainable = [name for name, p in network.named_parameters() if p.requires_grad]
         self._shared = recipe.sharing.names(self.layout)
-        self._kept = tuple(name for name in self._tensors if name not in set(self._shared))
+        self._personal = tuple(name for name in self._tensors if name not in set(self._shared))
         self._tasks: dict[str, SiteTask] = {"train": self._train, "evaluate": self._evaluate, **recipe.tasks}
         self._forward = stacked_forward(network)
-        self._owns: dict[SiteId, Tensor] = {}
+        self._owned: dict[SiteId, Tensor] = {}
         self._rows: dict[SiteId, Tensor | None] = {}
 
     def handle(self, task: str, site: SiteId, brief: Message, memory: Message) -> tuple[Message, Message]:
-        """Run one task; returns the reply and what the site keeps."""
+        """Run one task and return the reply and the site's new memory."""
         if task == "join":
             return self._addressed(self._join(self.sites[site]), brief), memory
         if task not in self._tasks:
-            raise FedAccordError(f"site '{site}' knows no task '{task}'")
+            raise FedAccordError(f"site '{site}' has no task '{task}'")
         work = self._work(site, brief, memory)
         with seeded(derive(self.seed, "task", task, site, work.round)):
             reply = self._tasks[task](work)
         return self._addressed(reply, brief), work.memory
 
     def handle_together(self, task: str, jobs: Sequence[Job]) -> list[Answer]:
-        """Do what `handle` does for several sites; training, where the recipe allows it, as one program."""
+        """Return the results of `handle` for several sites, which train as one program if the recipe allows it."""
         terms, forward = terms_of(self.recipe.objective), self._forward
         stackable = all(self.sites[job[0]].view.stacking_key() is not None for job in jobs)
         if (
@@ -96,7 +103,7 @@ class SiteHost:
             or forward is None
             or not is_batchable(self.recipe.site_solver)
         ):
-            return [_apart(self.handle(task, *job)) for job in jobs]
+            return [_copied(self.handle(task, *job)) for job in jobs]
         works: list[LocalWork] = []
         replies: dict[SiteId, Message] = {}
         cohorts: dict[tuple[object, ...], list[LocalWork]] = {}
@@ -104,28 +111,28 @@ class SiteHost:
             work = self._work(site, brief, memory, works[-1] if works else None)
             works.append(work)
             work.random = torch.Generator().manual_seed(derive(self.seed, "task", task, site, work.round))
-            self._keep_prior(work)
+            self._store_prior(work)
             silent = start(work, self.recipe.objective)
             if silent is not None:
                 replies[site] = silent
             else:
                 cohorts.setdefault(cohort_key(work, terms), []).append(work)
         recipe = self.recipe
-        for alike in (part for works in cohorts.values() for part in split_by_size(works, terms, MOST_VALUES)):
-            trained = train_together(alike, recipe.objective, recipe.site_solver, recipe.settings, forward)
-            means = self._folded(alike, trained)
-            for work, reply in zip(alike, trained.replies, strict=True):
-                own = dict(zip(self._trained, work.parameters, strict=True))
-                replies[work.site.name] = self._complete(work, reply, own, shared=means is None)
+        for cohort in (part for works in cohorts.values() for part in split_by_size(works, terms, MOST_VALUES)):
+            trained = train_together(cohort, recipe.objective, recipe.site_solver, recipe.settings, forward)
+            means = self._cohort_mean(cohort, trained)
+            for work, reply in zip(cohort, trained.replies, strict=True):
+                model = dict(zip(self._trainable, work.parameters, strict=True))
+                replies[work.site.name] = self._complete(work, reply, model, shared=means is None)
             if means is not None:
-                self._speak(trained.replies, [work.site for work in alike], means)
+                self._represent(trained.replies, [work.site for work in cohort], means)
         return [(self._addressed(replies[work.site.name], work.brief), work.memory) for work in works]
 
-    def _work(self, site: SiteId, brief: Message, memory: Message, before: LocalWork | None = None) -> LocalWork:
-        """Put together a site's work; `before` is the last one, if the model is still as it was loaded for that."""
+    def _work(self, site: SiteId, brief: Message, memory: Message, last: LocalWork | None = None) -> LocalWork:
+        """Return a site's work with its model loaded; `last` is the work whose model is loaded now."""
         data = self.sites[site]
-        if before is not None and self._starts_alike(brief, memory, before):
-            received = before.received
+        if last is not None and self._same_model(brief, last):
+            received = last.received
         else:
             self._load(data, brief, memory)
             received = [p.detach().clone() for p in self._parameters]
@@ -133,7 +140,6 @@ class SiteHost:
             self._rows[site] = annotated_rows(data) if self.recipe.objective.uses_labels else None
         settings = self.recipe.settings
         round_ = int(brief.numbers["round"])
-        kept = Message(dict(memory.tensors), dict(memory.numbers), dict(memory.words))
         view = site_view(data, self.recipe, memory, brief)
         if PRIOR in memory.tensors:
             view = view.with_offset(memory.tensors[PRIOR])
@@ -142,7 +148,7 @@ class SiteHost:
             view=view,
             model=self.network,
             brief=brief,
-            memory=kept,
+            memory=Message(dict(memory.tensors), dict(memory.numbers), dict(memory.words)),
             round=round_,
             lr=settings.lr_at(round_),
             parameters=self._parameters,
@@ -151,18 +157,18 @@ class SiteHost:
             rows=self._rows[site],
         )
 
-    def _starts_alike(self, brief: Message, memory: Message, before: LocalWork) -> bool:
-        """Say whether a site's model begins with the very tensors that the last site's did."""
-        own = self.recipe.sharing.own_rows or self._kept
-        told = before.brief.tensors
-        return not own and all(told.get(name) is tensor for name, tensor in brief.tensors.items())
+    def _same_model(self, brief: Message, last: LocalWork) -> bool:
+        """Return whether a site receives the same model as the last one, compared by identity of the tensors."""
+        if self.recipe.sharing.own_rows or self._personal:
+            return False
+        return all(last.brief.tensors.get(name) is tensor for name, tensor in brief.tensors.items())
 
     @torch.no_grad()
     def _load(self, data: SiteData, brief: Message, memory: Message) -> None:
-        """Put together the site's model: what it was sent, what it keeps, and at first what everyone starts from."""
+        """Load a site's model: the initial one, overwritten by the site's personal and received tensors."""
         values = dict(self._initial)
         values.update(memory.select(PERSONAL))
-        known = self._owned(data)
+        known = self._informs(data)
         values.update(self.recipe.sharing.incoming(self.layout, brief.tensors, self._initial, known))
         names = list(values)
         torch._foreach_copy_([self._tensors[n] for n in names], [values[n].to(self.device) for n in names])
@@ -171,97 +177,101 @@ class SiteHost:
         samples = usable_samples(data, self.recipe)
         names = data.view.names_digest()
         words = {"view": self._declared[data.name].view.kind} | ({} if names is None else {"names": names})
-        return Message({"informs": self._owned(data)}, {"samples": samples}, words)
+        return Message({"informs": self._informs(data)}, {"samples": samples}, words)
 
-    def _owned(self, data: SiteData) -> Tensor:
-        """Return the labels whose head rows this site sends and is sent, and is averaged into: bool (labels,)."""
-        if data.name not in self._owns:
-            self._owns[data.name] = owned_labels(data, self.recipe)
-        return self._owns[data.name]
+    def _informs(self, data: SiteData) -> Tensor:
+        """Return the labels that a site informs, bool (labels,)."""
+        if data.name not in self._owned:
+            self._owned[data.name] = owned_labels(data, self.recipe)
+        return self._owned[data.name]
 
     def _train(self, work: LocalWork) -> Message:
-        self._keep_prior(work)
+        self._store_prior(work)
         recipe = self.recipe
         reply = train_locally(work, recipe.objective, recipe.site_solver, recipe.settings)
         return reply if SILENT in reply.words else self._complete(work, reply, self._tensors)
 
     def _complete(self, work: LocalWork, reply: Message, model: Mapping[str, Tensor], shared: bool = True) -> Message:
-        """Add to a reply what the site shares of the trained model, unless another speaks for it; keep the rest."""
+        """Add the shared parts of the trained model to a reply, if `shared`, and store the personal parts."""
         reply.numbers["samples"] = _samples(work)
         if shared:
             trained = {name: model[name].detach() for name in self._shared}
-            reply.tensors |= self.recipe.sharing.outgoing(self.layout, trained, self._owned(work.site))
-        work.memory.put(PERSONAL, {name: model[name].detach().clone() for name in self._kept})
+            reply.tensors |= self.recipe.sharing.outgoing(self.layout, trained, self._informs(work.site))
+        work.memory.put(PERSONAL, {name: model[name].detach().clone() for name in self._personal})
         return reply
 
-    def _folded(self, works: Sequence[LocalWork], trained: CohortResult) -> list[Tensor] | None:
-        """Return the mean of what a cohort shares, where its first site may speak for all of it."""
+    def _cohort_mean(self, works: Sequence[LocalWork], trained: CohortResult) -> list[Tensor] | None:
+        """Return the mean of a cohort's shared tensors; None if each site has to reply with its own."""
         if (
             not self.averages_cohorts
             or len(works) < 2
             or self.attack is not None
-            or not can_average(self.recipe, [self._owned(work.site) for work in works])
+            or not can_average(self.recipe, [self._informs(work.site) for work in works])
         ):
             return None
-        stack = dict(zip(self._trained, trained.stack, strict=True))
-        return stacked_mean([stack[name] for name in self._shared], [_samples(works[at]) for at in trained.order])
+        stack = dict(zip(self._trainable, trained.stack, strict=True))
+        weights = [_samples(works[index]) for index in trained.order]
+        return stacked_mean([stack[name] for name in self._shared], weights)
 
-    def _speak(self, replies: Sequence[Message], sites: Sequence[SiteData], means: Sequence[Tensor]) -> None:
-        """Let the first site's reply hold the mean of all; the others name it."""
-        first = min(range(len(sites)), key=lambda at: sites[at].name)
+    def _represent(self, replies: Sequence[Message], sites: Sequence[SiteData], means: Sequence[Tensor]) -> None:
+        """Add the mean of a cohort to the reply of its first site, and that site's name to the others."""
+        first = min(range(len(sites)), key=lambda index: sites[index].name)
         for reply in replies:
             reply.words[REPRESENTATIVE] = sites[first].name
-        speaker = replies[first]
-        del speaker.words[REPRESENTATIVE]
-        speaker.numbers[COHORT_SAMPLES] = sum(reply.numbers["samples"] for reply in replies)
+        representative = replies[first]
+        del representative.words[REPRESENTATIVE]
+        representative.numbers[COHORT_SAMPLES] = sum(reply.numbers["samples"] for reply in replies)
         model = dict(zip(self._shared, means, strict=True))
-        speaker.tensors |= self.recipe.sharing.outgoing(self.layout, model, self._owned(sites[first]))
+        representative.tensors |= self.recipe.sharing.outgoing(self.layout, model, self._informs(sites[first]))
 
-    def _keep_prior(self, work: LocalWork) -> None:
+    def _store_prior(self, work: LocalWork) -> None:
         offset = self._use_prior(work)
         if offset is not None:
             work.memory.tensors[PRIOR] = offset
 
     def _evaluate(self, work: LocalWork) -> Message:
-        own = self._declared[work.site.name]
+        declared = self._declared[work.site.name]
+        test = declared.test
         if PRIOR not in work.memory.tensors:
-            self._use_prior(work)  # not stored: a site that never trains estimates it with every model
-        headless = self.recipe.sharing.own_rows and not bool(self._owned(work.site).any())
-        if headless or not len(own.test):  # a site without any head row has no model to evaluate
+            self._use_prior(work)  # not stored: a site that never trains estimates it for every model
+        has_no_head = self.recipe.sharing.own_rows and not bool(self._informs(work.site).any())
+        if has_no_head or not len(test):
             return Message(numbers={"samples": 0})
-        trained = work.view if type(work.view) is type(own.view) else own.view.with_offset(work.view.offset)
-        view, train = evaluation_view(own, trained), work.site.train
-        truth = None if own.test.truth is None else own.test.truth.cpu()
-        judged = self.recipe.objective.evaluation_model(work, view)
-        if judged is None:
+        same_kind = type(work.view) is type(declared.view)
+        trained = work.view if same_kind else declared.view.with_offset(work.view.offset)
+        view, train = evaluation_view(declared, trained), work.site.train
+        truth = None if test.truth is None else test.truth.cpu()
+        evaluated = self.recipe.objective.evaluation_model(work, view)
+        if evaluated is None:
             return Message(numbers={"samples": 0})
-        model, task = judged
-        names_of_its_own = task is not view  # then true classes and groups do not apply to its answers
-        view, truth = task, None if names_of_its_own else truth
-        logits = predict_logits(model, own.test.x).cpu()
-        metrics, counts = site_metrics(view, logits, own.test.target.cpu(), truth)
-        if not names_of_its_own:
-            metrics |= self._treatment(own, view, logits)
+        model, task = evaluated
+        is_other_task = task is not view  # true classes and groups do not apply to its predictions
+        view, truth = task, None if is_other_task else truth
+        logits = predict_logits(model, test.x).cpu()
+        metrics, counts = site_metrics(view, logits, test.target.cpu(), truth)
+        if not is_other_task:
+            metrics |= self._fairness(declared, view, logits)
         if view.ambiguous and train.truth is not None:
             metrics |= disambiguation(view, predict_logits(work.model, train.x), train.target, train.truth)
-        prefix, numbers = f"{FIGURES}/", work.memory.numbers
-        stored = {name.removeprefix(prefix): value for name, value in numbers.items() if name.startswith(prefix)}
-        return Message({"confusion": counts}, {**finite(metrics), **finite(stored), "samples": len(own.test)})
+        prefix = f"{FIGURES}/"
+        stored = {k.removeprefix(prefix): v for k, v in work.memory.numbers.items() if k.startswith(prefix)}
+        return Message({"confusion": counts}, {**finite(metrics), **finite(stored), "samples": len(test)})
 
-    def _treatment(self, site: SiteData, view: View, logits: Tensor) -> dict[str, float]:
-        """Return the fairness metrics of the site's model, if its test rows have classes and groups."""
-        of, test = self.target, site.test
+    def _fairness(self, site: SiteData, view: View, logits: Tensor) -> dict[str, float]:
+        """Return the fairness metrics of a site's model, if classes and groups of its test part are known."""
+        target, test = self.target, site.test
         truth = view.true_classes(test.target, test.truth)
-        if of is None or test.group is None or truth is None:
+        if target is None or test.group is None or truth is None:
             return {}
-        true = None if test.group_truth is None else test.group_truth.cpu()
-        predicted = view.adjusted(logits).argmax(-1)
-        return fairness_figures(predicted, truth.cpu(), test.group.cpu(), true, of.group, of.label, of.groups)
+        predicted, group = view.adjusted(logits).argmax(-1), test.group.cpu()
+        group_truth = None if test.group_truth is None else test.group_truth.cpu()
+        of_target = target.group, target.label, target.groups
+        return fairness_figures(predicted, truth.cpu(), group, group_truth, *of_target)
 
     def _use_prior(self, work: LocalWork) -> Tensor | None:
-        """Estimate the site prior with the current model and put it into the view; return None if the site has none."""
-        kept = self.recipe.objective.confidences(work.memory)
-        offset = estimate_prior(work.site, work.view, work.model, self.recipe.settings, kept)
+        """Estimate the site's prior with the loaded model and add it to the view; return None without a prior."""
+        confidences = self.recipe.objective.confidences(work.memory)
+        offset = estimate_prior(work.site, work.view, work.model, self.recipe.settings, confidences)
         if offset is not None:
             work.view = work.view.with_offset(offset)
         return offset
@@ -276,75 +286,7 @@ def _samples(work: LocalWork) -> int:
     return len(work.site.train) if work.rows is None else len(work.rows)
 
 
-def _apart(answer: Answer) -> Answer:
-    """Return an answer with memory of its own: a reply holds the model's tensors, which the next site changes."""
-    reply, kept = answer
-    return Message({name: t.clone() for name, t in reply.tensors.items()}, reply.numbers, reply.words), kept
-
-
-def training_view(site: SiteData, settings: TrainingSettings) -> View:
-    """Return the view a site trains through: its own, or with the softmax over all labels."""
-    return site.view.widened() if settings.softmax == "full" else site.view
-
-
-def usable_samples(site: SiteData, recipe: Recipe) -> int:
-    """Return how many samples a site can train on by a recipe: those with annotations, or all."""
-    return int(site.view.annotated(site.train.target).sum()) if recipe.objective.uses_labels else len(site.train)
-
-
-def owned_labels(site: SiteData, recipe: Recipe) -> Tensor:
-    """Return the labels that a site informs by a recipe: bool (labels,)."""
-    if recipe.sharing.owners == "all":
-        return torch.ones(len(site.view.space), dtype=torch.bool)
-    view = site.view if recipe.sharing.owners == "declared" else training_view(site, recipe.settings)
-    return view.informs()
-
-
-def site_view(site: SiteData, recipe: Recipe, memory: Message, brief: Message) -> View:
-    """Return the view a site trains through, with the correspondence it was told or has found out, if that is its own.
-
-    A declared correspondence is not looked at then: it may be there to tell how good the found one is.
-    """
-    return recipe.objective.site_view(training_view(site, recipe.settings), brief, memory)
-
-
-def evaluation_view(site: SiteData, trained: View) -> View:
-    """Return the view a site is judged through: its own task, whatever the softmax in training, with its prior."""
-    if trained.estimated:
-        return trained
-    if site.view.offset is None or trained.offset is None:
-        return site.view if trained.offset is None else trained
-    return trained.with_offset(trained.offset.masked_fill(~torch.isfinite(site.view.offset), float("-inf")))
-
-
-def annotated_rows(site: SiteData) -> Tensor | None:
-    """Return the training rows whose annotations say anything; None when all do."""
-    says = site.view.annotated(site.train.target)
-    return None if bool(says.all()) else says.nonzero().flatten()
-
-
-def estimate_prior(
-    site: SiteData, view: View, model: nn.Module, settings: TrainingSettings, kept: Tensor | None = None
-) -> Tensor | None:
-    """Estimate a site's prior with a model and the view it has so far; None for a site without one.
-
-    A site that keeps confidences of its samples' labels counts by these instead of by the model.
-    """
-    if not uses_prior(settings.prior, site.view):
-        return None
-    data = site.train
-    sets = None if kept is None else view.candidate_sets(data.target)
-    truth = view.true_classes(data.target)
-    if truth is not None:
-        confidences = torch.nn.functional.one_hot(truth[truth >= 0], len(view.space)).float()
-    elif kept is not None and sets is not None:
-        confidences = kept.to(sets.device) * sets  # some losses weigh the labels outside a set as well
-    else:
-        confidences = view.posterior(predict_logits(model, data.x), data.target)
-    # Unknown labels stay unknown whatever is counted, so the view's own support is used, not the last prior's.
-    return training_view(site, settings).prior_offset(confidences.cpu(), settings.prior_count)
-
-
-def uses_prior(setting: str, view: View) -> bool:
-    """Say whether a site of this view adds its own label frequencies to the logits."""
-    return setting == "all" or (setting == "exact-sites" and view.exact)
+def _copied(answer: Answer) -> Answer:
+    """Return a result with copies of the reply's tensors, because the next site overwrites the model's."""
+    reply, memory = answer
+    return Message({name: t.clone() for name, t in reply.tensors.items()}, reply.numbers, reply.words), memory

@@ -41,13 +41,15 @@ from fedaccord.errors import (
     did_you_mean,
 )
 from fedaccord.extensions import is_outside, trusting
-from fedaccord.federation.host import PERSONAL, PRIOR, estimate_prior, evaluation_view, site_view
+from fedaccord.federation.host import PERSONAL
 from fedaccord.federation.server import Server
 from fedaccord.federation.sharing import MODEL
+from fedaccord.federation.site_views import estimate_prior, evaluation_view, site_view
 from fedaccord.hosting import build_network
 from fedaccord.labels.correspondence import CORRESPONDENCE
 from fedaccord.labels.space import LabelSpace
 from fedaccord.labels.views import Exact, Tags, View, make_view
+from fedaccord.labels.views.likelihoods import PRIOR
 from fedaccord.messages.message import Message, SiteId, from_bytes
 from fedaccord.models.catalogue import build
 from fedaccord.models.layout import Layout, named_tensors

@@ -10,9 +10,9 @@ import torch
 
 from fedaccord.config import check_experiment
 from fedaccord.errors import ConfigError
-from fedaccord.federation.host import PRIOR
 from fedaccord.federation.round import play_round
 from fedaccord.labels.views import Candidates
+from fedaccord.labels.views.likelihoods import PRIOR
 from fedaccord.methods.candidate_sets.recipe import fed_cc, fed_lw, kl_scores, pfedpll, pfedpll_plus
 from fedaccord.methods.candidate_sets.settings import (
     FedLWSettings,
