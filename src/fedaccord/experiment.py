@@ -1,4 +1,4 @@
-"""From a checked experiment file to a finished run folder."""
+"""Run an experiment: load its data, run its rounds and write its run folder."""
 
 from __future__ import annotations
 
@@ -51,20 +51,20 @@ __all__ = [
 
 
 def load_federation(experiment: Experiment, base: Path) -> FederationData:
-    """Load the data an experiment names and make its sites; relative paths start from `base`."""
+    """Load the data of an experiment; relative paths start from `base`. Raise DataError for flawed data."""
     return read_federation(experiment, base).without_flaws()
 
 
 def read_federation(experiment: Experiment, base: Path) -> FederationData:
-    """Load the data as `load_federation` does, but with flaws where they can be looked at all the same."""
+    """Load the data of an experiment, including data with flaws that a check can report."""
     test_file = None if experiment.server.test is None else locate(experiment.server.test, base)
-    asked = experiment.server.labelled
-    labelled = locate(asked, base) if isinstance(asked, str) else asked
-    found = _read(experiment, base, test_file, labelled)
-    if isinstance(labelled, Path):  # samples out of [data] are kept from the test where they are taken
-        with found.collecting_flaws():
-            found.notes += check_apart_from_test(found.labelled, found.test, f"server.labelled, {labelled.name}")
-    return found
+    given = experiment.server.labelled
+    labelled = locate(given, base) if isinstance(given, str) else given
+    data = _read(experiment, base, test_file, labelled)
+    if isinstance(labelled, Path):  # samples of [data] are separated from the test set when they are split
+        with data.collecting_flaws():
+            data.notes += check_apart_from_test(data.labelled, data.test, f"server.labelled, {labelled.name}")
+    return data
 
 
 def _read(
@@ -112,10 +112,11 @@ def _read(
 
 
 def startup_error(experiment: Experiment, base: Path, data: FederationData) -> str | None:
-    """Say what a run of the experiment with these data would refuse before its first round; None: nothing."""
-    here = experiment.model_copy(update={"run": experiment.run.model_copy(update={"workers": 0, "engine": "embedded"})})
+    """Return the error that a run of the experiment would raise before its first round, or None."""
+    run = experiment.run.model_copy(update={"workers": 0, "engine": "embedded"})
+    local = experiment.model_copy(update={"run": run})
     try:
-        with importable(base), open_server(here, data):
+        with importable(base), open_server(local, data):
             pass
     except FedAccordError as error:
         return str(error)
@@ -129,14 +130,14 @@ def startup_error(experiment: Experiment, base: Path, data: FederationData) -> s
 
 @dataclass(frozen=True)
 class RemoteSites:
-    """Sites that run on other machines: the engine that reaches them, and all that is known of them here."""
+    """Sites on other machines: their engine, and their description at the server."""
 
     data: FederationData
     engine: Engine
 
 
-UNTRAINED = "no site's reply was ever admitted, so the model is as it began; see the dropped replies"
-UNTRUSTED = "every reply that was admitted was left out by the defence '{}', so the model is as it began"
+UNTRAINED = "no reply of a site was valid, so the model is untrained; see the dropped replies"
+UNTRUSTED = "the defence '{}' excluded every valid reply, so the model is untrained"
 
 
 def run_experiment(
@@ -148,11 +149,11 @@ def run_experiment(
     data: FederationData | None = None,
     remote: RemoteSites | None = None,
 ) -> dict[str, Any]:
-    """Carry out an experiment and write its run folder; returns the summary.
+    """Run an experiment, write its run folder and return the summary.
 
-    `data` stands in for the files the experiment names, for sites whose samples are in memory already: these are moved
-    to memory that all processes share, so where that fails, `data` has lost them. `elsewhere` is for sites on other
-    machines.
+    `alone` is the folder of a run without federation, for the report. `data` replaces the files of the experiment by
+    samples in memory; they are moved to shared memory, so `data` is unusable if that fails. `remote` describes sites
+    on other machines.
     """
     config = to_toml(with_paths_from(experiment, base))
     run = {
@@ -166,22 +167,22 @@ def run_experiment(
     }
     with signals_stop() as signals, importable(base):
         with signals.deferred():
-            folder.write_json("run.json", run)  # first, since what has a config.toml can be resumed
+            folder.write_json("run.json", run)  # first: a folder with a config.toml can be resumed
             folder.write_config(config)
             folder.log(f"fedaccord {__version__}, method {experiment.method_name}, seed {experiment.seed}")
-        return _carry_on(experiment, base, folder, run, Past(), watcher or Watcher(), signals, data, remote)
+        return _run(experiment, base, folder, run, Past(), watcher or Watcher(), signals, data, remote)
 
 
 def resume_experiment(
     folder: RunFolder, watcher: Watcher | None = None, workers: int | None = None, remote: RemoteSites | None = None
 ) -> dict[str, Any]:
-    """Go on with a cut run from its last good checkpoint; it ends as if it had never been cut."""
+    """Resume an interrupted run from its last valid checkpoint; the result is that of an uninterrupted run."""
     watcher = watcher or Watcher()
     change = [] if workers is None else [f"run.workers={workers}"]
     experiment, base = load_experiment(folder.path / "config.toml", change)
     run = read_run(folder.path)
     if run.get("deployed") and remote is None:
-        raise RunFolderError(f"'{folder.path}' is a run of a deployment: go on with run.sh in the server's folder")
+        raise RunFolderError(f"'{folder.path}' is a run of a deployment: resume it with run.sh in the server's folder")
     with signals_stop() as signals, importable(Path(run["base"])):
         past = read_past(folder.path, run["run"])
         for name, reason in past.refused.items():
@@ -190,15 +191,13 @@ def resume_experiment(
             watcher.note(reason)
         folder.drop_old_checkpoints()
         folder.trim_metrics(past.lines)
-        begin = (
-            f"resumed after round {past.round}" if past.round else "no checkpoint to go on from: begins with round 1"
-        )
-        folder.log(begin)
-        watcher.note(begin)
-        return _carry_on(experiment, base, folder, run, past, watcher, signals, remote=remote)
+        start = f"resumed after round {past.round}" if past.round else "no checkpoint: starts from round 1"
+        folder.log(start)
+        watcher.note(start)
+        return _run(experiment, base, folder, run, past, watcher, signals, remote=remote)
 
 
-def _carry_on(
+def _run(
     experiment: Experiment,
     base: Path,
     folder: RunFolder,
@@ -209,37 +208,38 @@ def _carry_on(
     data: FederationData | None = None,
     remote: RemoteSites | None = None,
 ) -> dict[str, Any]:
-    def tell(text: str) -> None:
+    def note(text: str) -> None:
         folder.log(text)
         watcher.note(text)
 
-    with tracking(experiment.run.track, folder.path, experiment.name, past.lines, tell) as tracked:
+    with tracking(experiment.run.track, folder.path, experiment.name, past.lines, note) as tracked:
         engine = None if remote is None else remote.engine
         data = remote.data if remote is not None else data or load_data(experiment, base)
-        for note in data.notes:
-            folder.log(f"note: {note}")
+        for text in data.notes:
+            folder.log(f"note: {text}")
         if experiment.network is not None and remote is not None:
-            tell("sites on other machines have a network of their own, so [network] is not used")
+            note("sites on other machines have a real network, so [network] is ignored")
         if past.state is not None:
             check_same_data(folder.path, describe_federation(data, {}, experiment.memberships))
         with open_server(experiment, data, run["run"], engine, past.state) as server:
-            account = describe_federation(data, server.cards, server.memberships)
-            said = server.recipe.settings.lr_warning(experiment.method_name)
-            for text in [*([said] if said else []), *membership_notes(server.memberships, experiment.settings.rounds)]:
-                tell(text)
+            federation = describe_federation(data, server.cards, server.memberships)
+            warning = server.recipe.settings.lr_warning(experiment.method_name)
+            notes = membership_notes(server.memberships, experiment.settings.rounds)
+            for text in [*([warning] if warning else []), *notes]:
+                note(text)
             if past.state is not None:
                 _restore(server, past)
-            folder.write_json("federation.json", account)
+            folder.write_json("federation.json", federation)
             watcher.started(data)
             outcome = Recorder(experiment, data, server, folder, past, watcher, tracked).play(signals)
             for text in _untrained(experiment, server, outcome):
-                tell(text)
+                note(text)
             model, header = describe_model(experiment, data), experiment.features.header
-            # What sites elsewhere have of their own stays with them.
-            here = set(data.sites) if remote is None else set()
-            write_model_folder(folder, server, data, model, experiment.method_name, header, here)
+            # The personal parts of remote sites are not available here.
+            local = set(data.sites) if remote is None else set()
+            write_model_folder(folder, server, data, model, experiment.method_name, header, local)
             workers = worker_count(experiment, data) if remote is None else len(data.sites)
-            summary = _summary(experiment, server, outcome, workers, account)
+            summary = _summary(experiment, server, outcome, workers, federation)
         folder.write_json("summary.json", summary)
         finish_report(folder.path, run)
         folder.log(f"finished: model {summary['model_sha256']}")
@@ -247,36 +247,34 @@ def _carry_on(
 
 
 def finish_report(folder: Path, run: dict[str, Any]) -> Path:
-    """Write the report of a run that has its summary, beside the run without federation where that is still there."""
+    """Write the report of a finished run, compared with the run without federation if that still exists."""
     alone = None if run["alone"] is None else Path(run["alone"])
     return write_report(folder, alone if alone is not None and (alone / "summary.json").is_file() else None)
 
 
 def _restore(server: Server, past: Past) -> None:
-    """Put back what a checkpoint holds beside the state."""
+    """Restore warnings, memories and drops from a checkpoint."""
     values = server.state.model.numel()
     if values != server.layout.size:
         raise RunFolderError(
             f"the checkpoint's model has {values} values, but the network now has {server.layout.size}; "
-            "was its code changed since the run began?"
+            "was its code changed since the run started?"
         )
     server.warnings = past_warnings(past.lines)
     server.engine.restore(past.memories)
-    before = past_drops(past.lines)
-    server.dropped, server.recorded_drops = (
-        before + server.dropped,
-        len(before),
-    )  # what was dropped just now is still to be told
+    recorded = past_drops(past.lines)
+    server.dropped = recorded + server.dropped  # those of the new `join` are not recorded yet
+    server.recorded_drops = len(recorded)
 
 
 def load_data(experiment: Experiment, base: Path) -> FederationData:
-    """Load the data of a run, as every machine does: on one thread."""
-    with one_thread():  # a study's clean classifier is trained here, and its sums too must not depend on the machine
+    """Load the data of a run on one thread."""
+    with one_thread():  # because a study's clean classifier is trained here, with the same bits on every machine
         return load_federation(experiment, base)
 
 
 def _summary(
-    experiment: Experiment, server: Server, outcome: RunOutcome, workers: int, account: dict[str, Any]
+    experiment: Experiment, server: Server, outcome: RunOutcome, workers: int, federation: dict[str, Any]
 ) -> dict[str, Any]:
     return {
         "name": experiment.name,
@@ -300,14 +298,14 @@ def _summary(
         "warnings": [*server.warnings, *_untrained(experiment, server, outcome)],
         **({"fairness": experiment.fairness.model_dump()} if experiment.fairness is not None else {}),
         **({"hostile": list(server.hostile)} if server.hostile else {}),
-        "set_sizes": {name: site["set_size"] for name, site in account["sites"].items() if "set_size" in site},
+        "set_sizes": {name: site["set_size"] for name, site in federation["sites"].items() if "set_size" in site},
         "model_sha256": model_digest(server.state.model),
         "settings": experiment.method,
     }
 
 
 def _untrained(experiment: Experiment, server: Server, outcome: RunOutcome) -> list[str]:
-    """Say why the model is as it began, if nothing that sites sent ever reached it."""
+    """Return the reason if the model was never updated."""
     if outcome.replies or server.recipe.server_trains:
         return []
     defence = getattr(experiment.settings, "defence", None)
@@ -317,10 +315,10 @@ def _untrained(experiment: Experiment, server: Server, outcome: RunOutcome) -> l
 
 
 def _simulated(server: Server, outcome: RunOutcome) -> dict[str, Any]:
-    """Return the summary's account of a simulated network; nothing where there was none."""
+    """Return the summary of a simulated network, if any."""
     if outcome.simulated is None or not isinstance(server.engine, SimulatedNetwork):
         return {}
-    told = asdict(outcome.simulated) | {"seconds": round(outcome.simulated.seconds, 3)}
-    del told["seen"]
-    told["sites_work"] = server.recipe.sites_train
-    return {"simulated": told | {"sites": {site: asdict(link) for site, link in server.engine.links.items()}}}
+    summary = asdict(outcome.simulated) | {"seconds": round(outcome.simulated.seconds, 3)}
+    del summary["seen"]
+    summary["sites_work"] = server.recipe.sites_train
+    return {"simulated": summary | {"sites": {site: asdict(link) for site, link in server.engine.links.items()}}}

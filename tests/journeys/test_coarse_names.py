@@ -112,7 +112,7 @@ class TestTheRunFolder:
         assert f"warning: {said}" in (out / "log.txt").read_text()
         assert f"Warning: {said}" in (out / "report.html").read_text()
         assert re.search(r"round 2: server_accuracy 0\.\d+, confident 0\n", (out / "log.txt").read_text())
-        assert "the model is as it began" not in (out / "log.txt").read_text()
+        assert "the model is untrained" not in (out / "log.txt").read_text()
 
 
 class TestPredictions:

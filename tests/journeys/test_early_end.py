@@ -195,5 +195,5 @@ class TestSignals:
         assert tomllib.loads((tmp_path / "cut" / "config.toml").read_text())["run"]["workers"] == 1
         life = nursery.live("resume", "cut", "--workers", "0", cwd=tmp_path)
         assert (life.code, life.err) == (0, "")
-        assert "no checkpoint to go on from: begins with round 1" in life.out
+        assert "no checkpoint: starts from round 1" in life.out
         assert read(tmp_path / "cut")["rounds"] == 2

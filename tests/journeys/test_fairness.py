@@ -108,7 +108,7 @@ def test_a_run_in_which_nobody_was_trusted_names_the_defence(tmp_path):
     done = command("run", own_files(tmp_path, sites=4, rows=80, method=told), cwd=tmp_path)
     assert done.code == 0, done.err
     in_a_round = "the defence 'probe' excluded every site of a round, so the model did not change"
-    at_the_end = "every reply that was admitted was left out by the defence 'probe', so the model is as it began"
+    at_the_end = "the defence 'probe' excluded every valid reply, so the model is untrained"
     assert json.loads((tmp_path / "runs/treated/summary.json").read_text())["warnings"] == [in_a_round, at_the_end]
     assert at_the_end in done.out
-    assert "was ever admitted" not in done.out
+    assert "no reply of a site was valid" not in done.out

@@ -277,8 +277,8 @@ class TestCheckpointsThatCannotBeUsed:
         # Killed once more on the way: what was refused must not stand in the way of new checkpoints.
         life = nursery.live("resume", "run", cwd=cut.parent, at=("half:.round-000003.checkpoint.tmp", 1))
         assert life.killed
-        assert "no checkpoint to go on from: begins with round 1" in (cut / "log.txt").read_text()
-        assert "no checkpoint to go on from: begins with round 1" in life.out
+        assert "no checkpoint: starts from round 1" in (cut / "log.txt").read_text()
+        assert "no checkpoint: starts from round 1" in life.out
         refused = ["round-000003.checkpoint.refused", "round-000004.checkpoint.refused"]
         assert kept(cut) == ["round-000001.checkpoint", "round-000002.checkpoint", *refused]
         assert nursery.live("resume", "run", cwd=cut.parent).code == 0
@@ -343,7 +343,7 @@ class TestWhatWasChangedMeanwhile:
         checkpoint(cut, 4).write_bytes(seal(pack(state, memories)))
         life = nursery.live("resume", "run", cwd=cut.parent)
         assert life.code == 3
-        assert "was its code changed since the run began?" in life.err
+        assert "was its code changed since the run started?" in life.err
 
     def test_samples_that_were_in_memory_only(self, nursery, cut):
         run = json.loads((cut / "run.json").read_text())

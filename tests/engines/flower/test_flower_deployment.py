@@ -196,7 +196,7 @@ class TestAllGoesWell:
         (cut / "summary.json").unlink()
         done = command("resume", cut, cwd=tmp_path)
         assert done.code == 3
-        assert "is a run of a deployment: go on with run.sh in the server's folder" in done.err
+        assert "is a run of a deployment: resume it with run.sh in the server's folder" in done.err
 
     def test_the_check_finds_nothing(self, fleet, went_well):
         done = command("deploy", "--check", fleet.folder, cwd=fleet.folder)
