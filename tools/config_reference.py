@@ -1,6 +1,6 @@
 """Write the reference of the experiment file: `python tools/config_reference.py > docs/config.md`.
 
-Sections and keys have the order of the models that validate them; importable without torch.
+Sections and keys are in the order of the models that validate them. Importable without torch.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _PLURALS = {
     "table": "tables",
     "[view](#views)": "[views](#views)",
 }
-# Tables in a method's settings that are too long for a row, by name.
+# Tables in a method's settings that are too long for a row, with the names of their sections.
 _APART: dict[Any, str] = {AttackSettings: "attack", DefenceSettings: "defence"}
 _LIMITS = (
     (Ge, "ge", "at least {:g}"),
@@ -106,7 +106,7 @@ def by_kind(union: Any) -> dict[str, type[BaseModel]]:
 
 
 def in_words(annotation: Any, metadata: tuple[Any, ...] = ()) -> str:
-    """Return in words what a key takes: `list[str]` is a list of texts."""
+    """Describe the type of a key in words: `list[str]` is "list of texts"."""
     if get_origin(annotation) is Annotated:
         inner, *more = get_args(annotation)
         limits = [limit for one in more for limit in (one.metadata if isinstance(one, FieldInfo) else [one])]
@@ -138,7 +138,7 @@ def _plain_words(annotation: Any) -> str:
         return f"list of {len(arguments)} {_plural(arguments[0])}"
     if annotation in _APART:
         return f"[{_APART[annotation]}](#{_APART[annotation]}s)"
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):  # a table within a section's line
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):  # an inline table
         keys = [f"{key} = {in_words(f.annotation, tuple(f.metadata))}" for key, f in annotation.model_fields.items()]
         return "`{ " + ", ".join(keys) + " }`"
     return _WORDS[annotation]
@@ -177,7 +177,7 @@ def _method_parts() -> list[str]:
 
 
 def _group_parts(family: str) -> list[str]:
-    """Document the settings that several methods share, of one family or ("") of several."""
+    """Document the settings that several methods share, within a family or (`family` is "") across families."""
     level = "####" if family else "###"
     groups = [c for entry in METHODS.values() for c in _settings_classes(entry.settings)]
     found = [c for c in dict.fromkeys(groups) if _is_group(c) and _family_of(c.__module__) == family]
@@ -185,7 +185,7 @@ def _group_parts(family: str) -> list[str]:
 
 
 def _entry_parts(entry: MethodEntry, level: str) -> list[str]:
-    """Document one method: the shared settings it has, then its own and those whose default it changes."""
+    """Document one method: links to its shared settings, then its own settings and those with another default."""
     links: list[str] = []
     own: dict[str, FieldInfo] = {}
     for c in _settings_classes(entry.settings):
@@ -206,7 +206,7 @@ def _entry_parts(entry: MethodEntry, level: str) -> list[str]:
 
 
 def _settings_classes(settings: type[TrainingSettings]) -> list[type[TrainingSettings]]:
-    """Return the classes that declare a method's settings, the most general first."""
+    """Return the classes that declare a method's settings, most general first."""
     classes = [c for c in reversed(settings.__mro__) if issubclass(c, TrainingSettings)]
     return [c for c in classes if _new_settings(c)]
 
@@ -218,7 +218,7 @@ def _new_settings(settings: type[TrainingSettings]) -> dict[str, FieldInfo]:
 
 
 def _is_group(settings: type[TrainingSettings]) -> bool:
-    """Say whether a class is documented apart from any method: several methods have its settings."""
+    """Return whether a class has its own section, because several methods share its settings."""
     doc = settings.__doc__ or ""
     described = {entry.settings: entry.summary for entry in METHODS.values()}
     return not doc.startswith("Settings of `") and described.get(settings) != doc.partition("\n")[0]
@@ -303,7 +303,7 @@ def _toml(value: Any) -> str:
 
 def _sentence(model: type[BaseModel]) -> str:
     text = " ".join((model.__doc__ or "").split())
-    text = text.partition("`: ")[2] or text  # "`[labels]`: the ..."; the heading says which section it is
+    text = text.partition("`: ")[2] or text  # "`[labels]`: the ..."; the heading already names the section
     return text[:1].upper() + text[1:]
 
 

@@ -1,9 +1,9 @@
-"""Draw the rooms of the package and the way of a round as SVG, from the import graph of the code.
+"""Draw the rooms of the package and the steps of a round as SVG, from the import graph of the code.
 
     python tools/draw_rooms.py > docs/rooms.svg
 
-A box is a room; an arrow points from a room to one that it imports from. Arrows that follow from others are left out
-(transitive reduction), so the picture shows the layers and nothing twice.
+A box is a room; an arrow points from a room to one that it imports from. Arrows implied by others are omitted
+(transitive reduction), so that the layers are visible.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections import defaultdict
 from pathlib import Path
 
 SOURCE = Path(__file__).parents[1] / "src" / "fedaccord"
-# Modules at the top level that belong together; every other module or folder is a room of its own.
+# Top-level modules that form one room; every other module or folder is a separate room.
 TOGETHER = {
     "base": ("errors", "extensions", "findings", "seeds", "durable", "lazy", "config_errors"),
     "config": ("config", "stopping", "renamed", "toml_keys"),
@@ -24,23 +24,23 @@ TOGETHER = {
 }
 PURPOSE = {
     "base": "errors, seeds, trust",
-    "messages": "what crosses a boundary",
+    "messages": "messages and checks",
     "engines": "where sites run",
-    "labels": "what a label means",
-    "data": "samples of sites",
+    "labels": "label space, views",
+    "data": "samples of the sites",
     "models": "networks",
     "training": "a site's steps",
     "evaluation": "metrics",
-    "aggregation": "replies to a model",
+    "aggregation": "combines replies",
     "adversary": "attacks, scores",
     "federation": "the round",
-    "methods": "one folder a family",
+    "methods": "one folder per family",
     "hosting": "a site's process",
     "config": "the experiment file",
     "runs": "the run folder",
     "running": "an experiment",
     "deployment": "many machines",
-    "checks": "before training",
+    "checks": "problems before training",
     "commands": "CLI and Python API",
 }
 ROUND = (
@@ -67,14 +67,14 @@ STYLE = """
 
 
 def room_of(module: str) -> str:
-    """Return the room of "labels.views.exact" or "cli_deploy"."""
+    """Return the room of a module, such as "labels.views.exact" or "cli_deploy"."""
     first = module.split(".")[0]
     grouped = {name: room for room, names in TOGETHER.items() for name in names}
     return grouped.get(first) or grouped.get(first.partition("_")[0], first)
 
 
 def imports(path: Path) -> set[str]:
-    """Return the modules of the package that a file imports, those for annotations alone left out."""
+    """Return the modules of the package that a file imports, except those for type checking only."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     skipped = {
         id(inner)
@@ -105,7 +105,7 @@ def graph() -> dict[str, set[str]]:
 
 
 def reduced(uses: dict[str, set[str]]) -> dict[str, set[str]]:
-    """Return the graph without the arrows that follow from others."""
+    """Return the graph without the arrows implied by others."""
 
     def reached(room: str, without: str = "") -> set[str]:
         near = uses[room] - {without}
@@ -115,7 +115,7 @@ def reduced(uses: dict[str, set[str]]) -> dict[str, set[str]]:
 
 
 def layers(uses: dict[str, set[str]]) -> list[list[str]]:
-    """Return the rooms from the top down: a room stands below all that import from it."""
+    """Return the rooms in layers from the top down; a room is below all rooms that import from it."""
     depth: dict[str, int] = {}
 
     def depth_of(room: str) -> int:
@@ -178,7 +178,7 @@ def drawing() -> str:
     boxes = [box(*places[room], room, PURPOSE[room]) for room in sorted(places)]
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDE} {high}" role="img">',
-        "<title>The rooms of FedAccord and the way of a round</title>",
+        "<title>The rooms of FedAccord and the steps of a round</title>",
         f"<style>{STYLE}</style>",
         '<defs><marker id="head" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto">'
         '<path class="head" d="M0 0 8 4 0 8z"/></marker></defs>',

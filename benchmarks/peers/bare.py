@@ -145,8 +145,8 @@ def main() -> None:
         context, pipes = processes.get_context("fork"), []
         for rank in range(options.processes):
             here, there = context.Pipe()
-            told = (there, rank, options, work, cohorts, flat, totals)
-            context.Process(target=_serve, args=told, daemon=True).start()
+            arguments = (there, rank, options, work, cohorts, flat, totals)
+            context.Process(target=_serve, args=arguments, daemon=True).start()
             pipes.append(here)
         for pipe in pipes:
             pipe.recv()

@@ -108,10 +108,10 @@ def _cell(scale: Scale, data: str, name: str, seed: int) -> Cell:
     chosen = SETS[data]
     method = {"name": "fedharmony+", "blocks": "off"} if name == ALL_PAIRS else METHODS[name]
     natural = data == "ExtraSensory"
-    dealt = {"kind": "natural", "by": "user"} if natural else {"kind": "dirichlet", "sites": 8, "alpha": 0.3}
+    partition = {"kind": "natural", "by": "user"} if natural else {"kind": "dirichlet", "sites": 8, "alpha": 0.3}
     experiment = {
         "name": "fedharmony",
-        "data": {"dataset": chosen.name, "partition": dealt, "view": {"kind": "tags"}, "standardise": "federation"},
+        "data": {"dataset": chosen.name, "partition": partition, "view": {"kind": "tags"}, "standardise": "federation"},
         "server": {"unseen": UNSEEN} if natural else {},
         "model": {"name": "sphere-mlp" if method["name"] == "spherefed" else "mlp", "hidden": [chosen.hidden]},
         "method": {
