@@ -19,6 +19,7 @@ import torch
 from fedaccord.config import check_experiment
 from fedaccord.experiment import load_federation, open_server
 from fedaccord.federation.round import play_round
+from fedaccord.methods.private_labels.settings import PrivateLabelsSettings
 from fedaccord.methods.private_labels.tuning import Balancing, CentralTuning
 from fedaccord.models.predicting import predict_logits
 
@@ -38,17 +39,21 @@ class KL(CentralTuning):
         return (theirs * (theirs.clamp(min=1e-12).log() - ours)).sum(-1).mean()
 
 
-END, EVERY = Balancing(ROUNDS), Balancing(1)
+def mse(**changed) -> PrivateLabelsSettings:
+    return PrivateLabelsSettings(tuning="mse", **changed)
+
+
+END, EVERY = (Balancing(PrivateLabelsSettings(tuning="balance", rounds=rounds)) for rounds in (ROUNDS, 1))
 CONTESTANTS = {
     "none": (),
-    "mse": (CentralTuning("mse"),),
-    "pairwise": (CentralTuning("pairwise", lr=0.1),),
-    "kl": (KL(),),
+    "mse": (CentralTuning(mse()),),
+    "pairwise": (CentralTuning(PrivateLabelsSettings(tuning="pairwise", tuning_lr=0.1)),),
+    "kl": (KL(mse()),),
     "balance": (END,),
     "balance in every round": (EVERY,),
-    "mse + balance": (CentralTuning("mse"), END),
-    "kl + balance": (KL(), END),
-    "kl of the whole model + balance": (KL(lr=0.003, whole_model=True), END),
+    "mse + balance": (CentralTuning(mse()), END),
+    "kl + balance": (KL(mse()), END),
+    "kl of the whole model + balance": (KL(mse(tuning_lr=0.003, tune="all")), END),
 }
 
 

@@ -66,7 +66,7 @@ def play(options: Namespace) -> None:
             "run": {"workers": options.workers, "evaluate_every": 0, "checkpoint_every": options.checkpoint_every},
         }
     )
-    Server.draw = lambda server: [names[number] for number in cohorts[server.state.round]]
+    Server.sample_sites = lambda server: [names[number] for number in cohorts[server.state.round]]
     watcher = Watcher(started=lambda data: clock.begin(), round=lambda record: clock.mark())
     with tempfile.TemporaryDirectory() as place:
         folder = RunFolder(Path(place, "run"))
