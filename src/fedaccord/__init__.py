@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from fedaccord.methods.shared_settings import SharedModelSettings as SharedModelSettings
     from fedaccord.models.network import Network as Network
     from fedaccord.runs.model_folder import TrainedModel as TrainedModel
-    from fedaccord.training.adam import Adam as Adam
     from fedaccord.training.objectives import Objective as Objective
     from fedaccord.training.objectives import Proximal as Proximal
     from fedaccord.training.objectives import RowObjective as RowObjective
@@ -52,6 +51,7 @@ if TYPE_CHECKING:
     from fedaccord.training.settings import server_setting as server_setting
     from fedaccord.training.settings import site_setting as site_setting
     from fedaccord.training.solvers import SGD as SGD
+    from fedaccord.training.solvers import Adam as Adam
     from fedaccord.training.solvers import Solver as Solver
     from fedaccord.training.solvers import Stepper as Stepper
     from fedaccord.training.work import Batch as Batch
@@ -76,10 +76,9 @@ _EXPORTS = {
     "methods.shared_settings": ("SharedModelSettings",),
     "models.network": ("Network",),
     "runs.model_folder": ("TrainedModel",),
-    "training.adam": ("Adam",),
     "training.objectives": ("Objective", "Proximal", "RowObjective", "Sum", "ViewLikelihood", "WrappedObjective"),
     "training.settings": ("TrainingSettings", "server_setting", "site_setting"),
-    "training.solvers": ("SGD", "Solver", "Stepper"),
+    "training.solvers": ("SGD", "Adam", "Solver", "Stepper"),
     "training.work": ("Batch", "LocalWork"),
 }
 _MODULES = {name: module for module, names in _EXPORTS.items() for name in names}

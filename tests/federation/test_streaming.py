@@ -8,8 +8,7 @@ import weakref
 import pytest
 import torch
 
-from fedaccord.aggregation.mean import mean, per_label, weighted_mean, weighted_rows_mean
-from fedaccord.aggregation.streaming import RunningMean
+from fedaccord.aggregation.mean import RunningMean, mean, per_label, weighted_mean, weighted_rows_mean
 from fedaccord.federation.cohort_mean import needs_only_mean
 from fedaccord.federation.recipe import Recipe
 from fedaccord.federation.round import play_round

@@ -21,7 +21,7 @@ from fedaccord.methods.without_federation.recipe import local, pooled
 from fedaccord.methods.without_federation.settings import LocalSettings, PooledSettings
 from fedaccord.models.layout import Layout
 from fedaccord.seeds import derive
-from fedaccord.training.batches import batches
+from fedaccord.training.local import batches
 from small_federation import SPACE, copied, exact, federation, pets_or_cattle, site, small_network
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -14,8 +14,8 @@ from fedaccord.errors import ConfigError
 from fedaccord.extensions import trusting
 from fedaccord.federation.recipe import plain_solver
 from fedaccord.methods.registry import METHODS, make_recipe
-from fedaccord.training.adam import Adam, AdamStepper
 from fedaccord.training.settings import TrainingSettings
+from fedaccord.training.solvers import Adam, AdamStepper
 
 SHAPES = [(3, 2), (3,), (2, 3, 2)]
 

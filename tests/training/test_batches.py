@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedaccord.training.batches import batches
+from fedaccord.training.local import batches
 
 SIZES = {"samples": st.integers(1, 40), "size": st.integers(1, 12), "seed": st.integers(0, 2**32)}
 

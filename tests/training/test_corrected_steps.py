@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fedaccord.training.corrected_sgd import CorrectedSGD, effective_steps
-from fedaccord.training.solvers import SGD, SGDStepper
+from fedaccord.training.solvers import SGD, CorrectedSGD, SGDStepper, effective_steps
 
 
 def one(value):

@@ -15,12 +15,10 @@ from fedaccord.methods.momentum.mime import MimeSteps
 from fedaccord.models.stacked import stacked_forward
 from fedaccord.seeds import derive
 from fedaccord.training import cohort as together
-from fedaccord.training.adam import Adam
-from fedaccord.training.candidate_losses import partial_loss
-from fedaccord.training.candidate_sets import PartialLabels
+from fedaccord.training.candidate_losses import PartialLabels, partial_loss
 from fedaccord.training.noise import Noisy
 from fedaccord.training.objectives import Proximal, Sum, ViewLikelihood
-from fedaccord.training.solvers import SGD
+from fedaccord.training.solvers import SGD, Adam
 from fedaccord.training.work import Batch
 from small_federation import SPACE, exact, pets_or_cattle, site, small_network, work_for
 

@@ -7,8 +7,7 @@ import torch
 from pydantic import ValidationError
 
 from fedaccord.seeds import derive
-from fedaccord.training.batches import batches
-from fedaccord.training.local import train_locally
+from fedaccord.training.local import batches, train_locally
 from fedaccord.training.objectives import Objective, ViewLikelihood
 from fedaccord.training.settings import TrainingSettings
 from fedaccord.training.solvers import SGD

@@ -4,8 +4,7 @@ import pytest
 import torch
 
 from fedaccord.labels.views import Candidates
-from fedaccord.training.candidate_losses import confidences, partial_loss
-from fedaccord.training.candidate_sets import CONFIDENCES, PartialLabels
+from fedaccord.training.candidate_losses import CONFIDENCES, PartialLabels, confidences, partial_loss
 from fedaccord.training.local import seeded
 from fedaccord.training.noise import Noisy
 from fedaccord.training.objectives import Objective, Sum

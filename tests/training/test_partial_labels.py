@@ -8,8 +8,7 @@ import torch
 from fedaccord.federation.site_views import annotated_rows
 from fedaccord.labels.views import Candidates, Coarse, Tags, Unlabelled
 from fedaccord.messages.message import Message
-from fedaccord.training.candidate_losses import confidences, partial_loss, uniform_weights
-from fedaccord.training.candidate_sets import CONFIDENCES, PartialLabels
+from fedaccord.training.candidate_losses import CONFIDENCES, PartialLabels, confidences, partial_loss, uniform_weights
 from fedaccord.training.local import train_locally
 from fedaccord.training.settings import TrainingSettings
 from fedaccord.training.solvers import SGD

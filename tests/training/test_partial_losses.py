@@ -16,7 +16,6 @@ from fedaccord.training.candidate_losses import (
     leverage_weights,
     leveraged_cross_entropy,
     leveraged_sigmoid,
-    outside_penalty,
     partial_loss,
     set_likelihood,
     triplet,
@@ -39,6 +38,10 @@ def rows(*sets, labels=4):
     for row, chosen in enumerate(sets):
         marks[row, list(chosen)] = True
     return marks
+
+
+def outside_penalty(z, sets):
+    return triplet(z, sets, uniform_weights(sets), terms=("nc",))
 
 
 def close(value, *expected):

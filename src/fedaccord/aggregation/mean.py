@@ -1,4 +1,4 @@
-"""Weighted means of whole models, and of head rows over the sites that inform them."""
+"""Weighted means of whole models, and of head rows over the sites that inform them; at once or reply by reply."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ import torch
 from torch import Tensor
 
 from fedaccord.aggregation.replies import Aggregator, Replies, normalised
-from fedaccord.aggregation.streaming import RunningMean
 from fedaccord.models.layout import Layout
+
+_LONGEST = 64  # replies per block; larger blocks are hardly faster
+_BLOCK_BYTES = 2**27  # memory limit of a block, for large models
 
 
 def weighted_mean(matrix: Tensor, weights: Tensor) -> Tensor:
@@ -88,9 +90,76 @@ def with_server_step(aggregator: Aggregator, rate: float) -> Aggregator:
 def batch_norm_slices(layout: Layout) -> list[tuple[slice, slice]]:
     """Return pairs of slices of the flat vector: a running mean and its running variance."""
     at = {slot.name: slice(slot.start, slot.stop) for slot in layout.slots}
-    pairs = []
-    for name, variance_at in at.items():
-        prefix, _, last = name.rpartition("running_var")
-        if not last and name.endswith("running_var"):
-            pairs.append((at[f"{prefix}running_mean"], variance_at))
-    return pairs
+    variances = [name for name in at if name.endswith("running_var")]
+    return [(at[f"{name.removesuffix('running_var')}running_mean"], at[name]) for name in variances]
+
+
+class RunningMean:
+    """The mean of replies by sample count; with `per_label`, a head row is averaged over the sites that inform it.
+
+    Each reply is added and can then be freed. Replies are added in blocks, in the order of site names. The mean of a
+    block is one matrix product in the model's precision; the sum over blocks is in double precision. The block size
+    depends on the model alone, so the result does not depend on the engine, or on the order or number of replies that
+    arrive at a time. (Sites trained as one cohort may count as one reply, which changes rounding: see
+    `federation/cohort_mean.py`.)
+    """
+
+    def __init__(self, layout: Layout, previous: Tensor, per_label: bool = False) -> None:
+        self._previous = previous
+        self._rows = layout.head_rows() if per_label else torch.zeros(0, 0, dtype=torch.int64)
+        self._block = max(1, min(_LONGEST, _BLOCK_BYTES // max(1, previous.nbytes)))
+        self._buffer = previous.new_empty(0, 0)  # replies of the block that is not yet full
+        self._waiting: list[tuple[float, Tensor]] = []  # their weights and the labels that they inform
+        self._sum = torch.zeros(previous.shape, dtype=torch.float64)
+        self._total = 0.0
+        self._row_sums = torch.zeros(self._rows.shape, dtype=torch.float64)
+        self._row_totals = torch.zeros(len(self._rows), dtype=torch.float64)
+
+    def place(self) -> Tensor:
+        """Return the tensor into which to write the next reply's flat vector before calling `add`."""
+        if not len(self._buffer):
+            self._buffer = self._previous.new_empty(self._block, len(self._previous))
+        return self._buffer[len(self._waiting)]
+
+    def add(self, weight: float, informs: Tensor) -> None:
+        """Add the reply written to `place()`; `informs`, bool (labels,), marks the head rows that it informs."""
+        self._waiting.append((weight, informs))
+        if len(self._waiting) == self._block:
+            self._fold_waiting()
+
+    def add_all(self, matrix: Tensor, weights: Tensor, informs: Tensor) -> None:
+        """Add a matrix of replies, replies x parameters, with one weight and one mask per reply."""
+        assert not self._waiting  # otherwise blocks would start elsewhere than for single replies
+        for start in range(0, len(matrix), self._block):
+            end = start + self._block
+            self._fold(matrix[start:end], weights[start:end], informs[start:end])
+
+    def result(self) -> Tensor:
+        """Return the mean; a head row that no site informed keeps its previous values."""
+        self._fold_waiting()
+        tiny = torch.finfo(torch.float64).tiny
+        mean = torch.empty_like(self._previous)
+        torch.div(self._sum, max(self._total, tiny), out=mean)
+        totals = self._row_totals[:, None]
+        row_means = (self._row_sums / totals.clamp(min=tiny)).to(mean.dtype)
+        mean[self._rows] = torch.where(totals > 0, row_means, self._previous[self._rows])
+        return mean
+
+    def _fold_waiting(self) -> None:
+        if self._waiting:
+            weights, informs = zip(*self._waiting, strict=True)
+            self._fold(self._buffer[: len(weights)], torch.tensor(weights, dtype=torch.float64), torch.stack(informs))
+            self._waiting = []
+
+    def _fold(self, matrix: Tensor, weights: Tensor, informs: Tensor) -> None:
+        total = float(weights.sum())
+        # Weights are normalised per block, so that the mean of a single reply is bit-identical to it.
+        self._sum.add_(normalised(weights).to(matrix.dtype) @ matrix, alpha=total)
+        self._total += total
+        if len(self._rows):
+            row_weights = informs * weights[:, None]
+            totals = row_weights.sum(0)
+            shares = (row_weights / totals.clamp(min=torch.finfo(totals.dtype).tiny)).to(matrix.dtype)
+            rows = matrix.index_select(1, self._rows.flatten()).view(len(matrix), *self._rows.shape)
+            self._row_sums += totals[:, None] * torch.einsum("sl,slk->lk", shares, rows)
+            self._row_totals += totals

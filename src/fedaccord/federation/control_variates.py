@@ -22,8 +22,7 @@ from fedaccord.federation.sharing import Sharing
 from fedaccord.federation.side_tensors import SideTensors
 from fedaccord.messages.checks import TensorSpec, all_finite
 from fedaccord.messages.message import Message, SiteId
-from fedaccord.training.corrected_sgd import CorrectedSGD
-from fedaccord.training.solvers import SGD, Stepper
+from fedaccord.training.solvers import SGD, CorrectedSGD, Stepper
 from fedaccord.training.work import LocalWork
 
 if TYPE_CHECKING:

@@ -11,10 +11,9 @@ from fedaccord.federation.sharing import SHARE_ALL, Sharing
 from fedaccord.messages.checks import TensorSpec
 from fedaccord.messages.message import Message
 from fedaccord.models.network import Network
-from fedaccord.training.adam import Adam
 from fedaccord.training.objectives import Objective, ViewLikelihood
 from fedaccord.training.settings import TrainingSettings
-from fedaccord.training.solvers import SGD, Solver
+from fedaccord.training.solvers import SGD, Adam, Solver
 from fedaccord.training.work import LocalWork
 
 if TYPE_CHECKING:

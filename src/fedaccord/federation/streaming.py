@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from fedaccord.aggregation.mean import per_label
+from fedaccord.aggregation.mean import RunningMean, per_label
 from fedaccord.aggregation.replies import Replies
-from fedaccord.aggregation.streaming import RunningMean
 from fedaccord.federation.cohort_mean import COHORT_SAMPLES, REPRESENTATIVE
 from fedaccord.messages.message import Message, SiteId
 

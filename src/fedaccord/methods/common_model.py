@@ -23,8 +23,7 @@ from fedaccord.methods.shared_settings import (
     SharedModelSettings,
     TripletSettings,
 )
-from fedaccord.training.candidate_losses import TERMS, partial_loss
-from fedaccord.training.candidate_sets import PartialLabels
+from fedaccord.training.candidate_losses import TERMS, PartialLabels, partial_loss
 from fedaccord.training.noise import Noisy
 from fedaccord.training.objectives import Objective, Proximal, SquaredError, Sum, ViewLikelihood
 from fedaccord.training.settings import TrainingSettings

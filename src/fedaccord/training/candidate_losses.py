@@ -1,7 +1,7 @@
-"""Losses for candidate sets (docs/methods.md 5.1) and their label weights.
+"""Losses for candidate sets (docs/methods.md 5.1), their label weights, and the objective of a site with such sets.
 
-All are pure functions of `z`, `sets` and, if needed, `weights`, of shape (..., labels) each. `z` are the logits with
-the site's prior, minus infinity for unknown labels; `sets` is bool; `weights` are constants for the gradient. Losses
+Losses are pure functions of `z`, `sets` and, if needed, `weights`, of shape (..., labels) each. `z` are the logits with
+the site's prior, minus infinity for unknown labels; `sets` is bool; `weights` are constants for the gradient. They
 have one value per sample, (...,), and are computed in log space.
 """
 
@@ -16,10 +16,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from fedaccord.labels.views import View
 from fedaccord.labels.views.likelihoods import below_top
+from fedaccord.messages.message import Message
+from fedaccord.training.objectives import RowObjective, UpdateFrom
+from fedaccord.training.work import Batch, LocalWork
 
 SMALLEST = 1e-7  # lower bound of 1 - p
 TERMS = ("s", "pc", "nc")
+CONFIDENCES = "confidences"
+"""Name of the label weights of the training samples in a site's memory, (n, C); they are never sent."""
 
 
 def set_likelihood(z: Tensor, sets: Tensor) -> Tensor:
@@ -32,11 +38,6 @@ def weighted_cross_entropy(z: Tensor, sets: Tensor, weights: Tensor) -> Tensor:
     return _weighted_cross_entropy(_log_p(z), sets, weights)
 
 
-def outside_penalty(z: Tensor, sets: Tensor) -> Tensor:
-    """Return `-log(1 - max_{j outside} p_j)`, zero if no label is outside: the term L_nc of pFedPLL."""
-    return _outside_penalty(_log_p(z), sets)
-
-
 def triplet(
     z: Tensor,
     sets: Tensor,
@@ -46,14 +47,12 @@ def triplet(
 ) -> Tensor:
     """Return the loss of pFedPLL, `lambda_s L_s + lambda_pc L_pc + lambda_nc L_nc`, or a subset of its terms."""
     log_p, weight = _log_p(z), lambdas or {}
-    parts: list[Tensor] = []
-    if "s" in terms:
-        parts.append(weight.get("s", 1.0) * _set_likelihood(log_p, sets))
-    if "pc" in terms:
-        parts.append(weight.get("pc", 1.0) * _weighted_cross_entropy(log_p, sets, confidences))
-    if "nc" in terms:
-        parts.append(weight.get("nc", 1.0) * _outside_penalty(log_p, sets))
-    return functools.reduce(operator.add, parts)
+    losses = {
+        "s": lambda: _set_likelihood(log_p, sets),
+        "pc": lambda: _weighted_cross_entropy(log_p, sets, confidences),
+        "nc": lambda: _outside_penalty(log_p, sets),
+    }
+    return functools.reduce(operator.add, (weight.get(t, 1.0) * losses[t]() for t in TERMS if t in terms))
 
 
 def leveraged_sigmoid(z: Tensor, sets: Tensor, weights: Tensor, beta: float = 1.0) -> Tensor:
@@ -179,6 +178,7 @@ def _weighted_cross_entropy(log_p: Tensor, sets: Tensor, weights: Tensor) -> Ten
 
 
 def _outside_penalty(log_p: Tensor, sets: Tensor) -> Tensor:
+    """Return `-log(1 - max_{j outside} p_j)`, zero if no label is outside."""
     return -_log_complement(log_p.masked_fill(sets, float("-inf")).amax(-1))
 
 
@@ -189,3 +189,55 @@ def _log_complement(log_p: Tensor) -> Tensor:
 
 def _within(values: Tensor, sets: Tensor) -> Tensor:
     return values.masked_fill(~sets, float("-inf"))
+
+
+@dataclass(frozen=True)
+class PartialLabels(RowObjective):
+    """The batch mean of a loss on candidate sets, whose label weights are updated after each step.
+
+    A site without sets (tags, coarse labels with probabilities) minimises the likelihood of its view.
+    """
+
+    partial: PartialLoss
+    update_from: UpdateFrom = "step"
+
+    def start(self, work: LocalWork) -> None:
+        """Read the annotations as sets and load the label weights of the last round."""
+        target = work.site.train.target
+        view = work.view
+        sets = view.candidate_shares(target) if self.partial.takes_shares else view.candidate_sets(target)
+        work.scratch["sets"] = sets
+        if sets is None:
+            return
+        stored = work.memory.tensors.get(CONFIDENCES)
+        if stored is None:
+            stored = self.partial.initial_weights(sets > 0, view.possible_labels().to(sets.device))
+        # A copy, because a round that fails must leave the old memory unchanged.
+        work.scratch["weights"] = weights = stored.to(sets.device, copy=True)
+        if self.partial.update_weights is not None:
+            work.memory.tensors[CONFIDENCES] = weights
+
+    def confidences(self, memory: Message) -> Tensor | None:
+        """Return the label weights of the training samples in the site's memory, (n, C)."""
+        return memory.tensors.get(CONFIDENCES)
+
+    def row_losses(self, view: View, logits: Tensor, batch: Batch) -> Tensor:
+        """Return the loss of each row; without sets, the negative log-likelihood under the view."""
+        if "sets" not in batch.row_state:
+            return view.nll(logits, batch.target)
+        return self.partial.loss(view.adjusted(logits), batch.row_state["sets"], batch.row_state["weights"])
+
+    def row_state(self, work: LocalWork) -> dict[str, Tensor]:
+        """Return the sets and label weights, (n, C) each; nothing for a site without sets."""
+        names = () if work.scratch["sets"] is None else ("sets", "weights")
+        return {name: work.scratch[name] for name in names}
+
+    def updates_from(self) -> UpdateFrom:
+        """Return the logits that the label weights are updated from."""
+        return "nothing" if self.partial.update_weights is None else self.update_from
+
+    def updated_rows(self, view: View, logits: Tensor, batch: Batch) -> dict[str, Tensor]:
+        """Return the new label weights of the batch, (..., B, C)."""
+        if self.partial.update_weights is None or "sets" not in batch.row_state:
+            return {}
+        return {"weights": self.partial.update_weights(view.adjusted(logits), batch.row_state["sets"]).float()}

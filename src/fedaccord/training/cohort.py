@@ -18,11 +18,10 @@ from fedaccord.labels.views import View
 from fedaccord.messages.message import Message
 from fedaccord.messages.names import COMPUTED
 from fedaccord.models.stacked import StackedForward
-from fedaccord.training.adam import Adam
 from fedaccord.training.local import rows_of_steps
 from fedaccord.training.objectives import Objective, Proximal, RowObjective, Sum
 from fedaccord.training.settings import TrainingSettings
-from fedaccord.training.solvers import SGD, Solver, Stepper
+from fedaccord.training.solvers import SGD, Adam, Solver, Stepper
 from fedaccord.training.work import FEATURES, Batch, LocalWork
 
 # Stacked parameters should fit into the processor's cache: larger stacks are slower than their sites one by one

@@ -1,4 +1,4 @@
-"""The local training loop."""
+"""The local training loop and its shuffled batches."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from fedaccord.messages.message import Message
 from fedaccord.messages.names import COMPUTED, SILENT
 from fedaccord.seeds import derive
-from fedaccord.training.batches import batches
 from fedaccord.training.objectives import Objective
 from fedaccord.training.settings import TrainingSettings
 from fedaccord.training.solvers import SGD, LossAndGradients, SGDStepper, Solver
@@ -88,3 +87,46 @@ def seeded(seed: int) -> Iterator[None]:
 def has_batch_norm(model: nn.Module) -> bool:
     """Return whether a model has batch norm, which cannot train on a batch of one sample."""
     return any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in model.modules())
+
+
+def batches(
+    samples: int,
+    size: int,
+    generator: torch.Generator,
+    epochs: int | None = None,
+    steps: int | None = None,
+    drop_single: bool = False,
+) -> Iterator[Tensor]:
+    """Yield index tensors of `epochs` shuffled epochs, or of exactly `steps` batches.
+
+    `drop_single` drops batches of one sample, for which batch norm has no variance.
+    """
+    remaining = steps if steps is not None else -1
+    finished_epochs = 0
+    if drop_single and (samples == 1 or size == 1):
+        return
+    while remaining != 0 and samples > 0:
+        order = torch.randperm(samples, generator=generator)
+        for start in range(0, samples, size):
+            batch = order[start : start + size]
+            if drop_single and len(batch) == 1:
+                continue
+            yield batch
+            remaining -= 1
+            if remaining == 0:
+                return
+        finished_epochs += 1
+        if steps is None and finished_epochs >= (epochs or 1):
+            return
+
+
+def step_count(
+    samples: int, size: int, epochs: int | None = None, steps: int | None = None, drop_single: bool = False
+) -> int:
+    """Return the number of index tensors that `batches` yields."""
+    if samples == 0 or (drop_single and (samples == 1 or size == 1)):
+        return 0
+    if steps is not None:
+        return steps
+    batches_per_epoch = -(-samples // size) - (drop_single and samples % size == 1)
+    return (epochs or 1) * batches_per_epoch

@@ -1,4 +1,4 @@
-"""Solvers: how a site steps.
+"""Solvers: how a site steps, by SGD, Adam or SGD corrected by control variates.
 
 Updates are fused operations on lists of tensors, because importing `torch.optim` takes two seconds.
 """
@@ -17,6 +17,7 @@ from fedaccord.training.work import LocalWork
 
 LossAndGradients = tuple[Tensor, Sequence[Tensor]]
 """The loss of a batch and the gradients of all parameters."""
+BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8  # of Adam
 
 
 class Stepper:
@@ -112,3 +113,95 @@ def clip_norm(gradients: list[Tensor], max_norm: float) -> list[Tensor]:
     """
     norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
     return list(torch._foreach_mul(gradients, torch.clamp(max_norm / (norm + 1e-12), max=1.0)))
+
+
+@dataclass(frozen=True)
+class Adam:
+    """Adam (Kingma and Ba 2015) with decoupled weight decay and gradient clipping.
+
+    A step multiplies the parameters by `1 - lr * weight_decay`. `clip` is the largest norm of a gradient; 0 disables
+    clipping.
+    """
+
+    batchable: ClassVar[bool] = True
+
+    weight_decay: float = 0.0
+    clip: float = 0.0
+
+    def start(self, work: LocalWork) -> Stepper:
+        """Return a stepper with zero moments."""
+        return self.on(work.parameters, work.lr)
+
+    def on(self, parameters: list[Tensor], lr: float) -> AdamStepper:
+        """Return a stepper on the parameters of one site, or of several sites in a stack."""
+        return AdamStepper(self, parameters, lr)
+
+
+class AdamStepper(Stepper):
+    """The steps of one round of Adam."""
+
+    def __init__(self, settings: Adam, parameters: list[Tensor], lr: float) -> None:
+        self.settings, self.parameters, self.lr, self.steps = settings, parameters, lr, 0
+        self.mean = [torch.zeros_like(p) for p in parameters]
+        self.square = [torch.zeros_like(p) for p in parameters]
+
+    @torch.no_grad()
+    def step(self, gradients: list[Tensor]) -> None:
+        """Take one step."""
+        self.steps += 1
+        if self.settings.clip:
+            gradients = clip_norm(gradients, self.settings.clip)
+        if self.settings.weight_decay:
+            torch._foreach_mul_(self.parameters, 1 - self.lr * self.settings.weight_decay)
+        torch._foreach_lerp_(self.mean, gradients, 1 - BETA1)
+        torch._foreach_mul_(self.square, BETA2)
+        torch._foreach_addcmul_(self.square, gradients, gradients, 1 - BETA2)
+        denominator = torch._foreach_sqrt(self.square)
+        torch._foreach_div_(denominator, (1 - BETA2**self.steps) ** 0.5)
+        torch._foreach_add_(denominator, EPSILON)
+        torch._foreach_addcdiv_(self.parameters, self.mean, denominator, -self.lr / (1 - BETA1**self.steps))
+
+    def keep_first(self, sites: int) -> None:
+        """Continue with the first `sites` sites of a stack only."""
+        self.parameters, self.mean, self.square = (
+            [tensor[:sites] for tensor in tensors] for tensors in (self.parameters, self.mean, self.square)
+        )
+
+
+class CorrectedSGD(Stepper):
+    """SCAFFOLD's steps at a site (Karimireddy et al. 2020), option II, with controls `c` and `c_i`.
+
+        y   <- y - eta (g - c_i + c)
+        c_i <- c_i - c + (x - y) / (K eta)
+
+    `x` is the received model, `y` the local model and `K` the number of steps. The new control is the mean of the
+    gradients of the round after clipping, including a proximal term and weight decay.
+    """
+
+    def __init__(self, settings: SGD, parameters: list[Tensor], lr: float, correction: list[Tensor]) -> None:
+        # The correction `c - c_i` is constant within a round.
+        self.settings, self.parameters, self.lr, self.correction = settings, parameters, lr, correction
+        self.steps = 0
+        self._sgd = SGDStepper(SGD(settings.momentum, settings.weight_decay), parameters, lr)
+
+    def step(self, gradients: list[Tensor]) -> None:
+        """Take one step."""
+        if self.settings.clip:
+            gradients = clip_norm(gradients, self.settings.clip)
+        self._sgd.step(list(torch._foreach_add(gradients, self.correction)))
+        self.steps += 1
+
+    def control(self, received: list[Tensor]) -> list[Tensor] | None:
+        """Return the site's new control by option II; None if no step was taken or it is not finite."""
+        if not self.steps:
+            return None
+        control = torch._foreach_sub(received, [p.detach() for p in self.parameters])
+        torch._foreach_div_(control, effective_steps(self.steps, self.settings.momentum) * self.lr)
+        torch._foreach_sub_(control, self.correction)
+        return list(control) if all(bool(torch.isfinite(part).all()) for part in control) else None
+
+
+def effective_steps(steps: int, momentum: float) -> float:
+    """Return the sum of the weights of all gradients in `steps` steps with momentum (FedNova)."""
+    weight = steps - momentum * (1 - momentum**steps) / (1 - momentum)
+    return weight / (1 - momentum)

@@ -16,7 +16,7 @@ from fedaccord.methods.registry import METHODS, make_recipe
 from fedaccord.methods.shared_settings import ClassicSettings
 from fedaccord.methods.without_federation.recipe import local
 from fedaccord.methods.without_federation.settings import LocalSettings
-from fedaccord.training.candidate_sets import CONFIDENCES
+from fedaccord.training.candidate_losses import CONFIDENCES
 from small_federation import SPACE, exact, federation, pets_or_cattle, site, small_network
 
 pytestmark = pytest.mark.usefixtures("one_thread")

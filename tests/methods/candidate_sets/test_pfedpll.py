@@ -21,8 +21,7 @@ from fedaccord.methods.candidate_sets.settings import (
     PfedpllSettings,
 )
 from fedaccord.models.network import insert_personal_layer
-from fedaccord.training.candidate_losses import TERMS
-from fedaccord.training.candidate_sets import CONFIDENCES
+from fedaccord.training.candidate_losses import CONFIDENCES, TERMS
 from small_federation import SPACE, exact, federation, pets_or_cattle, site, small_network
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -11,7 +11,7 @@ from fedaccord.messages.message import Message
 from fedaccord.methods.fednova.recipe import EFFECTIVE_STEPS, with_normalised_steps
 from fedaccord.methods.registry import make_recipe
 from fedaccord.models.layout import Layout, Slot
-from fedaccord.training.corrected_sgd import effective_steps
+from fedaccord.training.solvers import effective_steps
 from small_federation import SPACE, federation, pets_or_cattle, site, small_network
 
 pytestmark = pytest.mark.usefixtures("one_thread")

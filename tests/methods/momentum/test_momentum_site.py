@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from fedaccord.methods.momentum.mime import MimeSteps, full_gradient
 from fedaccord.methods.momentum.site import Drift, DriftingSGD, Nesterov
-from fedaccord.training.batches import batches, step_count
-from fedaccord.training.local import train_locally
+from fedaccord.training.local import batches, step_count, train_locally
 from fedaccord.training.objectives import Objective, SquaredError, ViewLikelihood
 from fedaccord.training.settings import TrainingSettings
 from fedaccord.training.solvers import SGD

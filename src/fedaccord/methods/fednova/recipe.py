@@ -21,8 +21,7 @@ from fedaccord.messages.checks import is_finite
 from fedaccord.messages.message import Message
 from fedaccord.methods.common_model import shared_model_recipe
 from fedaccord.methods.fednova.settings import FedNovaSettings
-from fedaccord.training.corrected_sgd import effective_steps
-from fedaccord.training.solvers import Solver, Stepper
+from fedaccord.training.solvers import Solver, Stepper, effective_steps
 from fedaccord.training.work import LocalWork
 
 EFFECTIVE_STEPS = "effective_steps"  # in a reply: A_k, the sum of the weights of all gradients in the update

@@ -13,8 +13,7 @@ from torch import Tensor
 from fedaccord.methods.mixed_types.augment import Augmentation
 from fedaccord.models.predicting import predict_logits
 from fedaccord.seeds import derive
-from fedaccord.training.batches import batches
-from fedaccord.training.local import has_batch_norm, seeded
+from fedaccord.training.local import batches, has_batch_norm, seeded
 from fedaccord.training.solvers import SGD, SGDStepper
 
 if TYPE_CHECKING:

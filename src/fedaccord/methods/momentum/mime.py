@@ -18,8 +18,7 @@ from fedaccord.messages.message import Message, SiteId
 from fedaccord.messages.names import COMPUTED
 from fedaccord.methods.momentum.server_momentum import combined
 from fedaccord.seeds import derive
-from fedaccord.training.batches import batches
-from fedaccord.training.local import has_batch_norm, loss_and_gradients
+from fedaccord.training.local import batches, has_batch_norm, loss_and_gradients
 from fedaccord.training.objectives import Objective
 from fedaccord.training.solvers import SGD, LossAndGradients, Stepper, regularised
 from fedaccord.training.work import Batch, LocalWork

@@ -18,8 +18,7 @@ from fedaccord.federation.side_tensors import SideTensors
 from fedaccord.messages.checks import TensorSpec, all_finite
 from fedaccord.messages.message import Message
 from fedaccord.methods.momentum.server_momentum import combined, server_momentum
-from fedaccord.training.batches import step_count
-from fedaccord.training.local import has_batch_norm
+from fedaccord.training.local import has_batch_norm, step_count
 from fedaccord.training.settings import TrainingSettings
 from fedaccord.training.solvers import SGD, SGDStepper, Stepper, regularised
 from fedaccord.training.work import LocalWork

@@ -18,7 +18,7 @@ from fedaccord.messages.checks import all_finite
 from fedaccord.methods.private_labels.settings import PrivateLabelsSettings
 from fedaccord.models.predicting import predict_features, predict_logits
 from fedaccord.seeds import derive
-from fedaccord.training.batches import batches
+from fedaccord.training.local import batches
 from fedaccord.training.solvers import SGD, SGDStepper
 
 if TYPE_CHECKING:
