@@ -13,14 +13,12 @@ from fedaccord.federation.state import RunState
 from fedaccord.messages.message import from_bytes, to_bytes
 from fedaccord.methods.accord.recipe import accord
 from fedaccord.methods.accord.settings import AccordSettings
-from fedaccord.methods.averaging.recipe import fedavg, fedprox
-from fedaccord.methods.averaging.settings import FedProxSettings
+from fedaccord.methods.averaging.recipe import fedavg, fedprox, scaffold
+from fedaccord.methods.averaging.settings import FedProxSettings, ScaffoldSettings
 from fedaccord.methods.candidate_sets.recipe import with_personal_layer
 from fedaccord.methods.private_labels.recipe import private_labels
 from fedaccord.methods.private_labels.settings import PrivateLabelsSettings
 from fedaccord.methods.registry import make_recipe
-from fedaccord.methods.scaffold.recipe import scaffold
-from fedaccord.methods.scaffold.settings import ScaffoldSettings
 from fedaccord.methods.shared_settings import ClassicSettings
 from small_federation import exact, federation, site, small_network
 

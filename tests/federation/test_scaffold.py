@@ -10,12 +10,10 @@ import torch
 
 from fedaccord.federation.membership import Membership
 from fedaccord.federation.round import play_round
-from fedaccord.methods.averaging.recipe import fedavg, fedprox
-from fedaccord.methods.averaging.settings import FedProxSettings
+from fedaccord.methods.averaging.recipe import fedavg, fedprox, scaffold
+from fedaccord.methods.averaging.settings import FedProxSettings, ScaffoldSettings
 from fedaccord.methods.private_labels.recipe import private_labels
 from fedaccord.methods.private_labels.settings import PrivateLabelsSettings
-from fedaccord.methods.scaffold.recipe import scaffold
-from fedaccord.methods.scaffold.settings import ScaffoldSettings
 from fedaccord.methods.shared_settings import ClassicSettings
 from small_federation import Parabolas, exact, federation, site, small_network, whole_and_resumed, zero_network
 

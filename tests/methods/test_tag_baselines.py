@@ -7,7 +7,7 @@ from torch import nn, tensor
 from fedaccord.errors import ConfigError
 from fedaccord.federation.round import play_round
 from fedaccord.labels.views import Candidates, Tags
-from fedaccord.methods.fedcurv.recipe import (
+from fedaccord.methods.averaging.fedcurv import (
     CONSTANT,
     CURVATURE,
     FISHER,

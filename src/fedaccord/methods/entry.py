@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from importlib import import_module
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import AfterValidator
@@ -59,8 +59,7 @@ class MethodEntry:
         """Return the recipe for these settings."""
         if callable(self.recipe):
             return self.recipe(settings)
-        module, _, function = self.recipe.partition(":")
-        recipe: Recipe = getattr(import_module(module), function)(settings)
+        recipe: Recipe = resolve_name(self.recipe)(settings)
         return recipe
 
 
@@ -93,8 +92,8 @@ def offered_losses() -> dict[str, str]:
 
 def with_local_rule(recipe: Recipe, rule: str, rows_by_owner: bool = False) -> Recipe:
     """Return the recipe with a local rule applied to its objective or solver."""
-    module, _, function = local_rules()[rule].apply.partition(":")
-    changed: Recipe = getattr(import_module(module), function)(recipe, rows_by_owner) if module else recipe
+    apply = local_rules()[rule].apply
+    changed: Recipe = resolve_name(apply)(recipe, rows_by_owner) if apply else recipe
     return changed
 
 

@@ -1,1 +1,1 @@
-"""Federated averaging and FedProx."""
+"""Federated averaging and the classic methods derived from it: FedProx, SCAFFOLD, FedNova, FedCurv."""

@@ -12,8 +12,8 @@ from fedaccord.federation.recipe import Exchange, Recipe
 from fedaccord.labels.views import View
 from fedaccord.messages.checks import TensorSpec
 from fedaccord.messages.message import Message
+from fedaccord.methods.averaging.settings import FedCurvSettings
 from fedaccord.methods.common_model import share_model, with_aggregation
-from fedaccord.methods.fedcurv.settings import FedCurvSettings
 from fedaccord.training.objectives import Objective, Sum, ViewLikelihood
 from fedaccord.training.work import Batch, LocalWork
 

@@ -19,8 +19,8 @@ from fedaccord.federation.recipe import Recipe, plain_solver
 from fedaccord.federation.server import Server
 from fedaccord.messages.checks import is_finite
 from fedaccord.messages.message import Message
+from fedaccord.methods.averaging.settings import FedNovaSettings
 from fedaccord.methods.common_model import shared_model_recipe
-from fedaccord.methods.fednova.settings import FedNovaSettings
 from fedaccord.training.solvers import Solver, Stepper, effective_steps
 from fedaccord.training.work import LocalWork
 
