@@ -158,8 +158,7 @@ class TrainingSettings(BaseModel):
             return None
         return f"method.lr is {self.lr:g}, {why}"
 
-    def lr_at(self, round_: int) -> float:
-        """Return the learning rate of a round, counted from 1."""
-        if self.schedule == "cosine":
-            return self.lr * 0.5 * (1 + math.cos(math.pi * (round_ - 1) / self.rounds))
-        return self.lr
+    def lr_at(self, round_: int, base: float | None = None) -> float:
+        """Return the learning rate of a round, counted from 1; `base` replaces `lr`."""
+        lr = self.lr if base is None else base
+        return lr * 0.5 * (1 + math.cos(math.pi * (round_ - 1) / self.rounds)) if self.schedule == "cosine" else lr

@@ -7,13 +7,15 @@ import torch
 
 from fedaccord.methods.mixed_types.augment import (
     OPERATIONS,
-    Augmentation,
     _affine_step,
     _colour_step,
     rand_augment,
     shifted,
+    strongly_augmented,
+    weakly_augmented,
     without_words,
 )
+from fedaccord.methods.mixed_types.settings import SupercentreSettings
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -30,7 +32,7 @@ def test_one_seed_gives_one_result_and_another_another():
     results = []
     for seed in (0, 0, 1):
         torch.manual_seed(seed)
-        results.append(Augmentation().strong(pictures()))
+        results.append(strongly_augmented(pictures(), SupercentreSettings()))
     assert torch.equal(results[0], results[1])
     assert not torch.equal(results[0], results[2])
 
@@ -39,7 +41,7 @@ def test_one_seed_gives_one_result_and_another_another():
 def test_strong_pictures_keep_their_shape_and_range_and_every_one_is_changed_on_its_own(channels):
     x = pictures(1, channels).repeat(32, 1, 1, 1)
     torch.manual_seed(0)
-    changed = Augmentation().strong(x)
+    changed = strongly_augmented(x, SupercentreSettings())
     assert changed.shape == x.shape
     assert changed.abs().max() <= 1
     assert len({tuple(row.flatten().tolist()) for row in changed}) == 32
@@ -49,7 +51,7 @@ def test_strong_pictures_are_mirrored_as_often_as_weak_ones():
     x = torch.full((400, 3, 8, 8), -0.5)
     x[..., :4] = 0.5
     torch.manual_seed(0)
-    left, right = Augmentation().strong(x).split(4, dim=-1)
+    left, right = strongly_augmented(x, SupercentreSettings()).split(4, dim=-1)
     mirrored = (left.mean((1, 2, 3)) < right.mean((1, 2, 3))).float().mean()
     assert 0.3 < mirrored < 0.7
 
@@ -146,10 +148,10 @@ def test_contrast_goes_by_the_picture_and_saturation_by_the_pixel():
 def test_features_get_noise_and_gaps():
     torch.manual_seed(0)
     x = torch.full((200, 50), 3.0)
-    changed = Augmentation(noise=0.1, gaps=0.2).strong(x)
+    changed = strongly_augmented(x, SupercentreSettings(noise=0.1, gaps=0.2))
     assert (changed == 0).float().mean().item() == pytest.approx(0.2, abs=0.02)
     assert (changed[changed != 0] - 3).std().item() == pytest.approx(0.1, abs=0.01)
-    assert Augmentation().weak(x) is x
+    assert weakly_augmented(x, SupercentreSettings()) is x
 
 
 def test_texts_lose_words_but_never_all_and_keep_their_length():
@@ -171,4 +173,4 @@ def test_any_share_of_the_words_can_be_left_out(share, left):
 
 def test_none_changes_nothing():
     x = pictures()
-    assert Augmentation("none").strong(x) is x
+    assert strongly_augmented(x, SupercentreSettings(augment="none")) is x

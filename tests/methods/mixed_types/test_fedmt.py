@@ -69,7 +69,8 @@ class TestTheServersStep:
         wide = Network(nn.Sequential(nn.Flatten(), nn.Linear(16, 5)), nn.Linear(5, 3))
         server.network, server.layout = wide, Layout.of(wide)
         server.state.model = server.layout.read(wide)
-        step.fit(server, torch.rand(6, 1, 4, 4), torch.tensor([0, 1, 2] * 2), "test", epochs=1)
+        server.labelled = torch.rand(6, 1, 4, 4), torch.tensor([0, 1, 2] * 2)
+        step.fit(server, "test", epochs=1)
         assert set(called) == {"weak" if shifts else "strong"}
 
     def test_its_samples_may_be_changed_as_strongly_as_the_sites(self):
@@ -90,9 +91,9 @@ class TestTheServersStep:
     def test_its_schedule_is_the_sites(self):
         recipe = make_recipe("fedmt", {"rounds": 4, "lr": 0.2, "schedule": "cosine"})
         step = recipe.prepare[0]
-        assert [step._lr_at(r) for r in (1, 3)] == pytest.approx([0.2, 0.1])
+        assert [step.settings.server_lr_at(r) for r in (1, 3)] == pytest.approx([0.2, 0.1])
         other = make_recipe("fedmt", {"lr": 0.2, "server_lr": 0.5, "schedule": "constant"}).prepare[0]
-        assert other._lr_at(100) == 0.5
+        assert other.settings.server_lr_at(100) == 0.5
 
 
 class TestSilence:

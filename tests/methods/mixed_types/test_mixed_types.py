@@ -13,7 +13,7 @@ from fedaccord.labels.correspondence import CORRESPONDENCE
 from fedaccord.labels.views import Coarse
 from fedaccord.messages.message import Message
 from fedaccord.messages.names import SILENT
-from fedaccord.methods.mixed_types.augment import Augmentation, Partners, mix_loss
+from fedaccord.methods.mixed_types.augment import Partners, mix_loss
 from fedaccord.methods.mixed_types.objective import (
     COUNTS,
     EXCHANGE,
@@ -25,6 +25,7 @@ from fedaccord.methods.mixed_types.objective import (
     client_loss,
     logits_of_parts,
 )
+from fedaccord.methods.mixed_types.settings import FedMTSettings
 from fedaccord.models.network import Network
 from fedaccord.training.local import seeded, train_locally
 from fedaccord.training.objectives import Proximal, Sum
@@ -35,7 +36,6 @@ from small_federation import SPACE, exact, pets_or_cattle, site, small_network, 
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
-PLAIN = Augmentation("none")
 SETTINGS = TrainingSettings(batch=8, epochs=2, lr=0.1)
 
 
@@ -50,12 +50,16 @@ class Given:
         return self.rows
 
 
+def mixed_types(source="declared", lambda2=1.0, **settings):
+    return MixedTypes(FedMTSettings(lambda2=lambda2, **settings), source)
+
+
 def taught_network(batch_norm=False):
     """A network that knows the three clouds of points well."""
     network, data = small_network(batch_norm), site("teacher", samples=90)
     work = work_for(data, network)
     with seeded(0):
-        train_locally(work, MixedTypes(threshold=0, project_on="all", lambda2=0), SGD(0.9), TrainingSettings(epochs=8))
+        train_locally(work, mixed_types(threshold=0, project_on="all", lambda2=0), SGD(0.9), TrainingSettings(epochs=8))
     return network
 
 
@@ -97,7 +101,7 @@ def test_parts_of_a_batch_have_the_logits_that_each_has_by_itself(batch_norm):
 
 class TestWhichSamples:
     def test_only_confident_ones_train(self):
-        work = started(MixedTypes(threshold=0.9))
+        work = started(mixed_types(threshold=0.9))
         p = torch.softmax(work.model(work.site.train.x), -1).amax(-1)
         assert work.rows.tolist() == (p > 0.9).nonzero().flatten().tolist()
         assert 0 < len(work.rows) < 40
@@ -105,7 +109,7 @@ class TestWhichSamples:
 
     def test_without_a_confident_sample_the_site_stays_silent_and_its_model_as_it_was(self):
         work = work_for(site("a", view=pets_or_cattle()), small_network())
-        reply = trained(MixedTypes(source="counts", threshold=0.999), work)
+        reply = trained(mixed_types(source="counts", threshold=0.999), work)
         assert SILENT in reply.words
         assert reply.tensors == {}
         assert work.memory.numbers["figures/confident"] == 0
@@ -117,16 +121,16 @@ class TestWhichSamples:
             data = site("a", samples=12, view=pets_or_cattle())
             top = torch.softmax(network.eval()(data.train.x), -1).amax(-1).detach().sort().values
             work = work_for(data, network)
-            reply = trained(MixedTypes(threshold=float((top[-1] + top[-2]) / 2)), work)
+            reply = trained(mixed_types(threshold=float((top[-1] + top[-2]) / 2)), work)
             assert (SILENT in reply.words) is silent
 
     def test_projected_on_all_it_never_stays_silent_and_pseudo_labels_still_want_confidence(self):
         work = work_for(site("a", samples=40, view=pets_or_cattle()), small_network())
-        reply = trained(MixedTypes(threshold=0.999, project_on="all"), work)
+        reply = trained(mixed_types(threshold=0.999, project_on="all"), work)
         assert SILENT not in reply.words
         assert reply.numbers["confident"] == 0
         alone = work_for(site("a", samples=40, view=pets_or_cattle()), small_network())
-        trained(MixedTypes(threshold=0.999, project_on="all", lambda2=0), alone)
+        trained(mixed_types(threshold=0.999, project_on="all", lambda2=0), alone)
         assert all(torch.equal(a, b) for a, b in zip(work.parameters, alone.parameters, strict=True))
 
     def test_samples_without_annotation_take_no_part(self):
@@ -135,22 +139,22 @@ class TestWhichSamples:
         work = work_for(data, taught_network())
         work.rows = (data.train.target >= 0).nonzero().flatten()
         with seeded(1):
-            MixedTypes(threshold=0.5).start(work)
+            mixed_types(threshold=0.5).start(work)
         assert (work.rows % 2 == 1).all()
 
 
 class TestPseudoLabels:
     def test_the_posterior_never_contradicts_the_coarse_label(self):
         network = small_network()  # knows nothing, so its own guesses often do
-        paper = started(MixedTypes(threshold=0), network=network)
-        posterior = started(MixedTypes(threshold=0, posterior=True), network=network)
+        paper = started(mixed_types(threshold=0), network=network)
+        posterior = started(mixed_types(threshold=0, pseudo_label="posterior"), network=network)
         target = paper.site.train.target
         groups = torch.tensor([0, 0, 1])
         assert not torch.equal(groups[paper.scratch["pseudo"]], target)
         assert torch.equal(groups[posterior.scratch["pseudo"]], target)
 
     def test_they_are_made_once_by_the_model_as_it_was_received(self):
-        objective = MixedTypes(threshold=0.0, augmentation=PLAIN)
+        objective = mixed_types(threshold=0.0, augment="none")
         work = started(objective)
         data, rows = work.site.train, work.rows[:20]
         received = work.model(data.x[rows]).argmax(-1)
@@ -172,7 +176,7 @@ class TestMixing:
         assert flat[:7] != flat[7:14]
 
     def test_every_confident_sample_of_a_batch_is_mixed_also_where_others_train_too(self):
-        objective = MixedTypes(threshold=0.9, project_on="all", augmentation=PLAIN)
+        objective = mixed_types(threshold=0.9, project_on="all", augment="none")
         work = started(objective, site("a", samples=100, view=pets_or_cattle()))
         data = work.site.train
         assert 0 < work.scratch["confident"] < len(work.rows)
@@ -181,7 +185,7 @@ class TestMixing:
             assert len(changed.mixed) == len(changed.partners) == len(changed.strong) > 0
 
     def test_partners_are_drawn_from_all_samples_and_as_many_as_are_confident(self):
-        work = started(MixedTypes(threshold=0.9), site("a", samples=100, view=pets_or_cattle()))
+        work = started(mixed_types(threshold=0.9), site("a", samples=100, view=pets_or_cattle()))
         pool = work.scratch["mix"].pool
         assert len(pool) == work.scratch["confident"]
         assert not work.scratch["sure"][pool].all()
@@ -193,7 +197,7 @@ class TestLoss:
         x = site("a", samples=40, view=pets_or_cattle()).train
         losses = {}
         for lambda1, lambda2 in ((0, 1), (0, 3), (2, 1)):
-            objective = MixedTypes(threshold=0.2, lambda1=lambda1, lambda2=lambda2, augmentation=PLAIN)
+            objective = mixed_types(threshold=0.2, lambda1=lambda1, lambda2=lambda2, augment="none")
             work = started(objective)
             rows = work.rows[:8]
             with seeded(2):
@@ -207,7 +211,7 @@ class TestLoss:
 
     def test_mixed_samples_are_nearer_to_the_one_whose_label_counts_more(self):
         data = site("a", samples=40, view=pets_or_cattle()).train
-        objective = MixedTypes(threshold=0.2, augmentation=PLAIN)
+        objective = mixed_types(threshold=0.2, augment="none")
         work = started(objective)
         rows = work.rows[:8]
         work.scratch["mix"] = Given(work.rows[8:16])
@@ -228,7 +232,7 @@ class TestLoss:
         assert loss.item() == pytest.approx(wanted.item(), abs=1e-5)
 
     def test_where_all_coarse_labels_count_few_pseudo_labels_weigh_as_few(self):
-        objective = MixedTypes(threshold=0.2, project_on="all", lambda1=0, lambda2=3, augmentation=PLAIN)
+        objective = mixed_types(threshold=0.2, project_on="all", lambda1=0, lambda2=3, augment="none")
         work = started(objective)
         data, rows = work.site.train, torch.arange(8)
         work.scratch["sure"] = torch.arange(40) < 2  # two of the batch's eight
@@ -243,7 +247,7 @@ class TestLoss:
         assert together.item() == pytest.approx(expected.item(), abs=1e-5)
 
     def test_images_are_shifted_before_their_coarse_labels_are_learned_and_before_they_are_mixed(self):
-        objective = MixedTypes(threshold=0.0)
+        objective = mixed_types(threshold=0.0)
         data = site("a", samples=24, view=pets_or_cattle())
         data = replace(data, train=replace(data.train, x=(2 * torch.rand(1, 1, 16, 16) - 1).repeat(24, 1, 1, 1)))
         network = Network(nn.Sequential(nn.Flatten(), nn.Linear(256, 6)), nn.Linear(6, 3))
@@ -267,7 +271,7 @@ class TestLoss:
             if flipped:
                 data.train.target.copy_(1 - data.train.target)
             work = work_for(data, taught_network())
-            trained(MixedTypes(projected=False, threshold=0.5), work)
+            trained(mixed_types(source=None, threshold=0.5), work)
             models.append(torch.cat([p.detach().flatten() for p in work.parameters]))
         assert torch.equal(*models)
 
@@ -276,7 +280,7 @@ class TestLoss:
         data.train.target.copy_((data.train.target + 1) % 3)  # not what the model thinks
         work = work_for(data, taught_network())
         for _ in range(4):
-            trained(MixedTypes(source="counts", threshold=0.3, posterior=True), work)
+            trained(mixed_types(source="counts", threshold=0.3, pseudo_label="posterior"), work)
         assert (work.model(data.train.x).argmax(-1) == data.train.target).float().mean() > 0.8
         assert CORRESPONDENCE not in work.memory.tensors
 
@@ -285,12 +289,12 @@ class TestMatrix:
     TRUTH = pets_or_cattle().matrix
 
     def test_counts_come_close_and_are_kept_with_their_error_and_change(self):
-        work = started(MixedTypes(source="counts", threshold=0.5))
+        work = started(mixed_types(source="counts", threshold=0.5))
         found = work.memory.tensors[CORRESPONDENCE]
         assert work.memory.numbers["figures/matrix_error"] == pytest.approx(float((found - self.TRUTH).norm()))
         assert work.memory.numbers["figures/matrix_error"] < 0.5
         assert "figures/matrix_change" not in work.memory.numbers
-        again = started(MixedTypes(source="counts", threshold=0.5), memory=work.memory)
+        again = started(mixed_types(source="counts", threshold=0.5), memory=work.memory)
         assert again.memory.numbers["figures/matrix_change"] == 0
         assert torch.equal(again.view.matrix, found)
 
@@ -302,26 +306,26 @@ class TestMatrix:
         for one in (data, lying):
             work = work_for(one, taught_network())
             work.view = one.view.with_matrix(None)
-            trained(MixedTypes(source="counts", threshold=0.5), work)
+            trained(mixed_types(source="counts", threshold=0.5), work)
             results.append(torch.cat([p.detach().flatten() for p in work.parameters]))
         assert torch.equal(*results)
 
     def test_a_matrix_in_the_brief_is_used(self):
         told = torch.tensor([[0.9, 0.9, 0.2], [0.1, 0.1, 0.8]])
-        work = started(MixedTypes(source="brief", threshold=0.5), brief=Message({CORRESPONDENCE: told}))
+        work = started(mixed_types(source="brief", threshold=0.5), brief=Message({CORRESPONDENCE: told}))
         assert torch.equal(work.view.matrix, told)
         assert torch.equal(work.memory.tensors[CORRESPONDENCE], told)
 
     def test_a_learnable_matrix_learns_is_kept_and_goes_on(self):
         work = work_for(site("a", samples=40, view=pets_or_cattle()), taught_network())
-        trained(MixedTypes(source="learnable", threshold=0.5), work)
+        trained(mixed_types(source="learnable", threshold=0.5), work)
         first = work.memory.tensors[CORRESPONDENCE]
         errors = [work.memory.numbers["figures/matrix_error"]]
         assert torch.allclose(first.sum(0), torch.ones(3))
         for _ in range(3):
             free = work.memory.tensors[LEARNED_LOGITS]
             work = work_for(work.site, taught_network(), memory=work.memory)
-            reply = trained(MixedTypes(source="learnable", threshold=0.5), work)
+            reply = trained(mixed_types(source="learnable", threshold=0.5), work)
             assert not torch.equal(work.memory.tensors[LEARNED_LOGITS], free)
             errors.append(work.memory.numbers["figures/matrix_error"])
         assert errors == sorted(errors, reverse=True)
@@ -329,7 +333,7 @@ class TestMatrix:
 
     def test_a_learnable_matrix_starts_from_the_mean_it_is_told_and_sends_its_own(self):
         told = torch.tensor([[0.9, 0.9, 0.2], [0.1, 0.1, 0.8]])
-        objective = MixedTypes(source="learnable", threshold=0.5, sends_matrix=True)
+        objective = mixed_types(source="learnable", threshold=0.5, correspondence="learnable-average")
         work = started(objective, brief=Message({CORRESPONDENCE: told}))
         assert torch.allclose(torch.softmax(work.extra_parameters[0], 0), told, atol=1e-6)
         work = work_for(work.site, taught_network(), brief=Message({CORRESPONDENCE: told}))
@@ -341,7 +345,7 @@ class TestMatrix:
         moved = []
         for mu in (0.0, 1e4):
             work = work_for(site("a", samples=40, view=pets_or_cattle()), taught_network(), lr=1e-5)
-            trained(Sum((MixedTypes(source="learnable", threshold=0.5), Proximal(mu))), work)
+            trained(Sum((mixed_types(source="learnable", threshold=0.5), Proximal(mu))), work)
             moved.append(work.memory.tensors[LEARNED_LOGITS])
         assert torch.allclose(moved[0], moved[1], atol=1e-6)
 
@@ -349,7 +353,7 @@ class TestMatrix:
         data = site("a", samples=40, view=pets_or_cattle())
         object.__setattr__(data, "view", Coarse(SPACE, names=["pet", "cattle"]))
         with pytest.raises(ConfigError, match=r"site 'a' does not know what .*correspondence = \"estimated\""):
-            started(MixedTypes(threshold=0.5), data)
+            started(mixed_types(threshold=0.5), data)
 
 
 class TestCounting:

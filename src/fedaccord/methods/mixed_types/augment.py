@@ -14,46 +14,31 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-OPERATIONS = (
-    "identity",
-    "rotate",
-    "shear x",
-    "shear y",
-    "shift x",
-    "shift y",
-    "brightness",
-    "contrast",
-    "solarize",
-    "posterize",
-    "saturation",
-)
+from fedaccord.methods.mixed_types.settings import SupercentreSettings
+
 _LARGEST = {"rotate": 0.52, "shear x": 0.3, "shear y": 0.3, "shift x": 0.6, "shift y": 0.6}  # radians, shares of a half
 
 
-@dataclass(frozen=True)
-class Augmentation:
-    """How samples are augmented; `auto` treats four-dimensional batches as images and others as features."""
+def weakly_augmented(x: Tensor, settings: SupercentreSettings, random: torch.Generator | None = None) -> Tensor:
+    """Return images shifted by up to an eighth, colour images also mirrored; other samples are unchanged."""
+    return shifted(x, _generator(x, random)) if _kind(x, settings) == "images" else x
 
-    kind: str = "auto"  # or "images", "features", "words", "none"
-    noise: float = 0.1  # features: standard deviation of the noise
-    gaps: float = 0.1  # features: share of the values that are set to zero
-    words: float = 0.3  # words: share of the words that are dropped
 
-    def weak(self, x: Tensor, random: torch.Generator | None = None) -> Tensor:
-        """Return images shifted by up to an eighth, colour images also mirrored; other samples are unchanged."""
-        return shifted(x, _generator(x, random)) if self._kind(x) == "images" else x
+def strongly_augmented(x: Tensor, settings: SupercentreSettings, random: torch.Generator | None = None) -> Tensor:
+    """Return strongly augmented samples, whose labels should not change."""
+    kind = _kind(x, settings)
+    if kind == "none":
+        return x
+    generator = _generator(x, random)
+    if kind == "images":
+        return rand_augment(x, generator)
+    if kind == "words":
+        return without_words(x, settings.word_dropout, generator)
+    return noisy(x, settings.noise, settings.gaps, generator)
 
-    def strong(self, x: Tensor, random: torch.Generator | None = None) -> Tensor:
-        """Return strongly augmented samples, whose labels should not change."""
-        kind = self._kind(x)
-        if kind == "images":
-            return rand_augment(x, _generator(x, random))
-        if kind == "words":
-            return without_words(x, self.words, _generator(x, random))
-        return noisy(x, self.noise, self.gaps, _generator(x, random)) if kind == "features" else x
 
-    def _kind(self, x: Tensor) -> str:
-        return ("images" if x.ndim == 4 else "features") if self.kind == "auto" else self.kind
+def _kind(x: Tensor, settings: SupercentreSettings) -> str:
+    return ("images" if x.ndim == 4 else "features") if settings.augment == "auto" else settings.augment
 
 
 def mix_loss(logits: Tensor, first: Tensor, second: Tensor, share: float) -> Tensor:
@@ -139,13 +124,12 @@ def _affine_step(chosen: Tensor, strength: Tensor) -> Tensor:
         name: torch.where(chosen == OPERATIONS.index(name), strength * most, 0.0) for name, most in _LARGEST.items()
     }
     turn, zero = size["rotate"], torch.zeros_like(strength)
-    one = zero + 1
     rows = [
-        torch.stack([turn.cos(), -turn.sin() + size["shear x"], size["shift x"]], -1),
-        torch.stack([turn.sin() + size["shear y"], turn.cos(), size["shift y"]], -1),
-        torch.stack([zero, zero, one], -1),
+        [turn.cos(), -turn.sin() + size["shear x"], size["shift x"]],
+        [turn.sin() + size["shear y"], turn.cos(), size["shift y"]],
+        [zero, zero, zero + 1],
     ]
-    return torch.stack(rows, 1)
+    return torch.stack([torch.stack(row, -1) for row in rows], 1)
 
 
 def _colour_step(x: Tensor, chosen: Tensor, strength: Tensor) -> Tensor:
@@ -159,17 +143,19 @@ def _colour_step(x: Tensor, chosen: Tensor, strength: Tensor) -> Tensor:
     return result
 
 
-def _contrast(mean: Tensor, x: Tensor, by: Tensor) -> Tensor:
+def _contrast(x: Tensor, by: Tensor, dimensions: tuple[int, ...]) -> Tensor:
+    mean = x.mean(dimensions, keepdim=True)
     return (x - mean) * (1 + 0.9 * by) + mean
 
 
 _COLOURS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "brightness": lambda x, by: x + 0.6 * by,
-    "contrast": lambda x, by: _contrast(_mean(x, (1, 2, 3)), x, by),
+    "contrast": lambda x, by: _contrast(x, by, (1, 2, 3)),
     "solarize": lambda x, by: torch.where(x > 1 - 1.5 * by.abs(), -x, x),
     "posterize": lambda x, by: torch.round((x + 1) * _levels(by)) / _levels(by) - 1,
-    "saturation": lambda x, by: _contrast(_mean(x, (1,)), x, by),
+    "saturation": lambda x, by: _contrast(x, by, (1,)),
 }
+OPERATIONS = ("identity", *_LARGEST, *_COLOURS)
 
 
 def _with_patch(x: Tensor, generator: torch.Generator) -> Tensor:
@@ -190,10 +176,6 @@ def _resample(x: Tensor, affine: Tensor) -> Tensor:
     """Return resampled images; the maps (B, 3, 3) go from positions in the new image to those in the old one."""
     grid = F.affine_grid(affine[:, :2].to(x.dtype), list(x.shape), align_corners=False)
     return F.grid_sample(x, grid, align_corners=False)  # outside is grey
-
-
-def _mean(x: Tensor, dimensions: tuple[int, ...]) -> Tensor:
-    return x.mean(dimensions, keepdim=True)
 
 
 def _levels(by: Tensor) -> Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 import torch
@@ -14,8 +14,9 @@ from fedaccord.labels.space import LabelSpace
 from fedaccord.labels.views import NOT_ANNOTATED, Exact, View
 from fedaccord.messages.checks import TensorSpec
 from fedaccord.messages.message import Message
-from fedaccord.methods.mixed_types.augment import Augmentation
+from fedaccord.methods.mixed_types.augment import weakly_augmented
 from fedaccord.methods.mixed_types.correspondences import uses_median
+from fedaccord.methods.mixed_types.settings import MixedSiteSettings
 from fedaccord.methods.mixed_types.supervised import BEFORE_TUNING
 from fedaccord.models.network import Network
 from fedaccord.models.own_head import OWN_ENCODER, OWN_HEAD, first_head, with_own_head
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 class OwnHead(Objective):
     """Cross-entropy of the site's coarse names, through the shared encoder and a head that is not part of the model."""
 
-    augmentation: Augmentation = field(default_factory=Augmentation)
+    settings: MixedSiteSettings
     shared: bool = False  # heads for the same names are averaged (FedTrans); otherwise they stay at the site (FedRep)
 
     def start(self, work: LocalWork) -> None:
@@ -48,7 +49,7 @@ class OwnHead(Objective):
     def loss(self, work: LocalWork, batch: Batch) -> Tensor:
         """Return the batch mean."""
         weight, bias = work.extra_parameters
-        features = cast(Network, work.model).features(self.augmentation.weak(batch.x, work.random))
+        features = cast(Network, work.model).features(weakly_augmented(batch.x, self.settings, work.random))
         return F.cross_entropy(F.linear(features, weight, bias), batch.target, ignore_index=NOT_ANNOTATED)
 
     def evaluation_model(self, work: LocalWork, view: View) -> tuple[nn.Module, View] | None:

@@ -18,7 +18,6 @@ from fedaccord.federation.recipe import Exchange, Recipe, ServerStep
 from fedaccord.federation.requirements import RequireViews
 from fedaccord.methods.common_model import share_model, with_aggregation
 from fedaccord.methods.entry import with_local_rule
-from fedaccord.methods.mixed_types.augment import Augmentation
 from fedaccord.methods.mixed_types.correspondences import (
     ConfidenceWatch,
     PooledCounts,
@@ -27,7 +26,7 @@ from fedaccord.methods.mixed_types.correspondences import (
     matrix_brief,
     matrix_spec,
 )
-from fedaccord.methods.mixed_types.objective import COUNT, CountNames, MixedTypes
+from fedaccord.methods.mixed_types.objective import COUNT, CountNames, MixedTypes, Source
 from fedaccord.methods.mixed_types.own_head import OwnHead, average_heads, head_brief, head_spec
 from fedaccord.methods.mixed_types.settings import (
     FedMTSettings,
@@ -39,7 +38,6 @@ from fedaccord.methods.mixed_types.settings import (
 )
 from fedaccord.methods.mixed_types.supervised import FineTuning, JointEncoder, SupervisedStep, restore_head
 from fedaccord.training.objectives import Objective
-from fedaccord.training.solvers import SGD
 
 _REQUIRE_ONE_LABEL = RequireViews("one_label", "one label for each sample")
 _REQUIRE_ONE_NAME = RequireViews("one_name", "one name for each sample")
@@ -50,16 +48,6 @@ def fedmt(settings: FedMTSettings) -> Recipe:
     """Return the recipe of `fedmt` and `fedmt+`."""
     how, pooled = settings.correspondence, settings.estimator == "em-pool"
     learned_together = how == "learnable-average"
-    objective = replace(
-        _pseudo_labels(settings),
-        projected=True,
-        source=_source(how, pooled),
-        lambda2=settings.lambda2,
-        posterior=settings.pseudo_label == "posterior",
-        project_on=settings.project_on,
-        smoothing=settings.smoothing,
-        sends_matrix=learned_together,
-    )
     estimate: tuple[ServerStep, ...] = ()
     if how == "estimated" and pooled:
         estimate = (PooledCounts(settings.exchanges, settings.smoothing),)
@@ -67,8 +55,8 @@ def fedmt(settings: FedMTSettings) -> Recipe:
         estimate = (average_estimates,)
     return _federated(
         settings,
-        objective,
-        prepare=(_supervised(settings), *estimate),
+        MixedTypes(settings, _source(how, pooled)),
+        prepare=(SupervisedStep(settings), *estimate),
         exchange=Exchange(
             matrix_brief if estimate or learned_together else None, matrix_spec if learned_together else None
         ),
@@ -79,28 +67,28 @@ def fedmt(settings: FedMTSettings) -> Recipe:
 
 def semifl(settings: SemiFLSettings) -> Recipe:
     """Return the recipe of SemiFL: pseudo-labels only, without the sites' coarse labels (Diao et al. 2022)."""
-    step, watch = _supervised(settings), _watch(settings)
-    return _federated(settings, _pseudo_labels(settings), (step,), refine=(watch,))
+    without_projection = FedMTSettings.model_construct(**dict(settings), lambda2=1.0)
+    objective = MixedTypes(without_projection, source=None)
+    return _federated(settings, objective, (SupervisedStep(settings),), refine=(_watch(settings),))
 
 
 def single(settings: SupercentreSettings) -> Recipe:
     """Return the recipe of the baseline without sites: the server trains on its labelled samples."""
-    return Recipe(settings, mean, trains="server", prepare=(_supervised(settings),))
+    return Recipe(settings, mean, trains="server", prepare=(SupervisedStep(settings),))
 
 
 def fedrep(settings: FedRepSettings) -> Recipe:
     """Return the recipe of FedRep as compared in FedMT: server and sites train one encoder, each with its own head."""
-    joint = JointEncoder(_supervised(settings), settings.server_weight)
-    head = OwnHead(_augmentation(settings))
+    joint, head = JointEncoder(settings), OwnHead(settings)
     return _federated(settings, head, (joint.prepare,), refine=(joint.refine,), ready=(_REQUIRE_ONE_NAME,))
 
 
 def fedtrans(settings: FedTransSettings) -> Recipe:
     """Return the recipe of FedTrans: sites train a model of their names; the server fine-tunes it with a new head."""
-    tuning = FineTuning(replace(_supervised(settings), cosine=False))
+    tuning = FineTuning(settings.model_copy(update={"schedule": "constant"}))
     return _federated(
         settings,
-        OwnHead(_augmentation(settings), shared=True),
+        OwnHead(settings, shared=True),
         exchange=Exchange(head_brief, head_spec),
         ready=(_REQUIRE_ONE_NAME,),
         refine=(average_heads, restore_head, tuning),
@@ -135,39 +123,13 @@ def _federated(
     )
 
 
-def _source(how: str, pooled: bool) -> str:
+def _source(how: str, pooled: bool) -> Source:
     """Return the source of a site's matrix."""
     if how.startswith("learnable"):
         return "learnable"
-    return {"known": "declared", "estimated-average": "brief"}.get(how, "brief" if pooled else "counts")
-
-
-def _pseudo_labels(settings: SemiFLSettings) -> MixedTypes:
-    return MixedTypes(
-        projected=False,
-        threshold=settings.threshold,
-        lambda1=settings.lambda1,
-        mixup=settings.mixup,
-        augmentation=_augmentation(settings),
-    )
-
-
-def _supervised(settings: SupercentreSettings) -> SupervisedStep:
-    return SupervisedStep(
-        lr=settings.server_lr or settings.lr,
-        rounds=settings.rounds,
-        cosine=settings.schedule == "cosine",
-        epochs=settings.server_epochs,
-        warmup=settings.warmup,
-        batch=settings.server_batch,
-        sgd=SGD(settings.momentum, settings.weight_decay, settings.clip),
-        augmentation=_augmentation(settings),
-        strong=settings.server_augment == "strong",
-    )
-
-
-def _augmentation(settings: SupercentreSettings) -> Augmentation:
-    return Augmentation(settings.augment, settings.noise, settings.gaps, settings.word_dropout)
+    if how == "known":
+        return "declared"
+    return "brief" if pooled or how == "estimated-average" else "counts"
 
 
 def _watch(settings: SemiFLSettings) -> ConfidenceWatch:

@@ -47,6 +47,10 @@ class SupercentreSettings(TrainingSettings):
     gaps: Fraction = site_setting(0.1, "features: fraction of values set to zero")
     word_dropout: Fraction = site_setting(0.3, "words: fraction of the words that are dropped")
 
+    def server_lr_at(self, round_: int) -> float:
+        """Return the learning rate of the server's own steps in a round, counted from 1."""
+        return self.lr_at(round_, self.server_lr)
+
 
 class MixedSiteSettings(SupercentreSettings, SharedModelSettings):
     """Settings of methods in which a labelled server and coarsely labelled sites train together."""

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fedaccord.methods.mixed_types.augment import Augmentation
+from fedaccord.messages.checks import all_finite
+from fedaccord.methods.mixed_types.augment import strongly_augmented, weakly_augmented
+from fedaccord.methods.mixed_types.settings import FedRepSettings, SupercentreSettings
 from fedaccord.models.predicting import predict_logits
 from fedaccord.seeds import derive
 from fedaccord.training.local import batches, has_batch_norm, seeded
@@ -26,17 +27,9 @@ BEFORE_TUNING = "the model before fine-tuning"  # in the method's state; the sit
 
 @dataclass(frozen=True)
 class SupervisedStep:
-    """A server step: `epochs` passes of cross-entropy on the labelled samples, in the first round after a warm-up."""
+    """A server step: epochs of cross-entropy on the labelled samples, in the first round after a warm-up."""
 
-    lr: float
-    rounds: int
-    cosine: bool = False
-    epochs: int = 5
-    warmup: int = 0  # steps before the first round
-    batch: int = 64
-    sgd: SGD = field(default_factory=SGD)
-    augmentation: Augmentation = field(default_factory=Augmentation)
-    strong: bool = False  # use the strong augmentation
+    settings: SupercentreSettings
 
     def __call__(self, server: Server) -> None:
         """Train the model and record its accuracy."""
@@ -45,78 +38,67 @@ class SupervisedStep:
 
     def warm_up(self, server: Server) -> None:
         """Take the warm-up steps before the first round."""
-        assert server.labelled is not None
-        if self.warmup and server.state.round == 0:
-            self.fit(server, *server.labelled, "warm-up", steps=self.warmup)
+        if self.settings.warmup and server.state.round == 0:
+            self.fit(server, "warm-up", steps=self.settings.warmup)
 
     def train(self, server: Server) -> None:
         """Train for one round and record the accuracy."""
         assert server.labelled is not None
         x, classes = server.labelled
-        if self.epochs:
-            self.fit(server, x, classes, "server step", epochs=self.epochs)
+        if self.settings.server_epochs:
+            self.fit(server, "server step", epochs=self.settings.server_epochs)
         correct = predict_logits(server.load_network(), x).argmax(-1) == classes
         server.figures[SERVER_ACCURACY] = float(correct.float().mean())
 
-    def fit(
-        self,
-        server: Server,
-        x: Tensor,
-        classes: Tensor,
-        purpose: str,
-        epochs: int | None = None,
-        steps: int | None = None,
-    ) -> None:
+    def fit(self, server: Server, purpose: str, epochs: int | None = None, steps: int | None = None) -> None:
         """Train for `epochs` passes or `steps` steps; discard a model that is not finite, with a warning."""
-        network, round_ = server.load_network().train(), server.state.round + 1
+        assert server.labelled is not None
+        (x, classes), settings, round_ = server.labelled, self.settings, server.state.round + 1
+        network = server.load_network().train()
         parameters: list[Tensor] = [p for p in network.parameters() if p.requires_grad]
-        stepper = SGDStepper(self.sgd, parameters, self._lr_at(round_))
+        sgd = SGD(settings.momentum, settings.weight_decay, settings.clip)
+        stepper = SGDStepper(sgd, parameters, settings.server_lr_at(round_))
         seed = derive(server.seed, purpose, round_)
         generator = torch.Generator().manual_seed(seed)
         drop_single = has_batch_norm(network)
-        augment = self.augmentation.strong if self.strong else self.augmentation.weak
+        augmented = strongly_augmented if settings.server_augment == "strong" else weakly_augmented
         with seeded(seed):
-            for drawn in batches(len(x), self.batch, generator, epochs, steps, drop_single=drop_single):
+            for drawn in batches(len(x), settings.server_batch, generator, epochs, steps, drop_single=drop_single):
                 rows = drawn.to(x.device)
-                loss = F.cross_entropy(network(augment(x.index_select(0, rows))), classes.index_select(0, rows))
+                logits = network(augmented(x.index_select(0, rows), settings))
+                loss = F.cross_entropy(logits, classes.index_select(0, rows))
                 stepper.step(list(torch.autograd.grad(loss, parameters, materialize_grads=True)))
         model = server.layout.read(network.eval())
-        if bool(torch.isfinite(model).all()):
+        if all_finite(model):
             server.state.model = model
         else:
             server.warn(
                 "the server's steps led to a model that is not finite; they are discarded, lower method.server_lr"
             )
 
-    def _lr_at(self, round_: int) -> float:
-        return self.lr * 0.5 * (1 + math.cos(math.pi * (round_ - 1) / self.rounds)) if self.cosine else self.lr
 
-
-@dataclass(frozen=True)
-class FineTuning:
+class FineTuning(SupervisedStep):
     """A server step after the last round: train all layers on the labelled samples (FedTrans)."""
-
-    step: SupervisedStep
 
     def __call__(self, server: Server) -> None:
         """Train the aggregated model of the last round."""
-        if server.state.round + 1 == self.step.rounds and self.step.epochs:
+        if server.state.round + 1 == self.settings.rounds and self.settings.server_epochs:
             server.state.method.tensors[BEFORE_TUNING] = server.state.model.clone()
-            self.step(server)
+            super().__call__(server)
 
 
 @dataclass(frozen=True)
 class JointEncoder:
     """Two server steps: train in parallel with the sites, then average the encoders (FedRep)."""
 
-    step: SupervisedStep
-    weight: float | None = None  # of the server's encoder; None: that of one more site
+    settings: FedRepSettings
 
     def prepare(self, server: Server) -> None:
         """Train a copy of the model that is sent; sites also receive the warm-up steps."""
-        self.step.warm_up(server)
+        step = SupervisedStep(self.settings)
+        step.warm_up(server)
         sent = server.state.model
-        self.step.train(server)
+        step.train(server)
         server.state.method.tensors[SERVER_MODEL], server.state.model = server.state.model, sent
 
     def refine(self, server: Server) -> None:
@@ -125,7 +107,8 @@ class JointEncoder:
         if replies is None or not len(replies):
             server.state.model = trained
             return
-        weight = 1 / (len(replies) + 1) if self.weight is None else self.weight
+        share = self.settings.server_weight
+        weight = 1 / (len(replies) + 1) if share is None else share
         joint = (1 - weight) * server.state.model + weight * trained
         server.state.model = torch.where(server.layout.mask("head"), trained, joint)
 
