@@ -65,13 +65,13 @@ class TestDrift:
         for place in places[:2]:
             assert w[0].item() == pytest.approx(place)
             stepper.step([torch.zeros(1, dtype=torch.float64)])
-        stepper.settle()
+        stepper.finish(None, None)
         assert w[0].item() == pytest.approx(-0.1 if sent else 0.0)
 
     def test_a_site_that_takes_no_step_stays_where_it_is(self):
         for when in ("first", "each", "ahead"):
             w = parameter()
-            DriftingSGD(SGD(), w, 0.1, Drift(when, 0.5, True), [torch.ones(1).double()], steps=0).settle()
+            DriftingSGD(SGD(), w, 0.1, Drift(when, 0.5, True), [torch.ones(1).double()], steps=0).finish(None, None)
             assert w[0].item() == 0.0
 
 

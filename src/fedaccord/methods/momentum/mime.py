@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
@@ -17,6 +18,7 @@ from fedaccord.federation.side_tensors import SideTensors
 from fedaccord.messages.message import Message, SiteId
 from fedaccord.messages.names import COMPUTED
 from fedaccord.methods.momentum.server_momentum import combined
+from fedaccord.methods.momentum.settings import MimeSettings
 from fedaccord.seeds import derive
 from fedaccord.training.local import batches, has_batch_norm, loss_and_gradients
 from fedaccord.training.objectives import Objective
@@ -51,14 +53,12 @@ class MimeSteps(Stepper):
         """Also compute the batch's gradient at the received model, with the same random numbers and buffers."""
         if self.full is None:
             return closure()
-        rng_state, buffers = torch.get_rng_state(), copied_buffers(self.model)
         current = [p.detach().clone() for p in self.parameters]
-        self._set_parameters(self.received)
-        _, gradients = closure()
-        self.received_gradient = list(gradients[: len(self.parameters)])
-        self._set_parameters(current)
-        restore_buffers(self.model, buffers)
-        torch.set_rng_state(rng_state)
+        with torch.random.fork_rng(devices=[]), unchanged_buffers(self.model):
+            self._set_parameters(self.received)
+            _, gradients = closure()
+            self.received_gradient = list(gradients[: len(self.parameters)])
+            self._set_parameters(current)
         return closure()
 
     @torch.no_grad()
@@ -84,36 +84,33 @@ def full_gradient(
 
     With `most`, at most that many samples, drawn anew in each round.
     """
-    data, buffers = work.site.train, copied_buffers(work.model)
-    work.model.train()
-    objective.start(work)
-    samples = len(data) if work.rows is None else len(work.rows)
-    generator = torch.Generator().manual_seed(derive(work.seed, "full gradient", work.site.name, work.round))
+    data = work.site.train
     total, seen = [torch.zeros_like(p) for p in work.parameters], 0
-    for order in batches(samples, CHUNK, generator, epochs=1, drop_single=has_batch_norm(work.model)):
-        order = order[: samples if most is None else most - seen]
-        if not len(order):
-            break
-        rows = order.to(data.x.device) if work.rows is None else work.rows[order]
-        batch = Batch(rows, data.x.index_select(0, rows), data.target.index_select(0, rows))
-        _, gradients = loss_and_gradients(work, objective, batch)
-        torch._foreach_add_(total, list(gradients[: len(total)]), alpha=len(rows))
-        seen += len(rows)
-    restore_buffers(work.model, buffers)
+    generator = torch.Generator().manual_seed(derive(work.seed, "full gradient", work.site.name, work.round))
+    with unchanged_buffers(work.model.train()):
+        objective.start(work)
+        samples = len(data) if work.rows is None else len(work.rows)
+        for order in batches(samples, CHUNK, generator, epochs=1, drop_single=has_batch_norm(work.model)):
+            order = order[: samples if most is None else most - seen]
+            if not len(order):
+                break
+            rows = order.to(data.x.device) if work.rows is None else work.rows[order]
+            batch = Batch(rows, data.x.index_select(0, rows), data.target.index_select(0, rows))
+            _, gradients = loss_and_gradients(work, objective, batch)
+            torch._foreach_add_(total, list(gradients[: len(total)]), alpha=len(rows))
+            seen += len(rows)
     mean = list(torch._foreach_div(total, max(1, seen)))
     return regularised(mean, [p.detach() for p in work.parameters], settings), seen
 
 
-def copied_buffers(model: nn.Module) -> list[Tensor]:
-    """Return copies of a model's buffers, since forward passes change running statistics."""
-    return [buffer.clone() for buffer in model.buffers()]
-
-
-@torch.no_grad()
-def restore_buffers(model: nn.Module, copies: list[Tensor]) -> None:
-    """Set a model's buffers to these copies."""
-    for buffer, copy in zip(model.buffers(), copies, strict=True):
-        buffer.copy_(copy)
+@contextmanager
+def unchanged_buffers(model: nn.Module) -> Iterator[None]:
+    """Restore a model's buffers after the block, since forward passes change running statistics."""
+    copies = [buffer.clone() for buffer in model.buffers()]
+    yield
+    with torch.no_grad():
+        for buffer, copy in zip(model.buffers(), copies, strict=True):
+            buffer.copy_(copy)
 
 
 @dataclass(frozen=True)
@@ -127,20 +124,18 @@ class GradientStatistics:
     aggregator: Aggregator  # that of the model, so that a robust rule protects the gradients too
     objective: Objective
     sgd: SGD
-    beta: float
-    corrected: bool = True  # False: MimeLite
-    samples: int | None = None  # maximum number of samples for a full gradient; None: all
+    settings: MimeSettings
 
     # At a site
 
     def start(self, work: LocalWork) -> Stepper:
         """Return a site's stepper for one round: the `solver` slot."""
-        full = self.gradient.read(work, work.brief) if self.corrected else None
-        return MimeSteps(self.sgd, work, self.beta, self.statistics.read(work, work.brief), full)
+        full = None if self.settings.lite else self.gradient.read(work, work.brief)
+        return MimeSteps(self.sgd, work, self.settings.beta, self.statistics.read(work, work.brief), full)
 
     def answer(self, work: LocalWork) -> Message:
         """Return a site's full gradient at the received model: the task `gradient`."""
-        gradient, samples = full_gradient(work, self.objective, self.sgd, self.samples)
+        gradient, samples = full_gradient(work, self.objective, self.sgd, self.settings.gradient_samples)
         return Message(self.gradient.write(work, gradient), {"samples": samples, COMPUTED: samples})
 
     # At the server
@@ -168,7 +163,7 @@ class GradientStatistics:
         """Return the statistics, and the mean full gradient for the correction."""
         state, zeros = server.state.method.tensors, torch.zeros(server.layout.size)
         tensors = self.statistics.outgoing(server, card, state.get(STATISTICS, zeros))
-        if self.corrected:
+        if not self.settings.lite:
             tensors |= self.gradient.outgoing(server, card, state.get(GRADIENT, zeros))
         return Message(tensors)
 
@@ -176,5 +171,5 @@ class GradientStatistics:
         """Update the statistics: `s <- (1 - beta) c + beta s`."""
         state = server.state.method.tensors
         if combined(server) is not None and GRADIENT in state:
-            last = state.get(STATISTICS, torch.zeros(server.layout.size))
-            state[STATISTICS] = (1 - self.beta) * state[GRADIENT] + self.beta * last
+            last, beta = state.get(STATISTICS, torch.zeros(server.layout.size)), self.settings.beta
+            state[STATISTICS] = (1 - beta) * state[GRADIENT] + beta * last

@@ -25,9 +25,9 @@ from fedaccord.aggregation.robust import RobustAggregation
 from fedaccord.federation.recipe import Exchange, Recipe
 from fedaccord.federation.requirements import RequireViews
 from fedaccord.federation.side_tensors import SideTensors
-from fedaccord.methods.common_model import proximal_objective, require_sgd, share_model, shared_model_recipe
+from fedaccord.methods.common_model import require_sgd, share_model, shared_model_recipe
 from fedaccord.methods.momentum.mime import GRADIENT, STATISTICS, GradientStatistics
-from fedaccord.methods.momentum.representation import PersonalisedModels, Representation, RepresentationAlone
+from fedaccord.methods.momentum.representation import PersonalisedModels, Representation
 from fedaccord.methods.momentum.server_momentum import ServerHeavyBall, ServerNesterov
 from fedaccord.methods.momentum.settings import (
     DomoSettings,
@@ -91,9 +91,7 @@ def mime(settings: MimeSettings) -> Recipe:
         recipe.aggregator,
         recipe.objective,
         _sgd(settings),
-        settings.beta,
-        corrected=not settings.lite,
-        samples=settings.gradient_samples,
+        settings,
     )
     return replace(
         recipe,
@@ -129,9 +127,7 @@ def pfedmo(settings: PfedmoSettings) -> Recipe:
     """Return the recipe of pFedMo: FedNAG with models personalised by their agreement with the representation."""
     recipe = _shared_model_recipe(settings)
     representation = _representation(settings, recipe.aggregator)
-    models = PersonalisedModels(
-        representation.momentum, representation, settings.rule, settings.pi, settings.score_batch
-    )
+    models = PersonalisedModels(settings, representation)
     recipe = _with_krum_scores(recipe, models.score_with_momenta)
     return replace(
         recipe,
@@ -147,7 +143,7 @@ def pfedmo(settings: PfedmoSettings) -> Recipe:
 def representation(settings: RepresentationSettings) -> Recipe:
     """Return the recipe of the baseline without sites: the server trains on its public samples."""
     alone = _representation(settings, mean)
-    return Recipe(settings, mean, trains="server", ready=(alone.refuse_too_few,), prepare=(RepresentationAlone(alone),))
+    return Recipe(settings, mean, trains="server", ready=(alone.refuse_too_few,), prepare=(alone.learn_alone,))
 
 
 def _shared_model_recipe(settings: MomentumSettings) -> Recipe:
@@ -173,8 +169,7 @@ def _travelling_momentum(settings: NesterovSettings, aggregator: Aggregator | No
 
 
 def _representation(settings: PublicDataSettings, aggregator: Aggregator | None) -> Representation:
-    momentum = _travelling_momentum(settings, aggregator)
-    return Representation(settings, proximal_objective(0.0, settings.loss), momentum, settings.held_out)
+    return Representation(settings, _travelling_momentum(settings, aggregator))
 
 
 def _sgd(settings: TrainingSettings) -> SGD:

@@ -25,18 +25,17 @@ from fedaccord.findings import Finding, note, warning
 from fedaccord.labels.views import Exact
 from fedaccord.messages.checks import all_finite
 from fedaccord.messages.message import Message, SiteId
-from fedaccord.methods.momentum.server_momentum import Rule, agreement_losses, combined, personalised, score
+from fedaccord.methods.common_model import proximal_objective
+from fedaccord.methods.momentum.server_momentum import agreement_losses, combined, personalised, score
 from fedaccord.methods.momentum.settings import PfedmoSettings, PublicDataSettings
 from fedaccord.methods.momentum.site import MOMENTUM, TravellingMomentum
 from fedaccord.models.predicting import predict_logits
 from fedaccord.seeds import derive
 from fedaccord.training.local import seeded, train_locally
-from fedaccord.training.objectives import Objective
-from fedaccord.training.settings import TrainingSettings
 from fedaccord.training.work import LocalWork
 
 if TYPE_CHECKING:
-    from fedaccord.federation.server import Server, SiteCard
+    from fedaccord.federation.server import Server
 
 PUBLIC = "(public)"  # the server's name in place of a site's
 REPRESENTATION, REPRESENTATION_MOMENTUM = "representation", "representation momentum"  # in the method's state
@@ -50,16 +49,14 @@ WORST, SCORE = "worst loss", "score"  # in the method's state, by site
 class Representation:
     """A model of the server; its parameters, buffers and momentum are in the method's state."""
 
-    settings: TrainingSettings
-    objective: Objective
+    settings: PublicDataSettings
     momentum: TravellingMomentum  # the rule of the sites
-    held_out: float  # share of the public samples that are not trained on
 
     def refuse_too_few(self, server: Server) -> None:
         """Raise ConfigError if no public samples would be left to train on or to hold out."""
         assert server.labelled is not None
         train, held = self._rows(server)
-        if not len(train) or (self.held_out and not len(held)):
+        if not len(train) or (self.settings.held_out and not len(held)):
             few = f"of the server's {len(server.labelled[0])} labelled samples {len(held)} are held out for the scores"
             raise ConfigError(f"{few} and {len(train)} left to learn from; give more by [server] labelled")
 
@@ -78,9 +75,22 @@ class Representation:
         card = SiteCard(PUBLIC, len(public), Exact.kind, torch.ones(len(server.space), dtype=torch.bool))
         brief = Message(self.momentum.side_tensors.outgoing(server, card, state[REPRESENTATION_MOMENTUM]))
         server.layout.load(server.network, state[REPRESENTATION])
-        work = self._work(server, SiteData(PUBLIC, Exact(server.space), public, public), brief)
-        with seeded(derive(server.seed, REPRESENTATION, work.round)):
-            reply = train_locally(work, self.objective, self.momentum, self.settings)
+        round_ = server.state.round + 1
+        parameters: list[Tensor] = [p for p in server.network.parameters() if p.requires_grad]
+        work = LocalWork(
+            site=SiteData(PUBLIC, Exact(server.space), public, public),
+            view=Exact(server.space),
+            model=server.network,
+            brief=brief,
+            memory=Message(),
+            round=round_,
+            lr=self.settings.lr_at(round_),
+            parameters=parameters,
+            received=[p.detach().clone() for p in parameters],
+            seed=server.seed,
+        )
+        with seeded(derive(server.seed, REPRESENTATION, round_)):
+            reply = train_locally(work, proximal_objective(0.0, self.settings.loss), self.momentum, self.settings)
         model = server.layout.read(server.network.eval())
         momentum = self.momentum.side_tensors.flat(server, card, reply)
         if not (all_finite(model) and all_finite(momentum)):
@@ -90,6 +100,12 @@ class Representation:
         if len(held):
             correct = predict_logits(server.network, x[held]).argmax(-1) == classes[held]
             server.figures[ACCURACY] = float(correct.float().mean())
+
+    def learn_alone(self, server: Server) -> None:
+        """Train for one round and adopt the representation as the model: the server step of the baseline."""
+        self.prepare(server)
+        self.learn(server)
+        server.state.model = server.state.method.tensors[REPRESENTATION]
 
     def held_inputs(self, server: Server, number: int) -> Tensor:
         """Draw held-out inputs, anew in each round."""
@@ -106,37 +122,8 @@ class Representation:
         held = np.zeros(len(classes), dtype=bool)
         for column in range(len(server.space)):
             of_class = order[classes[order] == column]
-            held[of_class[: round(self.held_out * len(of_class))]] = True
+            held[of_class[: round(self.settings.held_out * len(of_class))]] = True
         return torch.from_numpy(np.flatnonzero(~held)), torch.from_numpy(np.flatnonzero(held))
-
-    def _work(self, server: Server, public: SiteData, brief: Message) -> LocalWork:
-        round_ = server.state.round + 1
-        parameters: list[Tensor] = [p for p in server.network.parameters() if p.requires_grad]
-        return LocalWork(
-            site=public,
-            view=public.view,
-            model=server.network,
-            brief=brief,
-            memory=Message(),
-            round=round_,
-            lr=self.settings.lr_at(round_),
-            parameters=parameters,
-            received=[p.detach().clone() for p in parameters],
-            seed=server.seed,
-        )
-
-
-@dataclass(frozen=True)
-class RepresentationAlone:
-    """A server step of the baseline without sites: the representation is the model."""
-
-    representation: Representation
-
-    def __call__(self, server: Server) -> None:
-        """Train the representation for one round."""
-        self.representation.prepare(server)
-        self.representation.learn(server)
-        server.state.model = server.state.method.tensors[REPRESENTATION]
 
 
 def check(settings: PublicDataSettings, data: FederationData) -> list[Finding]:
@@ -153,11 +140,13 @@ def check(settings: PublicDataSettings, data: FederationData) -> list[Finding]:
 class PersonalisedModels:
     """pFedMo's parts of a recipe: `prepare`, `brief` and `refine`; the sites' solver is the travelling momentum."""
 
-    momentum: TravellingMomentum
+    settings: PfedmoSettings
     representation: Representation
-    rule: Rule
-    temperature: float  # pi
-    batch: int  # held-out inputs for the scores
+
+    @property
+    def momentum(self) -> TravellingMomentum:
+        """The sites' rule, which is also that of the representation."""
+        return self.representation.momentum
 
     def prepare(self, server: Server) -> None:
         """Initialise the momentum and the representation."""
@@ -209,8 +198,8 @@ class PersonalisedModels:
         state, trainable = server.state.method.tensors, server.layout.trainable_mask()
         mean = state.get(MEAN, server.state.model)
         model, momentum = personalised(
-            self.rule,
-            self.temperature * site_score,
+            self.settings.rule,
+            self.settings.pi * site_score,
             mean,
             state[MOMENTUM],
             state[REPRESENTATION],
@@ -221,7 +210,7 @@ class PersonalisedModels:
         return torch.where(trainable, model, mean), momentum
 
     def _scores(self, server: Server, replies: Replies) -> Tensor:
-        x = self.representation.held_inputs(server, self.batch)
+        x = self.representation.held_inputs(server, self.settings.score_batch)
 
         def logits(model: Tensor) -> Tensor:
             server.layout.load(server.network, model)

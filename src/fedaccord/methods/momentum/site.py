@@ -139,7 +139,7 @@ class DriftingSGD(SGDStepper):
         if self.drift.when != "first":
             self._move()
 
-    def settle(self) -> None:
+    def finish(self, work: LocalWork, reply: Message) -> None:
         """Undo the move ahead of a step that was not taken, and all moves if the drift is not sent."""
         if self.drift.when == "ahead" and self.moves:
             self._move(-1)
@@ -172,10 +172,4 @@ class SharedMomentum:
         s, samples = self.settings, len(work.site.train) if work.rows is None else len(work.rows)
         steps = step_count(samples, s.batch, s.epochs, s.steps, has_batch_norm(work.model))
         momentum = self.side_tensors.read(work, work.brief)
-        return _SharedDrift(self.sgd, work.parameters, work.lr, self.drift, momentum, steps)
-
-
-class _SharedDrift(DriftingSGD):
-    def finish(self, work: LocalWork, reply: Message) -> None:
-        """Undo the moves that are not sent."""
-        self.settle()
+        return DriftingSGD(self.sgd, work.parameters, work.lr, self.drift, momentum, steps)
