@@ -47,9 +47,9 @@ def shared_model_recipe(
     return with_aggregation(recipe, settings, rows_by_owner)
 
 
-def share_model(settings: TrainingSettings) -> Sharing:
-    """Share the whole model, without batch-norm statistics if `bn = "local"`."""
-    return Sharing(buffers=settings.bn != "local")
+def share_model(settings: TrainingSettings, encoder_only: bool = False) -> Sharing:
+    """Share the model or its encoder, without batch-norm statistics if `bn = "local"`."""
+    return Sharing(frozenset({"encoder"} if encoder_only else {"encoder", "head"}), buffers=settings.bn != "local")
 
 
 def proximal_objective(mu: float, loss: str = "view") -> Objective:

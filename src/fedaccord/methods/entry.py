@@ -97,16 +97,5 @@ def with_local_rule(recipe: Recipe, rule: str, rows_by_owner: bool = False) -> R
     return changed
 
 
-def unused_by(rule: str) -> dict[str, tuple[str, ...]]:
-    """Return the settings that only other local rules read, by the name of the rule."""
-    return {name: other.settings for name, other in local_rules().items() if name != rule and other.settings}
-
-
-def with_rule_defaults(given: Any) -> Any:
-    """Return the given settings with the defaults of their local rule."""
-    rule = local_rules().get(given.get("local", "")) if isinstance(given, dict) else None
-    return given if rule is None else {**rule.defaults, **given}
-
-
 LossName = Annotated[str, AfterValidator(Choices(lambda: [*LOSSES, *offered_losses()]))]
 LocalRuleName = Annotated[str, AfterValidator(Choices(lambda: list(local_rules())))]

@@ -47,7 +47,12 @@ def method_entry(name: str) -> MethodEntry:
     if name in _given:
         return outside_entry(name, _given[name])
     if is_outside(name, "methods"):
-        _explain_given(name)
+        module, _, function = name.partition(":")
+        if module == "__main__" or "<" in function:
+            raise ConfigError(
+                f"method.name: '{name}' is a function of another Python process; put it into a module that can be "
+                "imported, or use workers=0"
+            )
         return outside_entry(name, load_outside(name, "methods", "method.name"))
     raise ConfigError(f"method.name: unknown method '{name}'; {did_you_mean(name, [*METHODS, *installed('methods')])}")
 
@@ -91,16 +96,6 @@ def is_importable(build: Callable[[Any], Recipe]) -> bool:
     """Return whether another process finds a function by the name of its module and its own."""
     module = sys.modules.get(build.__module__)
     return build.__module__ != "__main__" and getattr(module, build.__qualname__, None) is build
-
-
-def _explain_given(name: str) -> None:
-    """Raise ConfigError for the name of a function that only the process that defined it can find."""
-    module, _, function = name.partition(":")
-    if module == "__main__" or "<" in function:
-        raise ConfigError(
-            f"method.name: '{name}' is a function of another Python process; put it into a module that can be "
-            "imported, or use workers=0"
-        )
 
 
 def make_recipe(name: str, settings: TrainingSettings | Mapping[str, Any]) -> Recipe:

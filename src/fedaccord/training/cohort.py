@@ -21,7 +21,7 @@ from fedaccord.models.stacked import StackedForward
 from fedaccord.training.local import rows_of_steps
 from fedaccord.training.objectives import Objective, Proximal, RowObjective, Sum
 from fedaccord.training.settings import TrainingSettings
-from fedaccord.training.solvers import SGD, Adam, Solver, Stepper
+from fedaccord.training.solvers import SGD, Adam, AdamStepper, SGDStepper, Solver, Stepper
 from fedaccord.training.work import FEATURES, Batch, LocalWork
 
 # Stacked parameters should fit into the processor's cache: larger stacks are slower than their sites one by one
@@ -55,17 +55,6 @@ def is_batchable(solver: Solver) -> bool:
 def stacked_parameters(works: Sequence[LocalWork]) -> list[Tensor]:
     """Return the stacked received parameters, (sites, ...) each."""
     return [torch.stack(values) for values in zip(*(work.received for work in works), strict=True)]
-
-
-class Stack:
-    """The stacked parameters of a cohort, (sites, ...) each; `work.parameters` become views of their rows."""
-
-    def __init__(self, works: Sequence[LocalWork]) -> None:
-        named = works[0].model.named_parameters()
-        self.names = [name for name, parameter in named if parameter.requires_grad]
-        self.tensors = stacked_parameters(works)
-        for work, *row in zip(works, *(tensor.unbind() for tensor in self.tensors), strict=True):
-            work.parameters = row
 
 
 @dataclass(frozen=True)
@@ -110,7 +99,7 @@ def train_together(
             load_parameters(work)
         objective.finish(work, replies[index])
         stepper.finish(work, replies[index])
-    return CohortResult([replies[index] for index in range(len(works))], cohort.stack.tensors, order)
+    return CohortResult([replies[index] for index in range(len(works))], cohort.stack, order)
 
 
 def split_by_size(works: Sequence[LocalWork], terms: Terms, most: int) -> Iterator[list[LocalWork]]:
@@ -144,9 +133,10 @@ class _StackedSteps:
 
     uses_received_gradient = False
 
-    def __init__(self, stack: Stack, solver: SGD | Adam, lr: float) -> None:
-        self.clip, self.sites = solver.clip, len(stack.tensors[0])
-        self.stepper = replace(solver, clip=0.0).on(stack.tensors, lr)
+    def __init__(self, stack: list[Tensor], solver: SGD | Adam, lr: float) -> None:
+        self.clip, self.sites = solver.clip, len(stack[0])
+        solver = replace(solver, clip=0.0)
+        self.stepper = SGDStepper(solver, stack, lr) if isinstance(solver, SGD) else AdamStepper(solver, stack, lr)
 
     def step(self, sites: int, gradients: Sequence[Tensor], received: Sequence[Tensor] = ()) -> None:
         """Step the first `sites` sites."""
@@ -180,7 +170,11 @@ class _Cohort:
 
     def __init__(self, works: list[LocalWork], terms: Terms, batches: list[list[Tensor]]) -> None:
         self.works, self.terms, self.batches = works, terms, batches
-        self.stack = Stack(works)
+        named = works[0].model.named_parameters()
+        self.names = [name for name, parameter in named if parameter.requires_grad]
+        self.stack = stacked_parameters(works)
+        for work, *row in zip(works, *(tensor.unbind() for tensor in self.stack), strict=True):
+            work.parameters = row  # views of the stack
         self.device = works[0].site.train.x.device
         self.row_state = [terms.rows.row_state(work) for work in works]
         self._buffers: dict[str, Tensor] = {}
@@ -255,7 +249,7 @@ def _run_steps(cohort: _Cohort, steps: _StackedSteps | _SiteSteps, forward: Stac
         if active != sites:
             sites = active
             view = cohort.view(sites)
-            parameters, received = (_leaves(stack, sites) for stack in (cohort.stack.tensors, start))
+            parameters, received = (_leaves(stack, sites) for stack in (cohort.stack, start))
         batch, sizes = cohort.batch(step, sites)
         augmented, sizes = cohort.augment(batch, sizes) if terms.rows.augments else (batch, sizes)
         padded = min(sizes) < max(sizes)
@@ -297,7 +291,7 @@ class _StepLoss:
         return loss, logits
 
     def logits(self, parameters: list[Tensor], x: Tensor, factors: Tensor | None = None) -> Tensor:
-        return self.forward(dict(zip(self.cohort.stack.names, parameters, strict=True)), x, factors)
+        return self.forward(dict(zip(self.cohort.names, parameters, strict=True)), x, factors)
 
 
 def _leaves(stack: list[Tensor], sites: int) -> list[Tensor]:

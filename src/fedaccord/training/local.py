@@ -101,23 +101,12 @@ def batches(
 
     `drop_single` drops batches of one sample, for which batch norm has no variance.
     """
-    remaining = steps if steps is not None else -1
-    finished_epochs = 0
-    if drop_single and (samples == 1 or size == 1):
-        return
-    while remaining != 0 and samples > 0:
-        order = torch.randperm(samples, generator=generator)
-        for start in range(0, samples, size):
-            batch = order[start : start + size]
-            if drop_single and len(batch) == 1:
-                continue
-            yield batch
-            remaining -= 1
-            if remaining == 0:
-                return
-        finished_epochs += 1
-        if steps is None and finished_epochs >= (epochs or 1):
-            return
+    remaining = step_count(samples, size, epochs, steps, drop_single)
+    while remaining:
+        for batch in torch.randperm(samples, generator=generator).split(size):
+            if remaining and not (drop_single and len(batch) == 1):
+                remaining -= 1
+                yield batch
 
 
 def step_count(

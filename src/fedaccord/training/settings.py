@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar, cast
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
 from pydantic.fields import FieldInfo
@@ -49,8 +49,7 @@ def server_setting(default: T, description: str) -> T:
 def place_of(setting: FieldInfo) -> Place | None:
     """Return where a setting belongs; None for one that was declared without saying so."""
     extra = setting.json_schema_extra
-    place = extra.get("belongs") if isinstance(extra, dict) else None
-    return "site" if place == "site" else "server" if place == "server" else None
+    return cast("Place | None", extra.get("belongs")) if isinstance(extra, dict) else None
 
 
 class TrainingSettings(BaseModel):

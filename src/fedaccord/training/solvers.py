@@ -62,15 +62,11 @@ class SGD:
 
     def start(self, work: LocalWork) -> Stepper:
         """Return a stepper without momentum from earlier rounds."""
-        return self.on(work.parameters, work.lr)
-
-    def on(self, parameters: list[Tensor], lr: float) -> SGDStepper:
-        """Return a stepper on the parameters of one site, or of several sites in a stack."""
-        return SGDStepper(self, parameters, lr)
+        return SGDStepper(self, work.parameters, work.lr)
 
 
 class SGDStepper(Stepper):
-    """The steps of one round of SGD."""
+    """The steps of one round of SGD, on the parameters of one site or of several sites in a stack."""
 
     def __init__(self, settings: SGD, parameters: list[Tensor], lr: float) -> None:
         self.settings, self.parameters, self.lr = settings, parameters, lr
@@ -130,15 +126,11 @@ class Adam:
 
     def start(self, work: LocalWork) -> Stepper:
         """Return a stepper with zero moments."""
-        return self.on(work.parameters, work.lr)
-
-    def on(self, parameters: list[Tensor], lr: float) -> AdamStepper:
-        """Return a stepper on the parameters of one site, or of several sites in a stack."""
-        return AdamStepper(self, parameters, lr)
+        return AdamStepper(self, work.parameters, work.lr)
 
 
 class AdamStepper(Stepper):
-    """The steps of one round of Adam."""
+    """The steps of one round of Adam, on the parameters of one site or of several sites in a stack."""
 
     def __init__(self, settings: Adam, parameters: list[Tensor], lr: float) -> None:
         self.settings, self.parameters, self.lr, self.steps = settings, parameters, lr, 0

@@ -43,9 +43,7 @@ if TYPE_CHECKING:
 
 def averaged(settings: PartialBaselineSettings, objective: Objective) -> Recipe:
     """Return federated averaging of the whole model, or of the encoder only, with an objective."""
-    sharing = share_model(settings)
-    if settings.head == "local":
-        sharing = replace(sharing, parts=frozenset({"encoder"}))
+    sharing = share_model(settings, encoder_only=settings.head == "local")
     # If every site knows every label, averaging head rows by owner is the plain mean.
     return with_aggregation(Recipe(settings, None, objective, sharing=sharing), settings, rows_by_owner=True)
 
@@ -70,15 +68,12 @@ def fedpll_la_approx(settings: LaApproxSettings) -> Recipe:
 
 def pfedpll(settings: PfedpllSettings) -> Recipe:
     """Return the recipe of pFedPLL or of one of its ablations."""
-    sharing = share_model(settings)
-    if settings.isolation:
-        sharing = replace(sharing, parts=frozenset({"encoder"}))
     scored = settings.score == "kl" and settings.aggregation == "mean"  # robust rules ignore weights
     recipe = Recipe(
         settings,
         None,
         site_objective("calibrated" if settings.calibration else "lw", settings),
-        sharing=sharing,
+        sharing=share_model(settings, encoder_only=settings.isolation),
         prepare=(warn_without_inputs,) if scored else (),
         admit=(KLWeights(settings.score_inputs),) if scored else (),
         network=with_personal_layer if settings.isolation else None,

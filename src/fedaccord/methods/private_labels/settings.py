@@ -8,7 +8,7 @@ from pydantic import field_validator, model_validator
 
 from fedaccord.errors import refuse_unused
 from fedaccord.methods.averaging.settings import PLAIN_RULE
-from fedaccord.methods.entry import LocalRuleName, MethodEntry, local_rules, with_rule_defaults
+from fedaccord.methods.entry import LocalRuleName, MethodEntry, local_rules
 from fedaccord.methods.shared_settings import SharedModelSettings
 from fedaccord.training.settings import Count, Fraction, NotNegative, Rate, server_setting, site_setting
 
@@ -66,7 +66,8 @@ class PrivateLabelsSettings(SharedModelSettings):
     @model_validator(mode="before")
     @classmethod
     def _defaults_of_the_local_rule(cls, given: Any) -> Any:
-        return with_rule_defaults(given)
+        rule = local_rules().get(given.get("local", "")) if isinstance(given, dict) else None
+        return given if rule is None else {**rule.defaults, **given}
 
     @model_validator(mode="after")
     def _softmax_follows_labels(self) -> PrivateLabelsSettings:

@@ -145,8 +145,6 @@ class Balancing:
     """A server step after the last round: balance the mean prediction on the unlabelled inputs."""
 
     settings: PrivateLabelsSettings
-    steps: int = 30
-    damping: float = 0.5
 
     def refuse_unfit(self, server: Server) -> None:
         """Raise ConfigError for a wrong number of frequencies, or a head without biases."""
@@ -166,7 +164,7 @@ class Balancing:
             return
         trained = self._trained_labels(server)
         logits = predict_logits(server.load_network(), x).cpu()[:, trained]
-        shift = balancing_shift(logits, self._target(server)[trained], self.steps, self.damping)
+        shift = balancing_shift(logits, self._target(server)[trained])
         model = server.state.model.clone()
         server.layout.named(model)["head.bias"][trained] += shift
         adopt_tuned(server, model)
