@@ -15,7 +15,7 @@ from fedaccord.hosting import build_host, build_network, host_spec, site_setting
 from fedaccord.labels.views import Candidates, Tags
 from fedaccord.messages.message import Message
 from fedaccord.messages.names import POOL
-from fedaccord.methods.harmony.keys import ALIGNMENT_SHARE
+from fedaccord.methods.harmony.site import ALIGNMENT_SHARE
 from fedaccord.methods.registry import METHODS, make_recipe, outside_entry
 from fedaccord.models.layout import Layout
 from fedaccord.training.settings import TrainingSettings, place_of, server_setting, site_setting

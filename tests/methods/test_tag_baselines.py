@@ -16,8 +16,9 @@ from fedaccord.methods.averaging.fedcurv import (
     curvature_penalty,
     diagonal_fisher,
 )
+from fedaccord.methods.averaging.settings import FedCurvSettings
+from fedaccord.methods.harmony.spherefed import SCALE, TASK
 from fedaccord.methods.registry import make_recipe
-from fedaccord.methods.spherefed.recipe import SCALE, TASK
 from fedaccord.models.catalogue import build
 from fedaccord.models.network import Network, UnitLength
 from small_federation import INPUTS, SPACE, exact, federation, pets_or_cattle, site, small_network, work_for
@@ -77,7 +78,7 @@ class TestFedCurv:
 
     def test_a_single_site_is_not_pulled(self):
         work = work_for(site("a"), small_network())
-        assert Curvature(1.0, 10).loss(work, None).item() == 0
+        assert Curvature(FedCurvSettings(curvature=1.0, fisher_samples=10)).loss(work, None).item() == 0
 
     def test_a_negative_fisher_information_is_taken_as_none(self):
         server = federation(make_recipe("fedcurv", WORK), [site("a"), site("b")])

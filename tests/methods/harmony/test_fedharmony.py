@@ -11,7 +11,8 @@ from fedaccord.federation.state import RunState
 from fedaccord.labels.correlation import Consensus, leave_one_out, phi_of_sums, tag_sums
 from fedaccord.labels.views import Candidates, Tags
 from fedaccord.messages.message import Message, from_bytes, to_bytes
-from fedaccord.methods.harmony.keys import (
+from fedaccord.methods.harmony.server import QUALITY, HarmonyServer
+from fedaccord.methods.harmony.site import (
     ALIGNMENT_SHARE,
     BLOCKS,
     CORRELATE,
@@ -24,7 +25,6 @@ from fedaccord.methods.harmony.keys import (
     TEACH,
     TEACHER,
 )
-from fedaccord.methods.harmony.server import QUALITY, HarmonyServer
 from fedaccord.methods.registry import make_recipe
 from small_federation import SPACE, exact, federation, site
 

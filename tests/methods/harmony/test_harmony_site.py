@@ -11,7 +11,8 @@ from fedaccord.labels.correlation import pair_sums, phi_of_scores
 from fedaccord.labels.views import Tags
 from fedaccord.labels.views.likelihoods import PRIOR, relative_offset
 from fedaccord.messages.message import Message
-from fedaccord.methods.harmony.keys import (
+from fedaccord.methods.harmony.settings import FedHarmonySettings
+from fedaccord.methods.harmony.site import (
     ALIGNMENT_SHARE,
     BLOCKS,
     CORRELATION,
@@ -20,9 +21,6 @@ from fedaccord.methods.harmony.keys import (
     PAIRS,
     TAUGHT,
     TEACHER,
-)
-from fedaccord.methods.harmony.settings import FedHarmonySettings
-from fedaccord.methods.harmony.site import (
     Blocks,
     Harmony,
     RunningPhi,

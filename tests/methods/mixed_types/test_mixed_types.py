@@ -20,9 +20,9 @@ from fedaccord.methods.mixed_types.objective import (
     EXCHANGES,
     LEARNED_LOGITS,
     SCORES,
-    CountNames,
     MixedTypes,
     client_loss,
+    count_names,
     logits_of_parts,
 )
 from fedaccord.methods.mixed_types.settings import FedMTSettings
@@ -361,25 +361,26 @@ class TestCounting:
         return work_for(site("a", samples=40, view=pets_or_cattle()), taught_network(), **more)
 
     def test_under_a_told_matrix_every_annotated_sample_is_counted_once(self):
-        counts = CountNames()(self.work(brief=Message({CORRESPONDENCE: torch.full((2, 3), 0.5)}))).tensors[COUNTS]
+        asked = self.work(brief=Message({CORRESPONDENCE: torch.full((2, 3), 0.5)}))
+        counts = count_names(asked, FedMTSettings()).tensors[COUNTS]
         target = self.work().site.train.target
         assert counts.sum(1).tolist() == pytest.approx(torch.bincount(target).tolist(), rel=1e-5)
 
     def test_otherwise_it_is_the_sites_own_estimate_with_zeros_where_it_has_none(self):
-        alone = CountNames(threshold=0.9)(self.work()).tensors[COUNTS]
+        alone = count_names(self.work(), FedMTSettings(threshold=0.9)).tensors[COUNTS]
         assert all(total == pytest.approx(1) or total == 0 for total in alone.sum(0).tolist())
-        assert CountNames(threshold=0.99999)(self.work()).tensors[COUNTS].sum() == 0
+        assert count_names(self.work(), FedMTSettings(threshold=0.99999)).tensors[COUNTS].sum() == 0
 
     def test_a_later_exchange_uses_the_scores_of_its_own_round_and_no_other(self):
         told = {CORRESPONDENCE: torch.full((2, 3), 0.5)}
         first = self.work(brief=Message(told, {EXCHANGE: 0, EXCHANGES: 2}))
-        counts = CountNames()(first).tensors[COUNTS]
+        counts = count_names(first, FedMTSettings()).tensors[COUNTS]
         later = self.work(brief=Message(told, {EXCHANGE: 1, EXCHANGES: 2}), memory=first.memory)
         with torch.no_grad():
             later.model.head.weight.zero_()
-        assert torch.equal(CountNames()(later).tensors[COUNTS], counts)
+        assert torch.equal(count_names(later, FedMTSettings()).tensors[COUNTS], counts)
         assert later.memory.is_empty()
         late = Message(told, {EXCHANGE: 1, EXCHANGES: 2})
         stale = self.work(round_=2, brief=late, memory=Message(numbers={SCORES: 1}))
         with pytest.raises(FedAccordError, match="site 'a' was asked to count without the model of round 2"):
-            CountNames()(stale)
+            count_names(stale, FedMTSettings())

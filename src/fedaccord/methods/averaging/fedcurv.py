@@ -28,7 +28,7 @@ CHUNK = 64  # samples whose gradients are in memory at a time
 
 def fedcurv(settings: FedCurvSettings) -> Recipe:
     """Return the recipe of FedCurv."""
-    objective = Sum((ViewLikelihood(), Curvature(settings.curvature, settings.fisher_samples)))
+    objective = Sum((ViewLikelihood(), Curvature(settings)))
     recipe = Recipe(
         settings,
         None,
@@ -80,8 +80,7 @@ def curvature_penalty(flat: Tensor, curvature: Tensor, pulled: Tensor, constant:
 class Curvature(Objective):
     """The penalty of FedCurv; computes the site's diagonal Fisher information after training."""
 
-    strength: float
-    samples: int  # maximum number of samples for the Fisher information
+    settings: FedCurvSettings
 
     def loss(self, work: LocalWork, batch: Batch) -> Tensor:
         """Return the penalty, which does not depend on the batch; zero in the first round."""
@@ -90,13 +89,13 @@ class Curvature(Objective):
             return work.parameters[0].sum() * 0.0
         flat = torch.cat([p.reshape(-1) for p in work.parameters])
         curvature, pulled = (sent[name].to(flat.device) for name in (CURVATURE, PULLED))
-        return self.strength * curvature_penalty(flat, curvature, pulled, float(work.brief.numbers[CONSTANT]))
+        return self.settings.curvature * curvature_penalty(flat, curvature, pulled, float(work.brief.numbers[CONSTANT]))
 
     def finish(self, work: LocalWork, reply: Message) -> None:
         """Add the Fisher information of the trained model to the reply."""
         data = work.site.train
         rows = torch.arange(len(data), device=data.x.device) if work.rows is None else work.rows
-        rows = rows[torch.randperm(len(rows))[: self.samples].sort().values.to(rows.device)]
+        rows = rows[torch.randperm(len(rows))[: self.settings.fisher_samples].sort().values.to(rows.device)]
         reply.tensors[FISHER] = diagonal_fisher(work.model, work.view, data.x[rows], data.target[rows]).cpu()
 
 

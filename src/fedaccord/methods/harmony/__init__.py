@@ -1,1 +1,1 @@
-"""FedHarmony: several labels at once, with harmonised label correlations."""
+"""Several labels at once: FedHarmony, with harmonised label correlations, and SphereFed."""

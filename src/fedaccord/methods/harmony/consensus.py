@@ -8,6 +8,8 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import reduce
+from operator import add
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -17,7 +19,7 @@ from fedaccord.federation.briefs import model_briefs
 from fedaccord.labels.correlation import Consensus, PairSums, leave_one_out, phi_of_sums
 from fedaccord.messages.checks import TensorSpec
 from fedaccord.messages.message import Message, SiteId
-from fedaccord.methods.harmony.keys import BLOCKS, CORRELATE, CORRELATION, COUNT, COUNTS, PAIRS
+from fedaccord.methods.harmony.site import BLOCKS, CORRELATE, CORRELATION, COUNT, COUNTS, PAIRS
 
 if TYPE_CHECKING:
     from fedaccord.federation.server import Server, SiteCard
@@ -48,7 +50,7 @@ class Correlations:
         """Return the consensus of all members but one, and which pairs are informative; None if no site is left."""
         if self.from_counts and self.consensus.operator == "mean":
             others = [sums for name, sums in tag_sums_of(server, members).items() if name != site]
-            return phi_of_sums(_total(others), self.shrinkage) if others else None
+            return phi_of_sums(reduce(add, others), self.shrinkage) if others else None
         matrices, pairs = self.matrices(server, members)
         samples = {name: float(server.cards[name].samples) for name in matrices}
         return leave_one_out(matrices, pairs, samples, self.consensus, site)
@@ -145,7 +147,7 @@ def tag_frequencies(server: Server) -> Tensor | None:
     sums = list(tag_sums_of(server, server.members()).values())
     if not sums:
         return None
-    total = _total(sums)
+    total = reduce(add, sums)
     return (total.first.diagonal() / total.rows.diagonal().clamp(min=1)).float()
 
 
@@ -161,10 +163,3 @@ def annotated_share(server: Server, site: SiteId) -> Tensor:
 def submatrix(matrix: Tensor, tags: Tensor) -> Tensor:
     """Return the rows and columns of some tags."""
     return matrix[tags][:, tags]
-
-
-def _total(parts: list[PairSums]) -> PairSums:
-    total = parts[0]
-    for part in parts[1:]:
-        total = total + part
-    return total

@@ -15,10 +15,17 @@ from functools import partial
 from fedaccord.federation.recipe import Exchange, Recipe
 from fedaccord.federation.requirements import require_tags
 from fedaccord.methods.common_model import share_model, with_aggregation
-from fedaccord.methods.harmony.keys import CORRELATE, COUNT, TEACH
 from fedaccord.methods.harmony.server import HarmonyServer
 from fedaccord.methods.harmony.settings import FedHarmonySettings
-from fedaccord.methods.harmony.site import Harmony, remember_teacher, send_correlations, send_tag_counts
+from fedaccord.methods.harmony.site import (
+    CORRELATE,
+    COUNT,
+    TEACH,
+    Harmony,
+    remember_teacher,
+    send_correlations,
+    send_tag_counts,
+)
 from fedaccord.training.objectives import Proximal, Sum
 
 

@@ -16,7 +16,6 @@ from fedaccord.aggregation.replies import Replies
 from fedaccord.labels.correlation import Consensus, discrepancy, quality_weights, spectral_blocks
 from fedaccord.messages.checks import TensorSpec, is_finite
 from fedaccord.messages.message import Message, SiteId
-from fedaccord.methods.harmony import keys
 from fedaccord.methods.harmony.consensus import (
     Correlations,
     annotated_share,
@@ -29,6 +28,16 @@ from fedaccord.methods.harmony.consensus import (
     tag_frequencies,
 )
 from fedaccord.methods.harmony.settings import FedHarmonySettings
+from fedaccord.methods.harmony.site import (
+    ALIGNMENT_SHARE,
+    BLOCKS,
+    CORRELATION,
+    FREQUENCIES,
+    PAIRS,
+    TAUGHT,
+    TEACH,
+    TEACHER,
+)
 from fedaccord.seeds import derive
 
 if TYPE_CHECKING:
@@ -97,21 +106,19 @@ class HarmonyServer:
             ask_for_counts(server)
         if self.asks:
             ask_for_correlations(server)
-        if self.teacher != "none" and (kind := self._kind_of_blocks(server)) != "off":
-            self._cluster(server, kind)
+        if self.teacher != "none":
+            self._cluster(server)
         if self.teacher == "counts" or self.settings.site_prior:
             self._teach(server)
 
     def _warn(self, server: Server) -> None:
         if self.settings.correlation_noise and self.sends:
             server.warn(NO_GUARANTEE)
-        weights = {
-            'weights = "quality"': self.settings.weights == "quality",
-            'head_rows = "annotated"': self.settings.head_rows == "annotated",
-        }
-        ignored = " and ".join(setting for setting, is_set in weights.items() if is_set)
+        weights = (("weights", "quality"), ("head_rows", "annotated"))
+        ignored = [f'{name} = "{value}"' for name, value in weights if getattr(self.settings, name) == value]
         if ignored and self.settings.aggregation != "mean":
-            server.warn(f"the rule '{self.settings.aggregation}' ignores weights, so {ignored} had no effect")
+            names = " and ".join(ignored)
+            server.warn(f"the rule '{self.settings.aggregation}' ignores weights, so {names} had no effect")
 
     def brief(self, server: Server, card: SiteCard) -> Message:
         """Return a site's teacher, if it changes in every round."""
@@ -145,10 +152,10 @@ class HarmonyServer:
         """Store the correlations that came with the models, and record the alignment's share of the time."""
         if server.replies is None:
             return
-        sent = [m.numbers.get(keys.ALIGNMENT_SHARE) for m in server.replies.messages]
+        sent = [m.numbers.get(ALIGNMENT_SHARE) for m in server.replies.messages]
         shares = [float(share) for share in sent if isinstance(share, int | float) and is_finite(share)]
         if shares:
-            server.figures[keys.ALIGNMENT_SHARE] = sum(shares) / len(shares)
+            server.figures[ALIGNMENT_SHARE] = sum(shares) / len(shares)
         if self.stores:
             for site, message in _pairs(server.replies):
                 store_correlations(server, site, message)
@@ -163,10 +170,10 @@ class HarmonyServer:
             order = _one_cycle(len(teacher), derive(server.seed, "permuted tags"))
             teacher, pairs = teacher[order][:, order], pairs[order][:, order]
         known = card.informs.nonzero().flatten()
-        tensors = {keys.TEACHER: submatrix(teacher, known).float(), keys.TAUGHT: submatrix(pairs, known)}
+        tensors = {TEACHER: submatrix(teacher, known).float(), TAUGHT: submatrix(pairs, known)}
         state = server.state.method.tensors
-        blocks = state.get(f"{keys.BLOCKS}/{card.name}", state.get(keys.BLOCKS))
-        return Message(tensors if blocks is None else tensors | {keys.BLOCKS: blocks[known]})
+        blocks = state.get(f"{BLOCKS}/{card.name}", state.get(BLOCKS))
+        return Message(tensors if blocks is None else tensors | {BLOCKS: blocks[known]})
 
     def _distance(self, server: Server, site: SiteId, message: Message) -> float:
         """Return the distance of a site's correlations from the others' consensus; 0 without a consensus."""
@@ -175,39 +182,36 @@ class HarmonyServer:
             return 0.0
         known = server.cards[site].informs.nonzero().flatten()
         teacher, pairs = (submatrix(part, known) for part in consensus)
-        return discrepancy(message.tensors[keys.CORRELATION].clamp(-1, 1), teacher, pairs & message.tensors[keys.PAIRS])
+        return discrepancy(message.tensors[CORRELATION].clamp(-1, 1), teacher, pairs & message.tensors[PAIRS])
 
-    def _kind_of_blocks(self, server: Server) -> str:
-        if self.settings.blocks != "auto":
-            return self.settings.blocks
-        return "common" if len(server.space) >= MANY_TAGS else "off"
-
-    def _cluster(self, server: Server, kind: str) -> None:
-        """Cluster the tags by the consensus; with counts, only if the members have changed."""
-        state, seed = server.state.method, derive(server.seed, "tag blocks")
-        version = counts_version(server)
-        if self.teacher == "counts" and state.words.get(keys.BLOCKS) == version:
+    def _cluster(self, server: Server) -> None:
+        """Cluster the tags by the consensus, if there are blocks; with counts, only if the members have changed."""
+        blocks, state, version = self.settings.blocks, server.state.method, counts_version(server)
+        if blocks == "off" or (blocks == "auto" and len(server.space) < MANY_TAGS):
             return
-        state.words[keys.BLOCKS] = version
-        for site in [None] if kind == "common" else server.trainers():
+        if self.teacher == "counts" and state.words.get(BLOCKS) == version:
+            return
+        state.words[BLOCKS] = version
+        seed = derive(server.seed, "tag blocks")
+        for site in server.trainers() if blocks == "per-site" else [None]:
             consensus = self.correlations.consensus_without(server, server.members(), site)
             if consensus is not None:
-                name = keys.BLOCKS if site is None else f"{keys.BLOCKS}/{site}"
+                name = BLOCKS if site is None else f"{BLOCKS}/{site}"
                 state.tensors[name] = spectral_blocks(*consensus, self.settings.block_count, seed)
 
     def _teach(self, server: Server) -> None:
         """Send every site its teacher from counts once, and again when the other members have changed."""
         words, version = server.state.method.words, counts_version(server)
-        sites = [site for site in server.trainers() if words.get(f"{keys.TAUGHT}/{site}") != version]
+        sites = [site for site in server.trainers() if words.get(f"{TAUGHT}/{site}") != version]
         frequencies = tag_frequencies(server) if sites else None
         briefs = {}
         for site in sites:
             card = server.cards[site]
             briefs[site] = self._teacher(server, card) if self.teacher == "counts" else Message()
             if self.settings.site_prior and frequencies is not None:
-                briefs[site].tensors[keys.FREQUENCIES] = frequencies[card.informs]
-        for site in server.ask(keys.TEACH, briefs, {}) if briefs else {}:
-            words[f"{keys.TAUGHT}/{site}"] = version
+                briefs[site].tensors[FREQUENCIES] = frequencies[card.informs]
+        for site in server.ask(TEACH, briefs, {}) if briefs else {}:
+            words[f"{TAUGHT}/{site}"] = version
 
 
 def _pairs(replies: Replies) -> list[tuple[SiteId, Message]]:

@@ -1,4 +1,4 @@
-"""FedHarmony: settings with the paper's defaults and registry entries; importable without torch."""
+"""FedHarmony and SphereFed: settings with the papers' defaults and registry entries; importable without torch."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from fedaccord.methods.entry import MethodEntry
-from fedaccord.methods.shared_settings import Aggregation, SharedModelSettings
-from fedaccord.training.settings import Count, NotNegative, Optimiser, Rate, server_setting, site_setting
+from fedaccord.methods.shared_settings import Aggregation, ClassicSettings, SharedModelSettings
+from fedaccord.training.settings import Count, NotNegative, Optimiser, Positive, Rate, server_setting, site_setting
 
 Teacher = Literal["scores", "counts", "none"]
 StrengthAgainst = Literal["tag", "frequencies"]
@@ -104,7 +104,19 @@ class FedHarmonyPlusSettings(FedHarmonySettings):
     site_prior: bool = True
 
 
+class SphereFedSettings(ClassicSettings):
+    """Tags: SphereFed (Dong et al. 2022), with unit features below a frozen head that is solved for at the end."""
+
+    ridge: Positive = server_setting(1.0, "ridge penalty of the head that is solved for after the last round")
+
+    @property
+    def last_step(self) -> str:
+        """What is done only after the last round."""
+        return 'method.name = "spherefed" solves for its head'
+
+
 METHODS = (
     MethodEntry("fedharmony", FedHarmonySettings, "recipe:fedharmony"),
     MethodEntry("fedharmony+", FedHarmonyPlusSettings, "recipe:fedharmony"),
+    MethodEntry("spherefed", SphereFedSettings, "spherefed:spherefed"),
 )

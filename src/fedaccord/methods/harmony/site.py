@@ -16,16 +16,22 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedaccord.labels.correlation import PairSums, noisy_sums, pair_sums, phi, phi_of_sums, tag_sums
+from fedaccord.labels.correlation import noisy_sums, pair_sums, phi, phi_of_sums, tag_sums
 from fedaccord.labels.views import NOT_ANNOTATED, View
 from fedaccord.labels.views.likelihoods import PRIOR, relative_offset
 from fedaccord.messages.message import Message
-from fedaccord.methods.harmony import keys
 from fedaccord.methods.harmony.settings import FedHarmonySettings
 from fedaccord.models.predicting import predict_logits
 from fedaccord.training.objectives import RowObjective
 from fedaccord.training.work import Batch, LocalWork
 
+# Names of tasks, and of tensors in messages, memories and the method's state
+CORRELATE, COUNT, TEACH = "correlate tags", "count tags", "learn correlations"  # tasks
+CORRELATION, PAIRS = "correlation", "correlation pairs"  # a site's correlations, and which pairs are informative
+TEACHER, TAUGHT = "teacher", "teacher pairs"  # the same of the consensus of the other sites
+BLOCKS = "tag blocks"
+COUNTS, FREQUENCIES = "tag counts", "tag frequencies"
+ALIGNMENT_SHARE = "alignment_share"  # of a site's training time
 ANNOTATED = "counted"  # in a batch: which tags are annotated in its rows
 
 
@@ -51,12 +57,12 @@ class Harmony(RowObjective):
         work.scratch["harmony"], work.scratch["began"] = None, time.perf_counter()
         if self.settings.site_prior:
             _store_prior(work)
-        source = work.brief if keys.TEACHER in work.brief.tensors else work.memory
-        if keys.TEACHER not in source.tensors or not self.settings.strength:
+        source = work.brief if TEACHER in work.brief.tensors else work.memory
+        if TEACHER not in source.tensors or not self.settings.strength:
             return
-        known, ids = _known_tags(work), source.tensors.get(keys.BLOCKS)
+        known, ids = _known_tags(work), source.tensors.get(BLOCKS)
         blocks = Blocks(torch.zeros(len(known), dtype=torch.int64) if ids is None else ids)
-        pairs = blocks.inside(source.tensors[keys.TAUGHT]) & blocks.pairs
+        pairs = blocks.inside(source.tensors[TAUGHT]) & blocks.pairs
         if not bool(pairs.any()):
             return
         began, device = time.perf_counter(), work.site.train.x.device
@@ -64,7 +70,7 @@ class Harmony(RowObjective):
         entropy = torch.zeros(1, annotated.shape[1])
         entropy[0, known] = tag_entropy(work.site.train.target[:, known]).cpu()
         running = RunningPhi(known[blocks.index].to(device), _scores(work), annotated, self.settings.beta)
-        teacher = blocks.inside(source.tensors[keys.TEACHER].float())
+        teacher = blocks.inside(source.tensors[TEACHER].float())
         target = Alignment(teacher.to(device), pairs.to(device), entropy.to(device), running)
         target.seconds = time.perf_counter() - began
         work.scratch["harmony"] = target
@@ -130,16 +136,11 @@ class Harmony(RowObjective):
         """Add the trained model's correlations and the alignment's share of the time to the reply."""
         began, target = time.perf_counter(), work.scratch["harmony"]
         if self.sends:
-            reply.tensors |= correlations(work, self.settings.correlation_noise)
+            reply.tensors |= send_correlations(work, self.settings.correlation_noise).tensors
         if target is None:
             return
         target.seconds += time.perf_counter() - began
-        reply.numbers[keys.ALIGNMENT_SHARE] = target.seconds / max(time.perf_counter() - work.scratch["began"], 1e-9)
-
-
-def send_correlations(work: LocalWork, noise: float) -> Message:
-    """Return the correlations of the tags' scores by the received model: a task."""
-    return Message(correlations(work, noise))
+        reply.numbers[ALIGNMENT_SHARE] = target.seconds / max(time.perf_counter() - work.scratch["began"], 1e-9)
 
 
 def send_tag_counts(work: LocalWork, noise: float) -> Message:
@@ -147,29 +148,29 @@ def send_tag_counts(work: LocalWork, noise: float) -> Message:
     sums = tag_sums(work.site.train.target[:, _known_tags(work)].cpu())
     if noise:
         sums = noisy_sums(sums, noise, np.random.default_rng())
-    return Message({keys.COUNTS: torch.stack([sums.rows, sums.first, sums.both]).float()})
+    return Message({COUNTS: torch.stack([sums.rows, sums.first, sums.both]).float()})
 
 
 def remember_teacher(work: LocalWork) -> Message:
     """Replace the teacher, the blocks and the tags' frequencies in the site's memory by those in the brief: a task."""
-    for name in (keys.TEACHER, keys.TAUGHT, keys.BLOCKS, keys.FREQUENCIES):
+    for name in (TEACHER, TAUGHT, BLOCKS, FREQUENCIES):
         work.memory.tensors.pop(name, None)  # without other sites there is no new one
         if name in work.brief.tensors:
             work.memory.tensors[name] = work.brief.tensors[name].clone()
     return Message()
 
 
-def correlations(work: LocalWork, noise: float) -> dict[str, Tensor]:
-    """Return phi of the scores of the known tags, and which pairs are informative.
+def send_correlations(work: LocalWork, noise: float) -> Message:
+    """Return phi of the scores of the known tags, and which pairs are informative: a task.
 
     Noise is not drawn from the run's seed: whoever knows that could subtract it.
     """
     known = _known_tags(work)
-    sums: PairSums = pair_sums(_scores(work)[:, known].cpu(), _annotated(work)[:, known].cpu())
+    sums = pair_sums(_scores(work)[:, known].cpu(), _annotated(work)[:, known].cpu())
     if noise:
         sums = noisy_sums(sums, noise, np.random.default_rng())
     matrix, pairs = phi_of_sums(sums)
-    return {keys.CORRELATION: matrix.float(), keys.PAIRS: pairs}
+    return Message({CORRELATION: matrix.float(), PAIRS: pairs})
 
 
 def _known_tags(work: LocalWork) -> Tensor:
@@ -189,7 +190,7 @@ def _scores(work: LocalWork) -> Tensor:
 def _store_prior(work: LocalWork) -> None:
     """Train without a prior; store the site's log-odds of tags relative to the federation's for its predictions."""
     work.view = work.view.with_offset(None)
-    frequencies = work.memory.tensors.get(keys.FREQUENCIES)
+    frequencies = work.memory.tensors.get(FREQUENCIES)
     if frequencies is not None:
         offset = torch.zeros(len(work.view.space))
         target = work.site.train.target[:, _known_tags(work)].cpu()

@@ -17,7 +17,7 @@ from fedaccord.labels.views import NOT_ANNOTATED
 from fedaccord.messages.checks import TensorSpec
 from fedaccord.messages.message import Message
 from fedaccord.methods.common_model import share_model, with_aggregation
-from fedaccord.methods.spherefed.settings import SphereFedSettings
+from fedaccord.methods.harmony.settings import SphereFedSettings
 from fedaccord.models.network import Network, UnitLength
 from fedaccord.models.predicting import CHUNK
 from fedaccord.seeds import derive
@@ -41,7 +41,7 @@ def spherefed(settings: SphereFedSettings) -> Recipe:
         sharing=share_model(settings),
         ready=(require_tags, refuse_unfit_network),
         prepare=(freeze_head,),
-        refine=(ClosedFormHead(settings.rounds, settings.ridge),),
+        refine=(ClosedFormHead(settings),),
         tasks={TASK: feature_moments},
     )
     return with_aggregation(recipe, settings)
@@ -73,12 +73,11 @@ def freeze_head(server: Server) -> None:
 class ClosedFormHead:
     """Solve for the head after the last round: `W^T = (sum H^T H + r I)^-1 sum H^T Y`."""
 
-    rounds: int
-    ridge: float
+    settings: SphereFedSettings
 
     def __call__(self, server: Server) -> None:
         """Ask all sites that may train for their moments, and solve."""
-        if server.state.round + 1 < self.rounds:
+        if server.state.round + 1 < self.settings.rounds:
             return
         width, tags = server.network.head.in_features, len(server.space)
         spec = {MOMENTS: TensorSpec((width, width), torch.float32), PRODUCTS: TensorSpec((width, tags), torch.float32)}
@@ -87,7 +86,7 @@ class ClosedFormHead:
             return
         moments = torch.stack([a.tensors[MOMENTS] for a in answers.values()]).double().sum(0)
         products = torch.stack([a.tensors[PRODUCTS] for a in answers.values()]).double().sum(0)
-        solved = torch.linalg.solve(moments + self.ridge * torch.eye(width, dtype=torch.float64), products)
+        solved = torch.linalg.solve(moments + self.settings.ridge * torch.eye(width, dtype=torch.float64), products)
         _set_head(server, solved.T.float())
 
 

@@ -26,6 +26,7 @@ from fedaccord.labels.correspondence import (
 from fedaccord.messages.checks import TensorSpec, is_finite
 from fedaccord.messages.message import Message, SiteId
 from fedaccord.methods.mixed_types.objective import CONFIDENT, COUNT, COUNTS, EXCHANGE, EXCHANGES
+from fedaccord.methods.mixed_types.settings import FedMTSettings
 
 if TYPE_CHECKING:
     from fedaccord.federation.server import Server, SiteCard
@@ -33,14 +34,15 @@ if TYPE_CHECKING:
 SILENT_ROUNDS = "rounds without a confident sample"  # in the method's state
 
 
-def group_matrix(server: Server, card: SiteCard) -> Tensor | None:
-    """Return the matrix of a site's group; None if there is none yet."""
-    return server.state.method.tensors.get(f"{CORRESPONDENCE}/{card.names}")
+def group_matrix(server: Server, card: SiteCard) -> Tensor:
+    """Return the matrix of a site's group; uniform if there is none yet."""
+    stored = server.state.method.tensors.get(f"{CORRESPONDENCE}/{card.names}")
+    return uniform_matrix(card.answers, len(server.space)) if stored is None else stored
 
 
 def matrix_brief(server: Server, card: SiteCard) -> Message:
     """Return the matrix of the site's group, if there is one."""
-    matrix = group_matrix(server, card) if card.names else None
+    matrix = server.state.method.tensors.get(f"{CORRESPONDENCE}/{card.names}") if card.names else None
     return Message() if matrix is None else Message({CORRESPONDENCE: matrix})
 
 
@@ -54,28 +56,25 @@ def matrix_spec(server: Server, card: SiteCard) -> dict[str, TensorSpec]:
 class PooledCounts:
     """A server step: EM on counts summed over the round's sites of each group, under the current model."""
 
-    exchanges: int = 5
-    smoothing: float = 0.0
+    settings: FedMTSettings
 
     def __call__(self, server: Server) -> None:
-        """Ask each group for counts `exchanges` times, each time under the matrix of the last counts."""
+        """Ask each group for counts several times, each time under the matrix of the last counts."""
+        exchanges, smoothing = self.settings.exchanges, self.settings.smoothing
         for sites in coarse_groups(server, server.sample_sites()):
             card = server.cards[sites[0]]
-            last = group_matrix(server, card)
-            start = uniform_matrix(card.answers, len(server.space))
-            matrix = start
-            for exchange in range(self.exchanges):
-                answers = _ask(server, sites, {CORRESPONDENCE: matrix}, exchange, self.exchanges)
+            fallback, matrix = group_matrix(server, card), uniform_matrix(card.answers, len(server.space))
+            for exchange in range(exchanges):
+                answers = _ask(server, sites, {CORRESPONDENCE: matrix}, exchange, exchanges)
                 if not answers:
                     break
                 sites = list(answers)  # only these have stored scores
                 counts = [sent_counts(answer, server.cards[site].samples) for site, answer in answers.items()]
-                fallback = start if last is None else last
                 if uses_median(server, card, len(counts)):
-                    each = [columns_of_counts(part, fallback, self.smoothing) for part in counts]
+                    each = [columns_of_counts(part, fallback, smoothing) for part in counts]
                     matrix = median_columns(each, [part.sum(0) > 0 for part in counts], fallback)
                 else:
-                    matrix = columns_of_counts(torch.stack(counts).sum(0), fallback, self.smoothing)
+                    matrix = columns_of_counts(torch.stack(counts).sum(0), fallback, smoothing)
             else:
                 server.state.method.tensors[f"{CORRESPONDENCE}/{card.names}"] = matrix
 
@@ -98,13 +97,11 @@ def average_learned(server: Server) -> None:
 def _average(server: Server, card: SiteCard, matrices: Sequence[Tensor]) -> None:
     if not matrices:
         return
-    last = group_matrix(server, card)
-    fallback = uniform_matrix(card.answers, len(server.space)) if last is None else last
     shares, valid = zip(*map(sent_matrix, matrices), strict=True)
     if not any(bool(columns.any()) for columns in valid):  # no site has an estimate yet
         return
     combine = median_columns if uses_median(server, card, len(matrices)) else average_columns
-    server.state.method.tensors[f"{CORRESPONDENCE}/{card.names}"] = combine(shares, valid, fallback)
+    server.state.method.tensors[f"{CORRESPONDENCE}/{card.names}"] = combine(shares, valid, group_matrix(server, card))
 
 
 def uses_median(server: Server, card: SiteCard, sites: int) -> bool:

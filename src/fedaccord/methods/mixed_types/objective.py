@@ -265,29 +265,21 @@ def remember_matrix(work: LocalWork, matrix: Tensor) -> None:
     work.memory.tensors[CORRESPONDENCE] = matrix
 
 
-@dataclass(frozen=True)
-class CountNames:
-    """A task: return one J x K matrix, no samples.
+def count_names(work: LocalWork, settings: FedMTSettings) -> Message:
+    """Return one J x K matrix under the model that was sent in this round: a task.
 
     With a matrix in the brief it contains the E-step's counts under that matrix. Otherwise it is the site's estimate
     from confident samples, with zeros in empty columns. The model comes with the first exchange of a round; its scores
     are stored until the last one.
     """
-
-    threshold: float = 0.95
-    smoothing: float = 0.0
-
-    def __call__(self, work: LocalWork) -> Message:
-        """Return the counts under the model that was sent in this round."""
-        view, target = work.view, work.site.train.target
-        probabilities = _scores(work)
-        matrix = work.brief.tensors.get(CORRESPONDENCE)
-        if matrix is not None:
-            counts = expected_counts(probabilities, target, matrix.to(probabilities.device))
-        else:
-            empty = torch.zeros(len(view.answers), len(view.space), device=probabilities.device)
-            counts, _ = estimate_by_counts(probabilities, target, self.threshold, empty, self.smoothing)
-        return Message({COUNTS: counts.cpu()})
+    view, target, probabilities = work.view, work.site.train.target, _scores(work)
+    matrix = work.brief.tensors.get(CORRESPONDENCE)
+    if matrix is not None:
+        counts = expected_counts(probabilities, target, matrix.to(probabilities.device))
+    else:
+        empty = torch.zeros(len(view.answers), len(view.space), device=probabilities.device)
+        counts, _ = estimate_by_counts(probabilities, target, settings.threshold, empty, settings.smoothing)
+    return Message({COUNTS: counts.cpu()})
 
 
 def _scores(work: LocalWork) -> Tensor:

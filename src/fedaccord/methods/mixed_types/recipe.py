@@ -11,6 +11,7 @@ heads for their own names.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from fedaccord.aggregation.mean import mean
@@ -26,7 +27,7 @@ from fedaccord.methods.mixed_types.correspondences import (
     matrix_brief,
     matrix_spec,
 )
-from fedaccord.methods.mixed_types.objective import COUNT, CountNames, MixedTypes, Source
+from fedaccord.methods.mixed_types.objective import COUNT, MixedTypes, Source, count_names
 from fedaccord.methods.mixed_types.own_head import OwnHead, average_heads, head_brief, head_spec
 from fedaccord.methods.mixed_types.settings import (
     FedMTSettings,
@@ -50,7 +51,7 @@ def fedmt(settings: FedMTSettings) -> Recipe:
     learned_together = how == "learnable-average"
     estimate: tuple[ServerStep, ...] = ()
     if how == "estimated" and pooled:
-        estimate = (PooledCounts(settings.exchanges, settings.smoothing),)
+        estimate = (PooledCounts(settings),)
     elif how == "estimated-average":
         estimate = (average_estimates,)
     return _federated(
@@ -61,7 +62,7 @@ def fedmt(settings: FedMTSettings) -> Recipe:
             matrix_brief if estimate or learned_together else None, matrix_spec if learned_together else None
         ),
         refine=(*([average_learned] if learned_together else []), _watch(settings)),
-        tasks={COUNT: CountNames(settings.threshold, settings.smoothing)},
+        tasks={COUNT: partial(count_names, settings=settings)},
     )
 
 

@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 
 from fedaccord.errors import refuse_unused
 from fedaccord.methods.averaging.settings import PLAIN_RULE
-from fedaccord.methods.entry import LocalRuleName, MethodEntry, unused_by
+from fedaccord.methods.entry import LocalRuleName, MethodEntry, local_rules
 from fedaccord.methods.shared_settings import SharedModelSettings
 from fedaccord.training.settings import (
     Count,
@@ -64,8 +64,9 @@ class MixedSiteSettings(SupercentreSettings, SharedModelSettings):
 
     @model_validator(mode="after")
     def _settings_of_the_rule_are_used(self) -> MixedSiteSettings:
-        for rule, settings in unused_by(self.local).items():
-            refuse_unused(self, settings, f'unless local = "{rule}"')
+        for name, rule in local_rules().items():
+            if name != self.local:
+                refuse_unused(self, rule.settings, f'unless local = "{name}"')
         return self
 
 
