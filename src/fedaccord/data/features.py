@@ -12,7 +12,7 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from fedaccord.data.declarations import Features
 from fedaccord.data.scaling import FARTHEST, Moments, pool_moments
@@ -23,12 +23,11 @@ from fedaccord.labels.space import plain
 MOST_CATEGORIES = 200
 MOSTLY = 0.9  # a column with this share of numbers is a column of numbers; its other cells are wrong
 Floats = NDArray[np.float32]
+Wrong = dict[int, str]  # rows of wrong cells, and what is wrong with each
 
 
-class ColumnReport(BaseModel):
+class ColumnReport(BaseModel, frozen=True):
     """A site's report on one column: moments of numbers or a list of categories, never a row."""
-
-    model_config = ConfigDict(frozen=True)
 
     kind: Literal["number", "category", "empty"]
     missing: int = 0
@@ -38,10 +37,8 @@ class ColumnReport(BaseModel):
     values: list[str] = Field(default_factory=list)
 
 
-class ColumnPlan(BaseModel):
+class ColumnPlan(BaseModel, frozen=True):
     """The encoding of one column, the same at every site."""
-
-    model_config = ConfigDict(frozen=True)
 
     name: str
     kind: Literal["number", "category", "text", "groups"]
@@ -64,10 +61,8 @@ class ColumnPlan(BaseModel):
         return [f"{self.name} #{i}" for i in range(self.width)]
 
 
-class FeaturePlan(BaseModel):
+class FeaturePlan(BaseModel, frozen=True):
     """The federation's features, in order; part of a trained model."""
-
-    model_config = ConfigDict(frozen=True)
 
     columns: tuple[ColumnPlan, ...]
     missing: tuple[str, ...]
@@ -99,16 +94,16 @@ class FeaturePlan(BaseModel):
         for column in self.columns:
             cells, part = table.column(column.name), x[:, start : start + len(column.features)]
             start += len(column.features)
+            wrong: Wrong = {}
             if column.kind == "number":
-                absent_cells[column.name] = _encode_numbers(column, cells, self.missing, part, table, problems)
+                absent, wrong = _encode_numbers(column, cells, self.missing, part)
             elif column.kind == "category":
-                absent_cells[column.name] = _encode_words(column, cells, self.missing, part, table, problems, closed)
-            elif column.kind == "groups":
-                absent_cells[column.name] = _encode_groups(column, cells, self.missing, part)
+                absent, wrong = _encode_words(column, cells, self.missing, part, closed)
             else:
-                absent = are_missing(cells, self.missing)
-                part[:] = _hash_text(["" if a else c for c, a in zip(cells, absent, strict=True)], column.width)
-                absent_cells[column.name] = int(absent.sum())
+                encode = _encode_groups if column.kind == "groups" else _encode_text
+                absent = encode(column, cells, self.missing, part)
+            problems += [table.wrong(row, column.name, what) for row, what in wrong.items()]
+            absent_cells[column.name] = absent
         return x, {name: number for name, number in absent_cells.items() if number}, problems
 
 
@@ -197,7 +192,7 @@ def cells_of_other_kind(
         cells = table.column(name)
         wrong = read_numbers(cells, missing)[1]
         if numbers_win:
-            problems += [_no_number(table, row, name) for row in wrong.tolist()]
+            problems += [table.wrong(row, name, _no_number(cells[row])) for row in wrong.tolist()]
         else:
             right = {*wrong.tolist(), *np.flatnonzero(are_missing(cells, missing)).tolist()}
             what = "is a number, and most sites have words there"
@@ -220,8 +215,8 @@ def _listed(sites: Sequence[str]) -> str:
     return first if len(sites) == 1 else f"{first} and {len(sites) - 1} more"
 
 
-def _no_number(table: Table, row: int, name: str) -> str:
-    return table.wrong(row, name, f"'{table.column(name)[row]}' is not a number")
+def _no_number(cell: str) -> str:
+    return f"'{cell}' is not a number"
 
 
 def _pooled(reports: Sequence[ColumnReport]) -> tuple[float, float]:
@@ -243,41 +238,35 @@ def _vocabulary(name: str, reports: Mapping[str, ColumnReport]) -> tuple[str, ..
     return tuple(values)
 
 
-def _encode_numbers(
-    column: ColumnPlan, cells: Cells, missing: Sequence[str], part: Floats, table: Table, problems: list[str]
-) -> int:
+def _encode_numbers(column: ColumnPlan, cells: Cells, missing: Sequence[str], part: Floats) -> tuple[int, Wrong]:
+    """Set the scaled number of each row; return the number of missing cells, and the wrong ones."""
     values, wrong = read_numbers(cells, missing)
-    problems += [_no_number(table, row, column.name) for row in wrong.tolist()]
     absent = np.isnan(values)
     scaled = (values - column.mean) / column.scale
     # A number that is nearly constant in training rows must not explode elsewhere.
     part[:, 0] = np.where(absent, 0.0, np.clip(scaled, -FARTHEST, FARTHEST) if column.cut else scaled)
     if column.flag_missing:
         part[:, 1] = absent
-    return int(absent.sum()) - len(wrong)
+    return int(absent.sum()) - len(wrong), {row: _no_number(cells[row]) for row in wrong.tolist()}
 
 
 def _encode_words(
-    column: ColumnPlan,
-    cells: Cells,
-    missing: Sequence[str],
-    part: Floats,
-    table: Table,
-    problems: list[str],
-    closed: bool,
-) -> int:
-    """Set one feature of each row, none for a missing or unknown word; return the number of missing cells (or both)."""
+    column: ColumnPlan, cells: Cells, missing: Sequence[str], part: Floats, closed: bool
+) -> tuple[int, Wrong]:
+    """Set one feature of each row, none for a missing or unknown word.
+
+    Return the number of missing cells, unless `closed` with the unknown ones, and the wrong cells.
+    """
     place = {value: number for number, value in enumerate(column.values)}
     words, codes = by_value(cells, missing)
     absent = np.array([word is None for word in words])
     at = np.array([-1 if word is None else place.get(plain(word), -1) for word in words])
     rows = np.flatnonzero(at[codes] >= 0)
     part[rows, at[codes][rows]] = 1.0
-    wrong = (at < 0) & ~absent & (closed and column.closed)
-    for row in np.flatnonzero(wrong[codes]).tolist():
-        what = f"'{cells[row]}' is not among its values; {did_you_mean(cells[row], column.values)}"
-        problems.append(table.wrong(row, column.name, what))
-    return int(absent[codes].sum()) if closed else table.rows - len(rows)
+    unknown = np.flatnonzero(((at < 0) & ~absent & (closed and column.closed))[codes]).tolist()
+    what = "'{}' is not among its values; {}"
+    wrong = {row: what.format(cells[row], did_you_mean(cells[row], column.values)) for row in unknown}
+    return int(absent[codes].sum()) if closed else len(cells) - len(rows), wrong
 
 
 def _encode_groups(column: ColumnPlan, cells: Cells, missing: Sequence[str], part: Floats) -> int:
@@ -291,10 +280,14 @@ def _encode_groups(column: ColumnPlan, cells: Cells, missing: Sequence[str], par
     return int(are_missing(cells, missing).sum())
 
 
-def _hash_text(texts: list[str], width: int) -> Floats:
+def _encode_text(column: ColumnPlan, cells: Cells, missing: Sequence[str], part: Floats) -> int:
+    """Hash the words and word pairs of each cell; return the number of missing cells."""
     from sklearn.feature_extraction.text import HashingVectorizer  # imported here because it takes a second to load
 
-    vectorizer = HashingVectorizer(
-        n_features=width, alternate_sign=False, norm="l2", ngram_range=(1, 2), dtype=np.float32
+    absent = are_missing(cells, missing)
+    texts = np.where(absent, "", cells)
+    hashing = HashingVectorizer(
+        n_features=column.width, alternate_sign=False, norm="l2", ngram_range=(1, 2), dtype=np.float32
     )
-    return np.asarray(vectorizer.transform(texts).toarray(), dtype=np.float32)
+    part[:] = hashing.transform(texts).toarray()
+    return int(absent.sum())
