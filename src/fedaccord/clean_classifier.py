@@ -1,22 +1,34 @@
 """A classifier trained on true labels, whose predictions define instance-dependent candidate sets in a study.
 
 Its predictions are cached on disk, because every run of a comparison needs them.
+The environment variable FEDACCORD_CACHE names the folder; the default is `fedaccord` in the user's cache folder. It may
+be deleted at any time. A damaged file is computed again.
 """
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
+import json
+import os
+import uuid
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
 import torch
 from torch import Tensor
 
 from fedaccord import __version__
-from fedaccord.data.cache import cached, digest
 from fedaccord.data.dataset import Array, Dataset
 from fedaccord.data.scaling import apply_moments, fit_moments
 from fedaccord.data.site_data import Samples, SiteData
-from fedaccord.errors import DataError
+from fedaccord.durable import atomic_write
+from fedaccord.errors import DataError, MessageError
 from fedaccord.labels.space import LabelSpace
 from fedaccord.labels.views import Exact
-from fedaccord.messages.message import Message
+from fedaccord.messages.message import Message, from_bytes, to_bytes
 from fedaccord.models.catalogue import build
 from fedaccord.models.predicting import predict_logits
 from fedaccord.models.registry import MODELS
@@ -71,3 +83,50 @@ def _train(dataset: Dataset, model: str, seed: int) -> Array:
     with seeded(derive(seed, "clean", "training")):
         train_locally(work, ViewLikelihood(), SGD(SETTINGS.momentum), SETTINGS)
     return predict_logits(network, x).softmax(-1).numpy()
+
+
+def cache_folder() -> Path:
+    """Return the folder of cached results."""
+    named = os.environ.get("FEDACCORD_CACHE")
+    if named:
+        return Path(named)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fedaccord"
+
+
+def cached(kind: str, depends_on: Mapping[str, Any], make: Callable[[], Array]) -> Array:
+    """Return the cached array for these dependencies, or compute and cache it.
+
+    `depends_on` must be JSON and name everything that the result depends on.
+    """
+    key = json.dumps(depends_on, sort_keys=True)
+    path = cache_folder() / kind / f"{hashlib.sha256(key.encode()).hexdigest()}.safetensors"
+    found = _read(path, key)
+    if found is not None:
+        return found
+    made = make()
+    message = Message({"array": torch.from_numpy(made)}, words={"key": key, "sha256": digest(made)})
+    with contextlib.suppress(OSError):  # a full or read-only disk must not fail the run
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with atomic_write(path, uuid.uuid4().hex) as file:  # other runs may write it at the same time
+            file.write(to_bytes(message))
+    return made
+
+
+def digest(*arrays: Array) -> str:
+    """Return the SHA-256 digest of arrays with their shapes and types."""
+    total = hashlib.sha256()
+    for array in arrays:
+        total.update(f"{array.dtype.str} {array.shape} ".encode())
+        total.update(np.ascontiguousarray(array).data)
+    return total.hexdigest()
+
+
+def _read(path: Path, key: str) -> Array | None:
+    try:
+        message = from_bytes(path.read_bytes())
+        array: Array = message.tensors["array"].numpy()
+    except (OSError, MessageError, KeyError):
+        return None
+    # safetensors does not detect a flipped bit in a value.
+    intact = message.words.get("key") == key and message.words.get("sha256") == digest(array)
+    return array if intact else None

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedaccord.data.cache import cache_folder, cached, digest
+from fedaccord.clean_classifier import cache_folder, cached, digest
 
 
 @pytest.fixture(autouse=True)
