@@ -12,7 +12,7 @@ from fedaccord.labels.corruption import (
     class_dependent_candidates,
     coarse_annotations,
     cyclic_flips,
-    instance_candidates,
+    draw_candidates,
     instance_rates,
     superset_candidates,
     uniform_candidates,
@@ -35,7 +35,9 @@ GENERATORS = {
     "uniform": lambda y, classes, rate, seed: uniform_candidates(y, classes, rate, rng(seed)),
     "uniform pairs": lambda y, classes, rate, seed: uniform_candidates(y, classes, rate, rng(seed), min_size=2),
     "class": lambda y, classes, rate, seed: class_dependent_candidates(y, cyclic_flips(classes, rate, 0.1), rng(seed)),
-    "instance": lambda y, classes, rate, seed: instance_candidates(predictions(y, classes), y, rate, rng(seed)),
+    "instance": lambda y, classes, rate, seed: draw_candidates(
+        instance_rates(predictions(y, classes), y, rate), y, rng(seed)
+    ),
     "superset": lambda y, classes, rate, seed: superset_candidates(y, classes, rng(seed)),
 }
 
@@ -213,8 +215,8 @@ def test_a_temperature_divides_the_logits():
 
 def test_instance_sets_have_the_size_their_rates_expect():
     f, y = F.repeat(20_000, 0), Y.repeat(20_000)
-    mean = instance_candidates(f, y, 0.4, rng(), drop_full=False)
-    printed = instance_candidates(f, y, 0.4, rng(), normalise="none", drop_full=False)
+    mean = draw_candidates(instance_rates(f, y, 0.4), y, rng(), drop_full=False)
+    printed = draw_candidates(instance_rates(f, y, 0.4, normalise="none"), y, rng(), drop_full=False)
     assert mean.sum(1).mean() == pytest.approx(2.533333, abs=0.02)
     assert printed.sum(1).mean() == pytest.approx(1.6, abs=0.02)
 
@@ -255,7 +257,7 @@ def test_rates_outside_zero_and_one_are_refused(rate):
     with pytest.raises(ConfigError, match=f"q is a probability between 0 and 1, not {rate}"):
         uniform_candidates(Y, 4, rate, rng())
     with pytest.raises(ConfigError, match=f"rho is a probability between 0 and 1, not {rate}"):
-        instance_candidates(F, Y, rate, rng())
+        instance_rates(F, Y, rate)
 
 
 # --- coarse labels

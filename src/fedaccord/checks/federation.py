@@ -141,7 +141,7 @@ def _features(data: FederationData) -> list[str]:
 
 def check_federation(data: FederationData) -> Report:
     """Return the reports of every site and of the federation."""
-    views = {name: site.view for name, site in data.sites.items()}
+    views = data.views
     informs = coverage_matrix(views).tolist()
     coverage = {
         label: {site: views[site].title for site, row in zip(views, informs, strict=True) if row[column]}
@@ -241,9 +241,8 @@ def knowledge_findings(
             findings.append(warning(f"{what}: the model depends on the quality of that site's labels"))
     kinds = {view.one_label for view in teaching.values()}
     if len(kinds) == 2:
-        findings.append(
-            warning("some sites have tags, others one label each; a tag's score is not a class probability")
-        )
+        mixed = "some sites have tags, others one label each; a tag's score is not a class probability"
+        findings.append(warning(mixed))
     if True in kinds and not server_labels:
         groups = [group for group in connected_groups(views, space) if group[0] not in unknown]
         if len(groups) > 1:
@@ -266,7 +265,7 @@ def sample_findings(data: FederationData) -> list[Finding]:
     for site in data.sites.values():
         named = site.view.names_in(site.train.target).any(0)
         seen |= (site.view.matrix[named] > 0).any(0)  # a coarse label counts for all its classes
-    known = coverage_matrix({name: site.view for name, site in data.sites.items()}).any(0)
+    known = coverage_matrix(data.views).any(0)
     names = [name for name, gone in zip(data.space, (known & ~seen).tolist(), strict=True) if gone]
     return [warning(f"no site has a training sample of {listed(names)}")] if names else []
 

@@ -13,6 +13,8 @@ from fedaccord.errors import listed
 from fedaccord.labels.space import LabelSpace
 from fedaccord.labels.views import View
 
+UNTAUGHT = "no other label teaches them, so the model cannot learn them"
+
 
 def labels_of_server(data: FederationData) -> list[str]:
     """Return the classes that occur in the server's labelled samples."""
@@ -23,15 +25,11 @@ def labels_of_server(data: FederationData) -> list[str]:
 
 def lacking_at_server(data: FederationData) -> set[str]:
     """Return the classes that some site knows and the server has no labelled sample of."""
-    unknown = labels_without_site({name: site.view for name, site in data.sites.items()}, data.space)
+    unknown = labels_without_site(data.views, data.space)
     return set(data.space.names) - set(labels_of_server(data)) - set(unknown)
 
 
-def server_lacks(
-    data: FederationData,
-    names: set[str],
-    consequence: str = "no other label teaches them, so the model cannot learn them",
-) -> list[str]:
+def server_lacks(data: FederationData, names: set[str], consequence: str = UNTAUGHT) -> list[str]:
     """Return a sentence about classes that the server has no sample of; nothing if there is none."""
     shown = listed([name for name in data.space if name in names])
     return [f"the server has no labelled sample of {shown}; {consequence}"] if names else []
@@ -39,15 +37,12 @@ def server_lacks(
 
 def indistinguishable_classes(data: FederationData) -> list[list[str]]:
     """Return groups of classes that no site distinguishes: always under one coarse label or in one candidate set."""
-    marks: dict[str, list[object]] = {name: [] for name in data.space}
-    for site in data.sites.values():
-        for name, mark in zip(data.space, site.view.marks(site.train.target), strict=True):
-            marks[name].append(mark)
+    marks = zip(*(site.view.marks(site.train.target) for site in data.sites.values()), strict=True)
     same: dict[object, list[str]] = {}
-    unknown = labels_without_site({name: site.view for name, site in data.sites.items()}, data.space)
-    for name, mark in marks.items():
+    unknown = labels_without_site(data.views, data.space)
+    for name, marks_of_class in zip(data.space, marks, strict=True):
         if name not in unknown:
-            same.setdefault(tuple(mark), []).append(name)
+            same.setdefault(marks_of_class, []).append(name)
     return [names for names in same.values() if len(names) > 1]
 
 
@@ -60,8 +55,9 @@ def distinguished(data: FederationData, coarse: bool = True) -> set[str]:
     sites = {name: site for name, site in data.sites.items() if coarse or not site.view.has_own_names}
     if not sites:
         return set()
-    unknown = labels_without_site({name: site.view for name, site in sites.items()}, data.space)
-    mixed = {name for group in indistinguishable_classes(replace(data, sites=sites)) for name in group}
+    data = replace(data, sites=sites)
+    unknown = labels_without_site(data.views, data.space)
+    mixed = {name for group in indistinguishable_classes(data) for name in group}
     return set(data.space.names) - set(unknown) - mixed
 
 

@@ -37,13 +37,8 @@ class Rows:
 
     def take(self, index: Array) -> Rows:
         """Return some of the rows."""
-
-        def part(values: Array | None) -> Array | None:
-            return None if values is None else values[index]
-
-        columns = {name: values[index] for name, values in self.columns.items()}
-        labels = part(self.y), part(self.tags), part(self.candidates)
-        return Rows(self.x[index], *labels, columns, part(self.groups), part(self.group))
+        arrays = {name: values[index] for name, values in vars(self).items() if isinstance(values, np.ndarray)}
+        return Rows(**arrays, columns={name: values[index] for name, values in self.columns.items()})
 
 
 Grouped = Callable[[Rows, str], Rows]

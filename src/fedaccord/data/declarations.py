@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, Field, model_validator
 
 from fedaccord.data.registry import locate
 from fedaccord.errors import refuse_unused
@@ -21,10 +21,8 @@ if TYPE_CHECKING:
 Count = Annotated[int, Field(ge=1)]
 
 
-class Section(BaseModel):
+class Section(BaseModel, extra="forbid", frozen=True, strict=True, defer_build=True):
     """A table of the experiment file; unknown keys are errors."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, defer_build=True)
 
 
 class Iid(Section):
@@ -71,9 +69,7 @@ class Gamma(Section):
     high: float = Field(0.55, gt=0, description="upper bound of the class priors")
     reading: Literal["multiply", "set"] = Field("multiply", description="how the prior of a majority class is raised")
     replace: bool = Field(False, description="draw with replacement")
-    level: Literal["coarse", "fine"] = Field(
-        "coarse", description="classes that are skewed if the data set has coarse ones: these, or its own (fine)"
-    )
+    level: Literal["coarse", "fine"] = Field("coarse", description="classes to skew: coarse if there are any, or fine")
 
 
 class LabelSets(Section):
@@ -123,9 +119,7 @@ class Fairness(Section):
     group: str = Field(description="the group in question, a value of the sensitive attribute")
     label: str = Field(description="the unfavourable label, such as High risk")
     input: bool = Field(True, description="append a row's candidate groups to its features")
-    normalise: bool = Field(
-        False, description="encode the candidates of a row by values that sum to 1; false: by 1 each"
-    )
+    normalise: bool = Field(False, description="the features of a row's candidates sum to 1; false: each is 1")
 
     @model_validator(mode="after")
     def _every_key_does_something(self) -> Fairness:
@@ -138,10 +132,7 @@ class PerClass(Section):
     """Labelled samples that the server takes out of `[data]` before it is split."""
 
     per_class: Count = Field(description="number of samples per class")
-    reserve: Count | None = Field(
-        None,
-        description="number of samples per class kept from the sites, so that their data do not depend on `per_class`",
-    )
+    reserve: Count | None = Field(None, description="samples per class that no site gets; left out: `per_class`")
 
     @model_validator(mode="after")
     def _reserves_enough(self) -> PerClass:
@@ -169,9 +160,7 @@ class Features(Section):
         description="cells that stand for a missing value; a label of that name is still a label",
     )
     header: list[str] | None = Field(None, description="column names, for files without a header line")
-    scale: Literal["federation", "none"] = Field(
-        "federation", description="standardise numbers by mean and deviation of all sites' training rows, or not"
-    )
+    scale: Literal["federation", "none"] = Field("federation", description="standardise numbers over all sites, or not")
     image_size: Count = Field(32, description="width and height in pixels to which images are scaled")
     image_colour: bool = Field(True, description="three colour channels; false: one grey channel")
 
@@ -203,15 +192,11 @@ class SiteSection(Section):
     """`[[sites]]`: a site with its own file."""
 
     name: str = Field(min_length=1, description="the site's name")
-    data: str = Field(
-        description="its .csv, .parquet or .npz file, or a folder of images, relative to this file's folder"
-    )
+    data: str = Field(description="its .csv, .parquet or .npz file or image folder, relative to this file's folder")
     label: str | list[str] | None = Field(
         None, description="label column of a table; for tags also a list of 0/1 columns"
     )
-    sensitive: str | None = Field(
-        None, description="column of sensitive groups, counted by `fedaccord check`; `a|b` for candidates"
-    )
+    sensitive: str | None = Field(None, description="column of sensitive groups; `a|b` for candidates")
     header: list[str] | None = Field(None, description="column names, for a file without a header line")
     view: ViewConfig = Field(default_factory=ExactView, description="how this site observes labels")
     test: float = Field(0.2, ge=0, lt=1, description="fraction of its samples held out as its test set")
@@ -270,6 +255,10 @@ class SiteFiles:
     labelled: Path | None = None  # the server's file of labelled samples
     groups_as_input: bool = False  # candidate groups are the last features of a table
     normalise_groups: bool = False  # each candidate counts as its share of 1
+
+    def by_name(self) -> dict[str, SiteSection]:
+        """Return the sections sorted by name, so that their order in the experiment file has no effect."""
+        return {section.name: section for section in sorted(self.sections, key=lambda section: section.name)}
 
     def path(self, section: SiteSection) -> Path:
         """Return the path of a site's file or folder."""

@@ -1,6 +1,6 @@
 """Sites that bring their own files: tables, folders of images or arrays, all of one type.
 
-Arrays are read here. Each site's are scaled by the moments of its own training rows.
+Images and arrays are read here. Arrays are scaled by the moments of the site's own training rows.
 """
 
 from __future__ import annotations
@@ -8,22 +8,29 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from fedaccord.data.dataset import Dataset
 from fedaccord.data.declarations import SiteFiles, SiteSection
-from fedaccord.data.images import read_image_sites
 from fedaccord.data.registry import existing
 from fedaccord.data.scaling import Moments, fit_moments
 from fedaccord.data.server_data import add_server_files, read_arrays, read_server_file
-from fedaccord.data.site_tables import read_table_sites
+from fedaccord.data.site_data import ServerTest
+from fedaccord.data.site_tables import Encoded, assemble, read_table_sites, read_true_classes, set_test_aside
 from fedaccord.data.sites import Annotated, FederationData, draw_test_rows, make_site, read_annotations, refuse_empty
-from fedaccord.data.tables import is_table
+from fedaccord.data.tables import Table, is_table, read_table
 from fedaccord.errors import ConfigError, DataError
 from fedaccord.labels.space import LabelSpace
 from fedaccord.labels.views import ViewContext, view_class
 from fedaccord.seeds import derive
 
 TABLE, IMAGES, ARRAYS = "a table", "a folder of images", "an .npz file"
+LABEL_FILE = "labels.csv"
+FILE_COLUMN = "file"
+IMAGE_ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp")
 
 
 def read_own_files(request: SiteFiles) -> FederationData:
@@ -68,10 +75,9 @@ def _refuse_table_keys(section: SiteSection) -> None:
 def read_array_sites(request: SiteFiles) -> FederationData:
     """Read sites from .npz files.
 
-    A site's test rows are those that its file marks; otherwise they are drawn. Sites are read in the order of their
-    names, so that their order in the experiment file has no effect.
+    A site's test rows are those that its file marks; otherwise they are drawn.
     """
-    sections = {section.name: section for section in sorted(request.sections, key=lambda section: section.name)}
+    sections = request.by_name()
     files = {name: read_arrays(request.path(section), f"site '{name}'") for name, section in sections.items()}
     shapes = {file.shape for file in files.values()}
     if len(shapes) > 1:
@@ -106,3 +112,71 @@ def _add(result: FederationData, section: SiteSection, file: Dataset, request: S
     if not file.images:
         moments = result.moments[name] = fit_moments(seen.rows.x[train])
     result.add(make_site(name, seen, test, train, moments, own_test), section.test)
+
+
+def read_image_sites(request: SiteFiles) -> FederationData:
+    """Read sites from folders of images; each `labels.csv` has a column `file` and the site's label column."""
+    features = request.features
+    sites = {}
+    for name, section in request.by_name().items():
+        table = label_table(request.path(section), f"site '{name}'", section.view.needs_label)
+        sites[name] = set_test_aside(section, table, request.seed)
+    shape = (3 if features.image_colour else 1, features.image_size, features.image_size)
+    encode = partial(read_images, shape=shape)
+    result = assemble(sites, request, shape, encode)
+
+    def read(folder: Path, where: str) -> ServerTest:
+        table = label_table(folder, where, labelled=True)
+        found = read_true_classes(table, sites, request, result.space, encode, where)
+        return replace(found, source=f"the server's own test images, {folder.name}")
+
+    add_server_files(result, request.test_file, request.labelled, read)
+    return result
+
+
+def read_images(table: Table, shape: tuple[int, ...]) -> Encoded:
+    """Return the images of a table, float32 (rows, channels, height, width) in -1..1, and sentences on wrong cells."""
+    channels, height, width = shape
+    image, folder = _pillow(), table.path.parent.resolve()
+    x = np.zeros((table.rows, *shape), dtype=np.float32)
+    problems = []
+    for row, name in enumerate(table.column(FILE_COLUMN)):
+        path = (folder / name).resolve()
+        what = ""
+        if not path.is_relative_to(folder):
+            what = "is outside of the folder"  # a foreign label file must not read other files of this machine
+        elif not os.path.isfile(path):
+            what = "is not there"
+        else:
+            try:
+                with image.open(path) as picture:
+                    pixels = picture.convert("RGB" if channels == 3 else "L").resize((width, height))
+                x[row] = np.asarray(pixels, dtype=np.float32).reshape(height, width, channels).transpose(2, 0, 1)
+            except (OSError, ValueError, SyntaxError, image.DecompressionBombError):
+                what = "cannot be read as an image"
+        if what:
+            problems.append(table.wrong(row, FILE_COLUMN, f"'{name}' {what}"))
+    return x / np.float32(127.5) - np.float32(1), {}, problems
+
+
+def label_table(folder: Path, where: str, labelled: bool) -> Table:
+    """Return the table of a folder's label file; without it, unless `labelled`, a table of all images."""
+    if not os.path.isdir(folder):
+        raise DataError(f"{where}: the folder '{folder}' is not there")
+    if labelled or os.path.exists(folder / LABEL_FILE):
+        return read_table(folder / LABEL_FILE, where=where, title=f"{folder.name}/{LABEL_FILE}")
+    found = sorted(path.name for path in folder.iterdir() if path.name.lower().endswith(IMAGE_ENDINGS))
+    if not found:
+        raise DataError(f"{where}: the folder '{folder}' holds no images")
+    columns = {FILE_COLUMN: np.array(found, dtype=object)}
+    return Table(folder / LABEL_FILE, columns, np.arange(1, len(found) + 1), f"{folder.name}/")
+
+
+def _pillow() -> Any:
+    try:
+        from PIL import Image
+    except ImportError:
+        raise ConfigError(
+            "images are read with Pillow, which is not installed; install it with pip install 'fedaccord[vision]'"
+        ) from None
+    return Image

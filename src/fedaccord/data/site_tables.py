@@ -17,14 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedaccord.data.declarations import Features, SiteFiles, SiteSection
-from fedaccord.data.features import (
-    ColumnPlan,
-    FeaturePlan,
-    agree,
-    cells_of_other_kind,
-    describe_columns,
-    mixed_kinds,
-)
+from fedaccord.data.features import ColumnPlan, FeaturePlan, agree, cells_of_other_kind, describe_columns, mixed_kinds
 from fedaccord.data.server_data import add_server_files
 from fedaccord.data.site_data import Samples, ServerTest, SiteData
 from fedaccord.data.sites import FederationData, Flaw, draw_test_rows
@@ -44,6 +37,9 @@ from fedaccord.labels.views import (
 from fedaccord.seeds import derive
 
 Index = NDArray[np.int64]
+# Features of a table, the number of missing cells by column, and sentences on wrong cells.
+Encoded = tuple[NDArray[np.float32], dict[str, int], list[str]]
+Encoder = Callable[[Table], Encoded]
 
 
 @dataclass(frozen=True)
@@ -62,39 +58,29 @@ class SiteTable:
         return [label] if isinstance(label, str) else list(label or [])
 
 
-# From a table to its features, the number of missing cells by column, and sentences on wrong cells.
-Encoder = Callable[[SiteTable], tuple[NDArray[np.float32], dict[str, int], list[str]]]
-
-
 def read_table_sites(request: SiteFiles) -> FederationData:
     """Read sites from .csv and .parquet files."""
     features = request.features
-    sites = {s.name: _open(s, request) for s in sorted(request.sections, key=lambda section: section.name)}
+    sites = {}
+    for name, section in request.by_name().items():
+        header = section.header or features.header
+        table = read_table(request.path(section), header, f"site '{name}'", section.data)
+        sites[name] = set_test_aside(section, table, request.seed)
     plan, mixed = _plan(sites, features)
     group_features = len(plan.names) if request.groups_as_input else None
     if request.groups_as_input:
         groups = _group_column(sites, features.missing, request.normalise_groups)
         plan = plan.model_copy(update={"columns": (*plan.columns, groups)})
-    result = assemble(sites, request, (len(plan.names),), encode=lambda site: plan.read(site.table))
+    result = assemble(sites, request, (len(plan.names),), plan.read)
     result.flaws = [*map(Flaw, mixed), *result.flaws]
     result.features, result.group_features = plan, group_features
 
-    def encode(table: Table) -> tuple[NDArray[np.float32], list[str]]:
-        x, _, problems = plan.read(table, closed=False)
-        return x, problems
-
     def read(path: Path, where: str) -> ServerTest:
         table = read_table(path, features.header, where)
-        return read_true_classes(table, sites, request, result.space, encode, where)
+        return read_true_classes(table, sites, request, result.space, partial(plan.read, closed=False), where)
 
     add_server_files(result, request.test_file, request.labelled, read)
     return result
-
-
-def _open(section: SiteSection, request: SiteFiles) -> SiteTable:
-    header = section.header or request.features.header
-    table = read_table(request.path(section), header, f"site '{section.name}'", section.data)
-    return set_test_aside(section, table, request.seed)
 
 
 def _group_column(sites: Mapping[str, SiteTable], missing: Sequence[str], normalise: bool) -> ColumnPlan:
@@ -177,7 +163,7 @@ def assemble(
     result = FederationData(space, {}, shape, groups=group_names(sites, missing))
     problems: list[str] = []
     for name, site in sites.items():
-        x, result.missing_cells[name], wrong = encode(site)
+        x, result.missing_cells[name], wrong = encode(site.table)
         problems += wrong
         no_label = [word for word in missing if word not in space]
         context = ViewContext(f"site '{name}'", report=result.flaw_collector(name))
@@ -212,7 +198,7 @@ def read_true_classes(
     sites: Mapping[str, SiteTable],
     request: SiteFiles,
     space: LabelSpace,
-    encode: Callable[[Table], tuple[NDArray[np.float32], list[str]]],
+    encode: Encoder,
     where: str,
 ) -> ServerTest:
     """Return features and classes of a table of the server; rows without a class are left out.
@@ -224,7 +210,7 @@ def read_true_classes(
     column = request.test_label or next((name for name in exact if isinstance(name, str)), None)
     if column is None:
         raise ConfigError(f"server.label is needed: it names the column of true classes in {where}")
-    x, problems = encode(table)
+    x, _, problems = encode(table)
     target = read_labels(table, column, Exact(space), missing, problems)
     report_cells(problems)
     known = target != NOT_ANNOTATED

@@ -57,6 +57,11 @@ class FederationData:
     brightest: int = BRIGHTEST  # value of a white pixel
     flaws: list[Flaw] = field(default_factory=list)
 
+    @property
+    def views(self) -> dict[str, View]:
+        """Each site's view."""
+        return {name: site.view for name, site in self.sites.items()}
+
     def flaw_collector(self, site: str) -> Callable[[UserError], None]:
         """Return a function that adds an error of a site to the flaws."""
         return lambda error: self.flaws.append(Flaw(error, site))

@@ -17,13 +17,13 @@ from torch import Tensor
 from fedaccord.aggregation.replies import Replies
 from fedaccord.engines.network import SimulatedNetwork
 from fedaccord.evaluation.groups import fairness_figures, pooled_figures
-from fedaccord.evaluation.metrics import Metrics, class_metrics, finite, summarise_sites
+from fedaccord.evaluation.metrics import Metrics, class_metrics, finite, summarise_sites, tag_metrics
 from fedaccord.federation import streaming
 from fedaccord.federation.cohort_mean import needs_only_mean
 from fedaccord.federation.server import Server
 from fedaccord.federation.state import Dropped
 from fedaccord.federation.traffic import Bytes
-from fedaccord.labels.judging import global_tag_metrics
+from fedaccord.labels.judging import correlation_error
 from fedaccord.messages.checks import is_finite
 from fedaccord.messages.message import Message, SiteId
 from fedaccord.messages.names import POOL
@@ -138,7 +138,8 @@ def evaluate(server: Server) -> Evaluation:
     if server.test is not None and server.has_full_model:
         logits, truth = predict_logits(server.load_network(), server.test[0]).cpu(), server.test[1].cpu()
         if truth.dim() == 2:
-            metrics = global_tag_metrics(torch.sigmoid(logits), truth)
+            scores = torch.sigmoid(logits)
+            metrics = tag_metrics(scores, truth) | correlation_error(scores, truth)
         else:
             metrics, result.confusion = class_metrics(logits, truth)
         # Fairness metrics need one predicted label per row, which tags do not have.

@@ -53,10 +53,9 @@ def correspondence_matrix(groups: Groups, space: LabelSpace, where: str = "corre
         matrix /= matrix.sum(0).clamp(min=1.0)
     elif not problems:  # a mistake above would cause a wrong sum
         named = {name for members in groups.values() for name in members}
+        unnamed = f"{where}: a class that it does not name has no probability"
         for name, problem in column_problems(matrix, space, where).items():
-            problems[problem] = (
-                problem if name in named else f"{where}: a class that it does not name has no probability"
-            )
+            problems[problem] = problem if name in named else unnamed
     if problems:
         raise CorrespondenceError(list(problems), list(dict.fromkeys(problems.values())))
     return matrix.float()

@@ -62,21 +62,6 @@ def instance_rates(
     return np.minimum(1.0, rho * ratio / np.maximum(ratio.mean(1, keepdims=True), 1e-12))
 
 
-def instance_candidates(
-    probabilities: Floats,
-    y: Ints,
-    rho: float,
-    rng: Rng,
-    normalise: str = "mean",
-    min_size: int = 1,
-    drop_full: bool = True,
-    temperature: float = 1.0,
-) -> Bools:
-    """Return sets with wrong labels as likely as a clean classifier confuses them with the true one."""
-    rates = instance_rates(probabilities, y, rho, normalise, temperature)
-    return draw_candidates(rates, y, rng, min_size, drop_full)
-
-
 def superset_candidates(y: Ints, classes: int, rng: Rng) -> Bools:
     """Draw uniformly from the `2^(C-1) - 1` sets that contain the true label, without the full set."""
     if classes < 2:

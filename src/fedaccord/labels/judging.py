@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from fedaccord.evaluation.metrics import Metrics, class_metrics, tag_metrics
+from fedaccord.evaluation.metrics import NOT_ANNOTATED, Metrics, class_metrics
 from fedaccord.labels.correlation import discrepancy, phi_of_scores, phi_of_sums, tag_sums
-from fedaccord.labels.views.base import NOT_ANNOTATED, View
+from fedaccord.labels.views.base import View
 
 
 def site_metrics(view: View, logits: Tensor, target: Tensor, truth: Tensor | None) -> tuple[Metrics, Tensor]:
@@ -40,11 +40,6 @@ def disambiguation(view: View, logits: Tensor, target: Tensor, truth: Tensor) ->
         return {}
     found = view.posterior(logits, target).argmax(-1)
     return {"disambiguation": float((found == truth)[seen].float().mean())}
-
-
-def global_tag_metrics(scores: Tensor, target: Tensor) -> Metrics:
-    """Return how good a common model's tags are on the server's test data, and how well it knows their correlations."""
-    return tag_metrics(scores, target) | correlation_error(scores, target)
 
 
 def correlation_error(scores: Tensor, target: Tensor) -> Metrics:

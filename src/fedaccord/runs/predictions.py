@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from fedaccord.data.dataset import Array, read_npz
-from fedaccord.data.images import FILE_COLUMN, label_table, read_images
+from fedaccord.data.own_files import FILE_COLUMN, label_table, read_images
 from fedaccord.data.registry import existing
 from fedaccord.data.site_tables import read_labels
 from fedaccord.data.tables import Table, is_table, read_table, report_cells
@@ -93,7 +93,7 @@ def _read_folder(model: TrainedModel, folder: Path, view: View, candidates: str 
     if model.description.inputs.features is not None or len(shape) != 3 or shape[0] not in (1, 3):
         raise DataError(f"'{folder}' is a folder, but only models of images read folders")
     table = label_table(folder, "the samples", labelled=False)
-    x, problems = read_images(table, shape)
+    x, _, problems = read_images(table, shape)
     report_cells(problems)
     return Rows(torch.from_numpy(x), _read_sets(table, candidates, view), files=list(table.column(FILE_COLUMN)))
 

@@ -94,7 +94,7 @@ def describe_federation(
         }
         for name, site in data.sites.items()
     }
-    views = {name: site.view for name, site in data.sites.items()}
+    views = data.views
     return {
         "labels": list(data.space.names),
         "sites": sites,

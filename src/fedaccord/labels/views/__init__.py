@@ -1,6 +1,6 @@
 """How sites observe the true label: one file for each kind of view; importable without torch."""
 
-from fedaccord.labels.views.base import NOT_ANNOTATED as NOT_ANNOTATED
+from fedaccord.evaluation.metrics import NOT_ANNOTATED as NOT_ANNOTATED
 from fedaccord.labels.views.base import View as View
 from fedaccord.labels.views.candidates import Candidates as Candidates
 from fedaccord.labels.views.candidates import CandidatesView as CandidatesView
@@ -11,7 +11,6 @@ from fedaccord.labels.views.declaration import ViewContext as ViewContext
 from fedaccord.labels.views.declaration import ViewDeclaration as ViewDeclaration
 from fedaccord.labels.views.exact import Exact as Exact
 from fedaccord.labels.views.exact import ExactView as ExactView
-from fedaccord.labels.views.pooled import Pooled as Pooled
 from fedaccord.labels.views.registry import build_view as build_view
 from fedaccord.labels.views.registry import make_view as make_view
 from fedaccord.labels.views.registry import view_class as view_class

@@ -12,19 +12,14 @@ from __future__ import annotations
 import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 from fedaccord.errors import ConfigError, DataError
-from fedaccord.evaluation.metrics import accuracy, confusion
-from fedaccord.labels.space import plain
+from fedaccord.evaluation.metrics import NOT_ANNOTATED, accuracy, confusion
+from fedaccord.labels.space import LabelSpace, plain
 from fedaccord.labels.views.declaration import LabelArrays, ViewContext, ViewDeclaration
 from fedaccord.labels.views.likelihoods import below_top, log_prior
 from fedaccord.lazy import Array, Tensor, np, torch
-
-if TYPE_CHECKING:
-    from fedaccord.labels.space import LabelSpace
-
-NOT_ANNOTATED = -1
 
 
 class View(ABC):

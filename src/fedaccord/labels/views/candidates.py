@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from itertools import chain
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
 from fedaccord.errors import ConfigError, DataError, refuse_unused
 from fedaccord.labels import corruption
-from fedaccord.labels.space import check_labels, columns_of, raise_problems, split_names
+from fedaccord.labels.space import LabelSpace, check_labels, columns_of, raise_problems, split_names
 from fedaccord.labels.views.base import View
 from fedaccord.labels.views.declaration import KnownDeclaration, LabelArrays, ViewContext
 from fedaccord.labels.views.exact import Exact
 from fedaccord.labels.views.likelihoods import below_top, log_mask
 from fedaccord.lazy import Array, Tensor, np, torch
-
-if TYPE_CHECKING:
-    from fedaccord.labels.space import LabelSpace
 
 DRAWN_BY = {"uniform": ("q",), "class": ("following", "other"), "instance": ("rho", "normalise", "temperature")}
 BOUNDS = ("min_size", "drop_full")  # of drawn sets
@@ -36,7 +34,7 @@ class CandidatesView(KnownDeclaration):
     rho: float = Field(0.4, ge=0, le=1, description="instance: scale of the probabilities of wrong labels")
     normalise: Literal["mean", "none"] = Field("mean", description="instance: normalisation of the probabilities")
     temperature: float = Field(
-        7.0, gt=0, description="instance: softmax temperature of the clean network; 1: its own predictions"
+        7.0, gt=0, description="instance: softmax temperature of the clean network; 1: unchanged"
     )
     min_size: int = Field(1, ge=1, description="smallest size of a set")
     drop_full: bool = Field(True, description="draw again if a set contains every label")
@@ -44,9 +42,7 @@ class CandidatesView(KnownDeclaration):
     @model_validator(mode="after")
     def _every_key_does_something(self) -> CandidatesView:
         if self.generate is None:
-            refuse_unused(
-                self, (*(key for keys in DRAWN_BY.values() for key in keys), *BOUNDS), "unless generate is set"
-            )
+            refuse_unused(self, [*chain(*DRAWN_BY.values()), *BOUNDS], "unless generate is set")
         for kind, keys in DRAWN_BY.items():
             if kind != self.generate:
                 refuse_unused(self, keys, f'unless generate = "{kind}"')
@@ -188,12 +184,7 @@ class Candidates(View):
 
 
 def _draw(
-    declared: CandidatesView,
-    y: Array,
-    columns: Array,
-    labels: int,
-    chances: Array | None,
-    rng: np.random.Generator,
+    declared: CandidatesView, y: Array, columns: Array, labels: int, chances: Array | None, rng: np.random.Generator
 ) -> Array:
     least, drop = declared.min_size, declared.drop_full
     if declared.generate == "uniform":
@@ -205,6 +196,5 @@ def _draw(
         flips = corruption.cyclic_flips(labels, declared.following, declared.other)[np.ix_(columns, columns)]
         return corruption.class_dependent_candidates(y, flips, rng, least, drop)
     assert chances is not None
-    return corruption.instance_candidates(
-        chances[:, columns], y, declared.rho, rng, declared.normalise, least, drop, declared.temperature
-    )
+    rates = corruption.instance_rates(chances[:, columns], y, declared.rho, declared.normalise, declared.temperature)
+    return corruption.draw_candidates(rates, y, rng, least, drop)

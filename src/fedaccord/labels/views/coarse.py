@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import copy
 import hashlib
-from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
 from fedaccord.errors import ConfigError, CorrespondenceError, did_you_mean, listed
+from fedaccord.evaluation.metrics import NOT_ANNOTATED
 from fedaccord.labels import corruption
 from fedaccord.labels.correspondence import SMALLEST, Groups, correspondence_matrix, readable_groups, uniform_matrix
 from fedaccord.labels.space import LabelSpace
-from fedaccord.labels.views.base import NOT_ANNOTATED, View
+from fedaccord.labels.views.base import View
 from fedaccord.labels.views.declaration import LabelArrays, Names, ViewContext, ViewDeclaration
 from fedaccord.labels.views.exact import Exact, OneName
 from fedaccord.labels.views.likelihoods import below_top, log_mask
 from fedaccord.lazy import Array, Tensor, np, torch
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 
 class CoarseView(ViewDeclaration):

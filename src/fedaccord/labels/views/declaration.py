@@ -4,26 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from fedaccord.errors import UserError
 from fedaccord.lazy import Array, np
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
 Names = Annotated[list[str], Field(min_length=1)]
 
 
-class ViewDeclaration(BaseModel):
+class ViewDeclaration(BaseModel, extra="forbid", frozen=True, strict=True, defer_build=True):
     """The settings of one view in a config file; a view's own class adds its keys.
 
     Every key besides `kind` is passed to the view's constructor, unless the view overrides `from_declaration`.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, defer_build=True)
 
     needs_label: ClassVar[bool] = True  # a table must have a label column
 
@@ -32,7 +27,7 @@ class ViewDeclaration(BaseModel):
     @property
     def knows_own(self) -> bool:
         """Whether the site knows the labels that occur in its data, instead of a list of names."""
-        return False
+        return getattr(self, "known", None) == "own"
 
     @property
     def is_unexplained(self) -> bool:
@@ -69,11 +64,6 @@ class KnownDeclaration(ViewDeclaration):
         None, description='labels that the site knows; "own": those that occur in its data; left out: all'
     )
 
-    @property
-    def knows_own(self) -> bool:
-        """Whether the site knows the labels that occur in its data."""
-        return self.known == "own"
-
     def for_label_sets(self) -> Self:
         """Return a site that knows the labels it is dealt, unless it names others."""
         return self.model_copy(update={"known": "own"}) if self.known is None else self
@@ -103,7 +93,7 @@ class LabelArrays:
 
     rows: int
     names: Sequence[str]
-    y: NDArray[Any] | None = None  # int64 (rows,): true class, or in a site's file its annotation; -1 = none
-    tags: NDArray[Any] | None = None  # int8 (rows, names): 1, 0, -1 = not annotated
-    candidates: NDArray[Any] | None = None  # bool (rows, names)
-    chances: NDArray[Any] | None = None  # float (rows, names): predictions of a model trained on true classes
+    y: Array | None = None  # int64 (rows,): true class, or in a site's file its annotation; -1 = none
+    tags: Array | None = None  # int8 (rows, names): 1, 0, -1 = not annotated
+    candidates: Array | None = None  # bool (rows, names)
+    chances: Array | None = None  # float (rows, names): predictions of a model trained on true classes

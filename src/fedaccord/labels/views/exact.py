@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, Literal
 
 from fedaccord.errors import DataError
-from fedaccord.evaluation.metrics import accuracy, confusion
+from fedaccord.evaluation.metrics import NOT_ANNOTATED, accuracy, confusion
 from fedaccord.labels.space import LabelSpace, check_labels, is_missing, not_a_label, raise_problems
-from fedaccord.labels.views.base import NOT_ANNOTATED, View
+from fedaccord.labels.views.base import View
 from fedaccord.labels.views.declaration import KnownDeclaration, LabelArrays
 from fedaccord.labels.views.likelihoods import log_mask
 from fedaccord.lazy import Tensor, np, torch

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any
 
-from pydantic import (
-    BeforeValidator,
-    Field,
-    SerializeAsAny,
-    ValidationError,
-    ValidatorFunctionWrapHandler,
-    WrapValidator,
-)
+from pydantic import BeforeValidator, Field, SerializeAsAny, ValidationError, WrapValidator
 
 from fedaccord.config_errors import sentence
 from fedaccord.errors import ConfigError, CorrespondenceError, UntrustedError, did_you_mean
 from fedaccord.extensions import installed, is_outside, load_outside
+from fedaccord.labels.space import LabelSpace
 from fedaccord.labels.views.base import View
 from fedaccord.labels.views.candidates import Candidates, CandidatesView
 from fedaccord.labels.views.coarse import Coarse, CoarseView
@@ -25,9 +19,6 @@ from fedaccord.labels.views.exact import Exact, ExactView
 from fedaccord.labels.views.pooled import Pooled
 from fedaccord.labels.views.tags import Tags, TagsView
 from fedaccord.labels.views.unlabelled import Unlabelled, UnlabelledView
-
-if TYPE_CHECKING:
-    from fedaccord.labels.space import LabelSpace
 
 VIEWS: dict[str, type[View]] = {view.kind: view for view in (Exact, Candidates, Coarse, Tags, Unlabelled, Pooled)}
 
@@ -86,7 +77,7 @@ def make_view(table: Mapping[str, Any], space: LabelSpace) -> View:
     return build_view(declare(table), space)
 
 
-def _declare_others(value: Any, validate: ValidatorFunctionWrapHandler) -> Any:
+def _declare_others(value: Any, validate: Callable[[Any], Any]) -> Any:
     """Validate a kind that is not built in by its own class, every other one by the union of built-in kinds."""
     kind = value.get("kind") if isinstance(value, Mapping) else None
     if isinstance(value, ViewDeclaration):

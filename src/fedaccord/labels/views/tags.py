@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
 from fedaccord.errors import DataError
-from fedaccord.evaluation.metrics import THRESHOLD, tag_metrics
-from fedaccord.labels.space import columns_of, plain, raise_problems, split_names
-from fedaccord.labels.views.base import NOT_ANNOTATED, View
+from fedaccord.evaluation.metrics import NOT_ANNOTATED, THRESHOLD, tag_metrics
+from fedaccord.labels.space import LabelSpace, columns_of, plain, raise_problems, split_names
+from fedaccord.labels.views.base import View
 from fedaccord.labels.views.declaration import LabelArrays, Names, ViewDeclaration
 from fedaccord.lazy import Array, Tensor, np, torch
-
-if TYPE_CHECKING:
-    from fedaccord.labels.space import LabelSpace
 
 _FLAGS = {"0": 0, "1": 1, "false": 0, "true": 1, "no": 0, "yes": 1}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, ClassVar, Literal
 
-from fedaccord.labels.views.base import NOT_ANNOTATED
+from fedaccord.evaluation.metrics import NOT_ANNOTATED
 from fedaccord.labels.views.declaration import LabelArrays, ViewDeclaration
 from fedaccord.labels.views.exact import OneName
 from fedaccord.lazy import Array, Tensor, np, torch
