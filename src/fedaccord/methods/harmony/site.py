@@ -107,13 +107,13 @@ class Harmony(RowObjective):
         """Return the number of values of a site's teacher."""
         return 0 if work.scratch["harmony"] is None else work.scratch["harmony"].pairs.numel()
 
-    def batch_loss(self, joined: Alignment, view: View, logits: Tensor, batch: Batch, own: Tensor | None) -> Tensor:
+    def batch_loss(self, joined: Alignment, view: View, logits: Tensor, batch: Batch, mask: Tensor | None) -> Tensor:
         """Return the alignment of each site: logits (sites, B, C) -> (sites,)."""
         joined.keep_first(len(logits))
-        if own is None:
+        if mask is None:
             return self._alignment(joined, view, logits, batch.row_state[ANNOTATED])
         joined.running.complete = False
-        return self._alignment(joined, view, logits, batch.row_state[ANNOTATED] & own[..., None], own.sum(-1))
+        return self._alignment(joined, view, logits, batch.row_state[ANNOTATED] & mask[..., None], mask.sum(-1))
 
     def _alignment(
         self, target: Alignment, view: View, logits: Tensor, annotated: Tensor, rows: Tensor | None = None

@@ -75,11 +75,13 @@ def advice(data: FederationData) -> list[str]:
     coarse = [name for name, site in data.sites.items() if site.view.has_own_names]
     if data.labelled is None or not coarse:
         return []
-    held = torch.bincount(data.labelled[1], minlength=len(data.space))
-    who = f"the server has {int(held.sum())} labelled samples and {len(coarse)} of {len(data.sites)} sites coarse names"
+    counts = torch.bincount(data.labelled[1], minlength=len(data.space))
+    who = (
+        f"the server has {int(counts.sum())} labelled samples and {len(coarse)} of {len(data.sites)} sites coarse names"
+    )
     notes = [f"{who}: the methods fedmt and fedmt+ are made for this"]
     for names in indistinguishable_classes(data):
-        numbers = {name: int(held[data.space.column(name)]) for name in names}
+        numbers = {name: int(counts[data.space.column(name)]) for name in names}
         without = [name for name, number in numbers.items() if not number]
         has = f"none of {listed(without)}" if without else f"at least {min(numbers.values())} of each"
         notes.append(f"no coarse label separates {listed(names)}; only the server's samples tell them apart, {has}")

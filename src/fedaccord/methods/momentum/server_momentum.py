@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from fedaccord.aggregation.replies import Replies
 from fedaccord.messages.checks import all_finite
+from fedaccord.methods.momentum.settings import Rule
 from fedaccord.training.settings import TrainingSettings
 
 if TYPE_CHECKING:
     from fedaccord.federation.server import Server
 
 SERVER_MOMENTUM = "server momentum"  # in the method's state
-Rule = Literal["pull", "printed", "reversed"]
 
 
 def combined(server: Server) -> Replies | None:

@@ -11,6 +11,7 @@ from fedaccord.methods.entry import MethodEntry
 from fedaccord.methods.shared_settings import OF_SITES, ClassicSettings
 from fedaccord.training.settings import Count, Fraction, Rate, server_setting, site_setting
 
+Rule = Literal["pull", "printed", "reversed"]
 _BETA = "momentum of the server, kept over the rounds"
 
 
@@ -141,9 +142,7 @@ class RepresentationSettings(PublicDataSettings):
 class PfedmoSettings(PublicDataSettings):
     """pFedMo: Nesterov momentum, and models personalised by each site's agreement with the server's model."""
 
-    rule: Literal["pull", "printed", "reversed"] = server_setting(
-        "pull", "how a site's model is computed from the mean and the server's representation"
-    )
+    rule: Rule = server_setting("pull", "how a site's model is computed from the mean and the server's representation")
     pi: Annotated[float, Field(ge=0, le=1)] = server_setting(
         1.0, "temperature: how strongly scores personalise; 0 is fednag"
     )
