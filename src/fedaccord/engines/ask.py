@@ -33,22 +33,18 @@ class Ask:
         # With a deadline each site is a separate job, so that a slow site delays no other.
         group = None if deadline is not None else cohorts
         self.pending = deque(group(task, list(briefs)) if group else [[site] for site in briefs])
+        self.unanswered = set(briefs)  # sites that have neither replied nor failed
         self.written: wire.Written = {}
         self.memories: dict[SiteId, Message] = {}  # new memories of the sites that replied
         self._order = deque(briefs)  # sites whose replies have not been yielded
         self._replies: dict[SiteId, Message | Failure | ReplyInBlock] = {}  # arrived, but not yielded
-        self._answered: set[SiteId] = set()
         self._started = time.monotonic()
 
     def seconds_left(self) -> float:
         """Return the seconds until the deadline; infinite without one."""
         return float("inf") if self.deadline is None else self._started + self.deadline - time.monotonic()
 
-    def is_open(self) -> bool:
-        """Return whether some site has not answered."""
-        return len(self._answered) < len(self.briefs)
-
-    def in_order(self, as_views: bool) -> Iterator[tuple[SiteId, Message | Failure]]:
+    def in_order(self, as_views: bool = False) -> Iterator[tuple[SiteId, Message | Failure]]:
         """Yield the replies that have arrived, in the order of site names, up to the first missing one."""
         while self._order and self._order[0] in self._replies:
             site = self._order.popleft()
@@ -63,15 +59,15 @@ class Ask:
 
     def answer(self, site: SiteId, reply: Message | ReplyInBlock, memory: Message) -> None:
         """Store the reply and the new memory of a site."""
-        self._answered.add(site)
+        self.unanswered.discard(site)
         self._replies[site], self.memories[site] = reply, memory
 
     def fail(self, site: SiteId, reason: str, trace: str = "") -> None:
         """Store that a site failed."""
-        self._answered.add(site)
+        self.unanswered.discard(site)
         self._replies[site] = Failure(site, self.task, reason, trace)
 
     def time_out(self) -> None:
         """Fail all sites that have not answered."""
-        for site in self.briefs.keys() - self._answered:
+        for site in list(self.unanswered):
             self.fail(site, f"no reply within {self.deadline:g} s")

@@ -26,9 +26,9 @@ from torch import Tensor
 from fedaccord.engines import crew
 from fedaccord.engines import shared_block as wire
 from fedaccord.engines.ask import Ask, ReplyInBlock
-from fedaccord.engines.engine import Cohorts, Host, HostSpec, build_host, handle_jobs
+from fedaccord.engines.engine import Cohorts, Host, HostSpec, NamedSites, build_host, handle_jobs
 from fedaccord.engines.worker import JOBS_PER_WORKER, AssignedJob, WorkerProcess
-from fedaccord.errors import EngineError, did_you_mean
+from fedaccord.errors import EngineError
 from fedaccord.messages.message import Failure, Message, SiteId
 
 _START_TRIES = 3
@@ -36,7 +36,7 @@ _WATCH = 1.0  # seconds between checks that silent workers are alive
 _GRACE = 1.0  # seconds for a worker to exit before it is killed
 
 
-class EmbeddedEngine:
+class EmbeddedEngine(NamedSites):
     """Runs sites in worker processes, or in this process with `workers=0`, where exceptions of a site propagate.
 
     Replies are bit-identical for any number of workers. The tensors of `host` are moved into a shared block one by one,
@@ -46,11 +46,8 @@ class EmbeddedEngine:
     def __init__(self, host: HostSpec, sites: Sequence[SiteId], workers: int, cohorts: Cohorts | None = None) -> None:
         if workers < 0:
             raise ValueError(f"the number of workers must be 0 or more, not {workers}")
-        if len(set(sites)) < len(sites):
-            raise ValueError("two sites have the same name; names must be unique")
-        self._sites = sorted(sites)
+        super().__init__(sites)
         self._workers, self._cohorts = workers, cohorts
-        self._memories: dict[SiteId, Message] = {}
         self._data, self._briefs = wire.SharedBlock(), wire.SharedBlock()
         header = self._data.take_over(host.tensors)
         self.tensors: dict[str, Tensor] = self._data.read(header)
@@ -66,16 +63,6 @@ class EmbeddedEngine:
         self._release = weakref.finalize(
             self, _release, os.getpid(), self._crew, self._selector, (self._data, self._briefs)
         )
-
-    def __enter__(self) -> EmbeddedEngine:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def sites(self) -> list[SiteId]:
-        """Return the names of all sites, sorted."""
-        return list(self._sites)
 
     def start(self) -> None:
         """Build the host, or start all workers and wait for them; otherwise the first `ask` does."""
@@ -109,10 +96,6 @@ class EmbeddedEngine:
             yield from ask.in_order(as_views)
         self._memories.update(ask.memories)
 
-    def memories(self) -> dict[SiteId, Message]:
-        """Return the sites' memories between rounds, without empty ones; the caller must not modify them."""
-        return {site: memory for site, memory in sorted(self._memories.items()) if not memory.is_empty()}
-
     def restore(self, memories: Mapping[SiteId, Message]) -> None:
         """Restore memories that `memories` returned; the memory of a site that is missing becomes empty."""
         self._check_sites("memory", memories)
@@ -125,10 +108,6 @@ class EmbeddedEngine:
         """End the workers and free their memory; may be called more than once."""
         self._host = None
         self._release()
-
-    def _check_sites(self, what: str, given: Mapping[SiteId, Message]) -> None:
-        for site in sorted(given.keys() - set(self._sites)):
-            raise ValueError(f"there is no site '{site}' for this {what}; {did_you_mean(site, self._sites)}")
 
     def _make_ready(self, enough: Callable[[Iterable[bool]], bool]) -> None:
         if not self._release.alive:
@@ -171,7 +150,7 @@ class EmbeddedEngine:
 
     def _run_in_workers(self, ask: Ask) -> Iterator[None]:
         self._briefs.reset()
-        while ask.is_open():
+        while ask.unanswered:
             self._assign(ask)
             self._listen(ask, max(0.0, min(_WATCH, ask.seconds_left())))
             if ask.seconds_left() <= 0:

@@ -7,13 +7,14 @@ An engine transports messages and stores the sites' memories; it is independent 
 
 from __future__ import annotations
 
-import importlib
+import pkgutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, cast
+from typing import Any, Protocol, Self, cast
 
 from torch import Tensor
 
+from fedaccord.errors import did_you_mean
 from fedaccord.messages.message import Failure, Message, SiteId
 
 Job = tuple[SiteId, Message, Message]
@@ -38,7 +39,6 @@ class Engine(Protocol):
 
     def sites(self) -> list[SiteId]:
         """Return the names of all sites, sorted."""
-        ...
 
     def ask(
         self, task: str, briefs: Mapping[SiteId, Message], deadline: float | None = None
@@ -48,26 +48,53 @@ class Engine(Protocol):
         A site that has not replied `deadline` seconds after the call is a `Failure`. Raise ValueError for a brief for
         an unknown site.
         """
-        ...
 
     def memories(self) -> dict[SiteId, Message]:
         """Return the sites' memories between rounds, without empty ones.
 
         The memories returned last can always be restored; earlier ones can if `checkpointed` was called with them.
         """
-        ...
 
     def restore(self, memories: Mapping[SiteId, Message]) -> None:
         """Restore memories that `memories` returned; the memory of a site that is missing becomes empty."""
-        ...
 
     def checkpointed(self, memories: Mapping[SiteId, Message]) -> None:
         """Confirm that a checkpoint contains these memories, from which a run may be resumed."""
-        ...
 
     def close(self) -> None:
         """Release processes and memory; may be called more than once."""
-        ...
+
+
+class NamedSites:
+    """The common part of engines: names and memories of the sites, and a `with` block that closes the engine."""
+
+    def __init__(self, sites: Sequence[SiteId]) -> None:
+        if len(set(sites)) < len(sites):
+            raise ValueError("two sites have the same name; names must be unique")
+        self._sites = sorted(sites)
+        self._memories: dict[SiteId, Message] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Release processes and memory; may be called more than once."""
+        raise NotImplementedError
+
+    def sites(self) -> list[SiteId]:
+        """Return the names of all sites, sorted."""
+        return list(self._sites)
+
+    def memories(self) -> dict[SiteId, Message]:
+        """Return the sites' memories between rounds, without empty ones; the caller must not modify them."""
+        return {site: memory for site, memory in sorted(self._memories.items()) if not memory.is_empty()}
+
+    def _check_sites(self, what: str, given: Mapping[SiteId, Message]) -> None:
+        for site in sorted(given.keys() - set(self._sites)):
+            raise ValueError(f"there is no site '{site}' for this {what}; {did_you_mean(site, self._sites)}")
 
 
 class Host(Protocol):
@@ -81,7 +108,6 @@ class Host(Protocol):
 
     def handle(self, task: str, site: SiteId, brief: Message, memory: Message) -> Answer:
         """Return the reply and the new memory; `brief` and `memory` are copies that the host may modify."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -118,7 +144,7 @@ def handle_jobs(host: Host, task: str, jobs: Sequence[Job]) -> Iterator[Answer |
 
 def build_host(entry: str, spec: dict[str, Any], tensors: dict[str, Tensor]) -> Host:
     """Call the function that `entry` names; raise ValueError unless it reads "package.module:function"."""
-    module, colon, function = entry.partition(":")
-    if not (module and colon and function):
+    module, _, function = entry.partition(":")
+    if not (module and function):
         raise ValueError(f"the entry of a host must read 'package.module:function', not '{entry}'")
-    return cast(Host, getattr(importlib.import_module(module), function)(spec, tensors))
+    return cast(Host, pkgutil.resolve_name(entry)(spec, tensors))

@@ -19,9 +19,11 @@ from typing import TYPE_CHECKING
 
 import flwr.app
 
+from fedaccord.engines.ask import Ask
+from fedaccord.engines.engine import NamedSites
 from fedaccord.engines.flower.envelope import TASK, Fields, cloned, data, open_sealed, seal, text
 from fedaccord.engines.flower.nodes import UNREACHABLE, Nodes, Roster
-from fedaccord.errors import EngineError, MessageError, did_you_mean
+from fedaccord.errors import EngineError, MessageError
 from fedaccord.messages.message import Failure, Message, SiteId, from_bytes, one_line, to_bytes
 
 if TYPE_CHECKING:
@@ -33,7 +35,7 @@ _POLL = 0.1  # seconds between checks for answers
 _SLACK = 5.0  # seconds that a question lives longer than its deadline, to allow for clock differences
 
 
-class FlowerEngine:
+class FlowerEngine(NamedSites):
     """Runs sites behind a Flower grid.
 
     `part` is the number of sites to ask at a time if replies are processed one by one.
@@ -57,25 +59,13 @@ class FlowerEngine:
         close: Callable[[], None] = lambda: None,
         alive: Callable[[], None] = lambda: None,
     ) -> None:
-        if len(set(roster.sites)) < len(roster.sites):
-            raise ValueError("two sites have the same name; names must be unique")
+        super().__init__(roster.sites)
         self.note = note
-        self._grid, self._roster, self._close, self._alive = grid, roster, close, alive
+        self._grid, self._close, self._alive = grid, close, alive
         self._carries, self._patience = carries_memories, patience
         self._nodes = Nodes(grid, roster, lambda text: self.note(one_line(text)))
-        self._memories: dict[SiteId, Message] = {}  # complete if carried, otherwise version ids
         self._returned: dict[SiteId, str] = {}  # versions that `memories` returned last
         self._checkpointed: list[dict[SiteId, str]] = []  # versions in the last checkpoints
-
-    def __enter__(self) -> FlowerEngine:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def sites(self) -> list[SiteId]:
-        """Return the names of all sites, sorted."""
-        return sorted(self._roster.sites)
 
     def ask(
         self, task: str, briefs: Mapping[SiteId, Message], deadline: float | None = None
@@ -87,26 +77,28 @@ class FlowerEngine:
         """
         self._check_sites("brief", briefs)
         if self._patience:
-            self._nodes.gather(self._roster.sites, self._patience, self._alive)
+            self._nodes.gather(self._sites, self._patience, self._alive)
             self._patience = 0.0
-        ask = _Ask(task, {site: briefs[site] for site in sorted(briefs)}, deadline)
-        while ask.is_open():
+        ask = Ask(task, {site: briefs[site] for site in sorted(briefs)}, deadline)
+        sent: dict[str, SiteId] = {}  # unanswered questions by id
+        while ask.unanswered:
             self._alive()
             self._nodes.look()
-            self._send(ask)
-            self._receive(ask)
+            self._send(ask, sent)
+            self._receive(ask, sent)
             if ask.seconds_left() <= 0:
-                ask.fail_rest(lambda site: f"no reply within {deadline:g} s")
-            elif not ask.sent and not self._nodes.unsure:
-                ask.fail_rest(self._nodes.why_absent)
-            elif ask.is_open():
+                ask.time_out()
+            elif not sent and not self._nodes.unsure:
+                for site in list(ask.unanswered):
+                    ask.fail(site, self._nodes.why_absent(site))
+            elif ask.unanswered:
                 time.sleep(_POLL)
         self._memories.update(ask.memories)
-        return {site: ask.replies[site] for site in ask.briefs}
+        return dict(ask.in_order())
 
     def memories(self) -> dict[SiteId, Message]:
         """Return the sites' memories, or their version ids if the sites store them; not to be modified."""
-        memories = {site: memory for site, memory in sorted(self._memories.items()) if not memory.is_empty()}
+        memories = super().memories()
         self._returned = _versions(memories)  # the sites must keep these, since a checkpoint may be written of them
         return memories
 
@@ -131,10 +123,6 @@ class FlowerEngine:
         """Release the grid; may be called more than once."""
         self._close()
 
-    def _check_sites(self, what: str, given: Mapping[SiteId, Message]) -> None:
-        for site in sorted(given.keys() - set(self._roster.sites)):
-            raise ValueError(f"there is no site '{site}' for this {what}; {did_you_mean(site, self.sites())}")
-
     def _question(self, task: str, site: SiteId, brief: Message) -> Fields:
         memory = self._memories.get(site, Message())
         fields: Fields = {"task": task, "site": site, "run": brief.words.get("run", ""), "brief": to_bytes(brief)}
@@ -144,8 +132,8 @@ class FlowerEngine:
         needed = {version, *(versions.get(site, "") for versions in (self._returned, *self._checkpointed))} - {""}
         return fields | {"version": version, "keep": ",".join(sorted(needed))}
 
-    def _send(self, ask: _Ask) -> None:
-        for site in ask.waiting():
+    def _send(self, ask: Ask, sent: dict[str, SiteId]) -> None:
+        for site in sorted(ask.unanswered - set(sent.values())):
             node = self._nodes.of_site(site)
             if node is not None:
                 ttl = None if ask.deadline is None else ask.seconds_left() + _SLACK
@@ -153,17 +141,17 @@ class FlowerEngine:
                 content = seal(self._question(ask.task, site, ask.briefs[site]))
                 ids = list(self._grid.push_messages([flwr.app.Message(content, node, TASK, ttl=ttl)]))
                 if ids:
-                    ask.sent[ids[0]] = site
+                    sent[ids[0]] = site
                 else:
                     self._nodes.forget(node)
 
-    def _receive(self, ask: _Ask) -> None:
-        if not ask.sent:
+    def _receive(self, ask: Ask, sent: dict[str, SiteId]) -> None:
+        if not sent:
             return
-        for answer in self._grid.pull_messages(list(ask.sent)):
+        for answer in self._grid.pull_messages(list(sent)):
             # By the id of the question, because errors made by Flower do not name the node.
-            site = ask.sent.pop(answer.metadata.reply_to_message_id, None)
-            if site is None or site in ask.replies:
+            site = sent.pop(answer.metadata.reply_to_message_id, None)
+            if site is None or site not in ask.unanswered:
                 continue
             if not answer.has_error():
                 self._take(ask, site, answer.content)
@@ -173,7 +161,7 @@ class FlowerEngine:
             else:
                 ask.fail(site, f"its node answered with Flower error code {code}: {answer.error.reason or ''}")
 
-    def _take(self, ask: _Ask, site: SiteId, content: object) -> None:
+    def _take(self, ask: Ask, site: SiteId, content: object) -> None:
         try:
             fields = open_sealed(content)
             if text(fields, "site") != site:
@@ -187,36 +175,9 @@ class FlowerEngine:
             else:
                 version = text(fields, "version")
                 memory = Message(words={VERSION: version}) if version else Message()
-            ask.replies[site], ask.memories[site] = reply, memory
+            ask.answer(site, reply, memory)
         except MessageError as error:
             ask.fail(site, str(error))
-
-
-class _Ask:
-    """The progress of one ask."""
-
-    def __init__(self, task: str, briefs: dict[SiteId, Message], deadline: float | None) -> None:
-        self.task, self.briefs, self.deadline = task, briefs, deadline
-        self.sent: dict[str, SiteId] = {}  # unanswered questions by id
-        self.replies: dict[SiteId, Message | Failure] = {}
-        self.memories: dict[SiteId, Message] = {}
-        self._started = time.monotonic()
-
-    def seconds_left(self) -> float:
-        return float("inf") if self.deadline is None else self._started + self.deadline - time.monotonic()
-
-    def is_open(self) -> bool:
-        return len(self.replies) < len(self.briefs)
-
-    def waiting(self) -> list[SiteId]:
-        return [site for site in self.briefs if site not in {*self.replies, *self.sent.values()}]
-
-    def fail(self, site: SiteId, reason: str) -> None:
-        self.replies[site] = Failure(site, self.task, reason)
-
-    def fail_rest(self, why: Callable[[SiteId], str]) -> None:
-        for site in self.briefs.keys() - self.replies.keys():
-            self.fail(site, why(site))
 
 
 def _versions(memories: Mapping[SiteId, Message]) -> dict[SiteId, str]:
