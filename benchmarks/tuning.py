@@ -21,7 +21,7 @@ from fedaccord.experiment import load_federation, open_server
 from fedaccord.federation.round import play_round
 from fedaccord.methods.private_labels.settings import PrivateLabelsSettings
 from fedaccord.methods.private_labels.tuning import Balancing, CentralTuning
-from fedaccord.models.predicting import predict_logits
+from fedaccord.models.network import predict_logits
 
 ROUNDS, SITES, LABELS = 15, 10, 3
 SIZES = {

@@ -16,7 +16,7 @@ from fedaccord.federation.round import play_round
 from fedaccord.labels.views import Coarse
 from fedaccord.methods.mixed_types.checks import advice, augmentation_findings
 from fedaccord.methods.registry import METHODS, make_recipe
-from fedaccord.models.predicting import predict_logits
+from fedaccord.models.network import predict_logits
 from small_federation import INPUTS, SPACE, cloud, exact, federation, pets_or_cattle, site
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -15,7 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from fedaccord import __version__
 from fedaccord.data.registry import DATA_VARIABLE, dataset_files
 from fedaccord.errors import UserError
-from fedaccord.runs.lock import FolderLock
+from fedaccord.runs.folder import FolderLock
 from fedaccord.runs.page import duration, write_page
 from fedaccord.stopping import Stopped, signals_stop
 from papers.harness.cells import Cell, FinishedCells, Results, Size

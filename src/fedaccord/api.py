@@ -27,7 +27,7 @@ from fedaccord.federation.recipe import Recipe
 from fedaccord.labels.space import LabelSpace
 from fedaccord.labels.views import NOT_ANNOTATED, Candidates, Exact, View
 from fedaccord.methods.registry import given, is_importable
-from fedaccord.models.given import give_model
+from fedaccord.models.catalogue import give_model
 from fedaccord.runs.folder import RunFolder
 from fedaccord.runs.model_folder import TrainedModel
 from fedaccord.runs.page import write_page

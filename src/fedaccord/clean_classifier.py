@@ -30,7 +30,7 @@ from fedaccord.labels.space import LabelSpace
 from fedaccord.labels.views import Exact
 from fedaccord.messages.message import Message, from_bytes, to_bytes
 from fedaccord.models.catalogue import build
-from fedaccord.models.predicting import predict_logits
+from fedaccord.models.network import predict_logits
 from fedaccord.models.registry import MODELS
 from fedaccord.seeds import derive
 from fedaccord.training.local import seeded, train_locally

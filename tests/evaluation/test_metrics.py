@@ -16,7 +16,7 @@ from fedaccord.evaluation.metrics import (
 )
 from fedaccord.labels.judging import disambiguation, site_metrics
 from fedaccord.labels.views import Candidates, Tags, Unlabelled
-from fedaccord.models.predicting import CHUNK, predict_logits
+from fedaccord.models.network import CHUNK, predict_logits
 from small_federation import SPACE, exact, pets_or_cattle, small_network
 
 # Four samples whose probabilities over (cat, dog, cow) can be read off; predictions: cat, dog, dog, cow.

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from command_line import register
 from fedaccord.cli import app as fedaccord
 from fedaccord.errors import DataError, RunFolderError, UserError
-from fedaccord.runs.lock import FolderLock
+from fedaccord.runs.folder import FolderLock
 from pace import mostly_slow
 from papers.harness import registry
 from papers.harness.cells import FinishedCells

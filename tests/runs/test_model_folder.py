@@ -26,8 +26,7 @@ from fedaccord.federation import round as round_
 from fedaccord.federation.host import SiteHost
 from fedaccord.methods.averaging import recipe as averaging
 from fedaccord.methods.candidate_sets.recipe import with_personal_layer
-from fedaccord.models.network import Network
-from fedaccord.models.predicting import predict_logits
+from fedaccord.models.network import Network, predict_logits
 from fedaccord.runs.folder import RunFolder
 from fedaccord.runs.model_folder import TrainedModel
 

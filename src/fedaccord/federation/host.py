@@ -30,8 +30,7 @@ from fedaccord.labels.views.likelihoods import PRIOR
 from fedaccord.messages.message import Message, SiteId
 from fedaccord.messages.names import SILENT
 from fedaccord.models.layout import Layout
-from fedaccord.models.network import Network, use_channels_last
-from fedaccord.models.predicting import predict_logits
+from fedaccord.models.network import Network, predict_logits, use_channels_last
 from fedaccord.models.stacked import stacked_forward
 from fedaccord.seeds import derive
 from fedaccord.training.cohort import (

@@ -27,7 +27,7 @@ from fedaccord.labels.judging import correlation_error
 from fedaccord.messages.checks import is_finite
 from fedaccord.messages.message import Message, SiteId
 from fedaccord.messages.names import POOL
-from fedaccord.models.predicting import predict_logits
+from fedaccord.models.network import predict_logits
 
 
 @dataclass

@@ -9,7 +9,7 @@ from fedaccord.data.site_data import SiteData
 from fedaccord.federation.recipe import Recipe
 from fedaccord.labels.views import View
 from fedaccord.messages.message import Message
-from fedaccord.models.predicting import predict_logits
+from fedaccord.models.network import predict_logits
 from fedaccord.training.settings import TrainingSettings
 
 

@@ -5,22 +5,24 @@ Every builder takes the shape of one sample and the number of classes and return
 
 from __future__ import annotations
 
-import importlib
+import copy
 import math
-from collections.abc import Callable, Mapping, Sequence
+import pkgutil
+import uuid
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from fedaccord.errors import ConfigError
 from fedaccord.extensions import load_outside
-from fedaccord.models.given import given_model
 from fedaccord.models.network import Network, UnitLength, as_network
 from fedaccord.models.registry import GIVEN, MODELS, check_model
 
 _PROBES = 2
+_given: dict[str, nn.Module] = {}  # modules handed over in Python, by the key in their `[model]` table
 
 
 def linear(input_shape: Sequence[int], classes: int) -> Network:
@@ -119,7 +121,7 @@ def build(name: str, settings: Mapping[str, Any], input_shape: Sequence[int], cl
         else:
             entry = MODELS[name]
             try:
-                module = _import(entry.builder)(input_shape, classes, **{**entry.settings, **settings})
+                module = pkgutil.resolve_name(entry.builder)(input_shape, classes, **{**entry.settings, **settings})
             except (RuntimeError, MemoryError, OverflowError) as error:  # a layer that does not fit into memory
                 raise ConfigError(f"the model '{name}' cannot be built: {_brief(error)}") from None
         network = as_network(module)
@@ -145,11 +147,6 @@ def _pad_below(limit: int, sides: tuple[int, int]) -> tuple[int, int]:
     return (2 if height < limit else 0, 2 if width < limit else 0)
 
 
-def _import(target: str) -> Callable[..., Any]:
-    module, _, attribute = target.partition(":")
-    return getattr(importlib.import_module(module), attribute)
-
-
 def _call_factory(name: str, settings: Mapping[str, Any], input_shape: tuple[int, ...], classes: int) -> nn.Module:
     # User code may raise anything; `from error` keeps the trace for the log.
     factory = load_outside(name, "models", "model.name")
@@ -165,13 +162,19 @@ def _call_factory(name: str, settings: Mapping[str, Any], input_shape: tuple[int
 
 
 @torch.no_grad()
-def _check_logits(name: str, network: Network, input_shape: tuple[int, ...], classes: int) -> None:
-    network.eval()
+def _output(name: str, module: nn.Module, samples: Tensor) -> Any:
+    module.eval()
     try:
-        logits = network(torch.zeros(_PROBES, *input_shape))
+        output = module(samples)
     except Exception as error:
-        raise ConfigError(f"the model '{name}' fails on samples of shape {input_shape}: {_brief(error)}") from error
-    network.train()
+        shape = tuple(samples.shape[1:])
+        raise ConfigError(f"the model '{name}' fails on samples of shape {shape}: {_brief(error)}") from error
+    module.train()
+    return output
+
+
+def _check_logits(name: str, network: Network, input_shape: tuple[int, ...], classes: int) -> None:
+    logits = _output(name, network, torch.zeros(_PROBES, *input_shape))
     if tuple(logits.shape) != (_PROBES, classes):
         raise ConfigError(
             f"the model '{name}' returns an output of shape {tuple(logits.shape)} for {_PROBES} samples, "
@@ -179,20 +182,12 @@ def _check_logits(name: str, network: Network, input_shape: tuple[int, ...], cla
         )
 
 
-@torch.no_grad()
 def _check_same_function(name: str, module: nn.Module, network: Network, input_shape: tuple[int, ...]) -> None:
     # An extra step in a user's forward, between encoder and head, would silently be lost.
     if type(module).forward is nn.Module.forward:
         return
     samples = torch.rand(_PROBES, *input_shape)
-    module.eval()
-    try:
-        expected = module(samples)
-    except Exception as error:
-        raise ConfigError(f"the model '{name}' fails on samples of shape {input_shape}: {_brief(error)}") from error
-    logits = network.eval()(samples)
-    module.train()
-    network.train()
+    expected, logits = (_output(name, each, samples) for each in (module, network))
     same_shape = isinstance(expected, torch.Tensor) and expected.shape == logits.shape
     if not (same_shape and torch.allclose(expected, logits, equal_nan=True)):
         raise ConfigError(
@@ -204,3 +199,20 @@ def _check_same_function(name: str, module: nn.Module, network: Network, input_s
 def _brief(error: Exception) -> str:
     lines = str(error).splitlines()
     return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+
+
+def give_model(module: nn.Module) -> dict[str, Any]:
+    """Keep a copy of a module for this process; return the `[model]` table that names it."""
+    key = uuid.uuid4().hex
+    _given[key] = copy.deepcopy(module)
+    return {"name": GIVEN, "key": key}
+
+
+def given_model(settings: Mapping[str, Any]) -> nn.Module:
+    """Return a copy of the module that a `[model]` table names; raise ConfigError in any other process."""
+    if settings.get("key") not in _given:
+        raise ConfigError(
+            "the model was handed over as a module of another process; use workers=0, or name it as "
+            "'package.module:factory'"
+        )
+    return copy.deepcopy(_given[settings["key"]])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import chain
 from typing import cast
 
@@ -11,6 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from fedaccord.errors import ConfigError
+
+CHUNK = 1024  # samples per batch: large enough to be fast, small enough for the activations of a ResNet
 
 
 class Network(nn.Module):
@@ -38,10 +40,11 @@ class Network(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the logits, of shape (batch, classes)."""
-        features = self.features(x)
-        if self.personal is not None:
-            features = self.personal(features)
-        return self.head(features)
+        return self.classify(self.features(x))
+
+    def classify(self, features: Tensor) -> Tensor:
+        """Return the logits for features of the encoder."""
+        return self.head(features if self.personal is None else self.personal(features))
 
 
 class UnitLength(nn.Module):
@@ -114,3 +117,24 @@ def as_network(module: nn.Module) -> Network:
         problem = f"the model {kind} has '{outside}' outside its encoder and its head"
         raise ConfigError(f"{problem}: move it into one of them")
     return network
+
+
+def predict_logits(model: nn.Module, x: Tensor) -> Tensor:
+    """Return the logits of all samples, computed in evaluation mode; the model's mode does not change."""
+    return _predict(model, model, x)
+
+
+def predict_features(network: Network, x: Tensor) -> Tensor:
+    """Return the encoder's features of all samples, like `predict_logits`."""
+    return _predict(network, network.features, x)
+
+
+@torch.no_grad()
+def _predict(model: nn.Module, forward: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+    was_training = model.training
+    model.eval()
+    try:
+        parts = [forward(chunk) for chunk in x.split(CHUNK)] if len(x) else []
+    finally:
+        model.train(was_training)
+    return torch.cat(parts) if parts else torch.zeros(0, 0)

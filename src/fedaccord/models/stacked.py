@@ -108,9 +108,8 @@ def _mapped(network: nn.Module) -> StackedForward:
         from torch.func import functional_call, vmap
 
         prefixed = {f"network.{name}": parameter for name, parameter in parameters.items()}
-        if scale is None:
-            return vmap(lambda p, samples: functional_call(scaled, p, (samples, None)))(prefixed, x)
-        return vmap(lambda p, samples, by: functional_call(scaled, p, (samples, by)))(prefixed, x, scale)
+        inputs = (x,) if scale is None else (x, scale)
+        return vmap(lambda p, *each: functional_call(scaled, p, each))(prefixed, *inputs)
 
     return forward
 
@@ -122,9 +121,8 @@ class _Scaled(nn.Module):
         super().__init__()
         self.network = network
 
-    def forward(self, x: Tensor, scale: Tensor | None) -> Tensor:
+    def forward(self, x: Tensor, scale: Tensor | None = None) -> Tensor:
         if scale is None:
             return self.network(x)
         network = cast(Network, self.network)
-        features = network.features(x) * scale
-        return network.head(features if network.personal is None else network.personal(features))
+        return network.classify(network.features(x) * scale)

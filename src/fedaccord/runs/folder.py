@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import shutil
 import time
+import weakref
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -16,10 +18,13 @@ from fedaccord.durable import atomic_write, sync
 from fedaccord.errors import FolderTakenError, RunFolderError
 from fedaccord.messages.message import Message, to_bytes
 from fedaccord.runs.checkpoint import pack, seal
-from fedaccord.runs.lock import FolderLock
 from fedaccord.runs.page import asset
 
 KEPT_CHECKPOINTS = 2
+try:
+    import fcntl
+except ImportError:  # only Unix has locks that end with their process
+    fcntl = None  # type: ignore[assignment]
 
 
 class NotWritten(RunFolderError):
@@ -144,3 +149,32 @@ def free_folder(parent: Path, name: str) -> Path:
     while candidate.exists():
         candidate, number = parent / f"{name}-{number}", number + 1
     return candidate
+
+
+class FolderLock:
+    """A lock on a run folder; the operating system releases it when the process ends."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / ".lock"
+        try:
+            fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            raise RunFolderError(f"the run folder '{folder}' cannot be written: {error.strerror}") from None
+        self._close = weakref.finalize(self, os.close, fd)
+        if fcntl is not None:
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                holder = os.read(fd, 100).decode() or "it has just started"
+                self.release()
+                raise RunFolderError(f"the run in '{folder}' is being written by another process ({holder})") from None
+        try:
+            os.truncate(fd, 0)
+            os.write(fd, f"process {os.getpid()}".encode())
+        except OSError as error:
+            self.release()
+            raise RunFolderError(f"the run folder '{folder}' cannot be written: {error.strerror}") from None
+
+    def release(self) -> None:
+        """Release the lock; may be called more than once."""
+        self._close()

@@ -53,9 +53,8 @@ from fedaccord.labels.views.likelihoods import PRIOR
 from fedaccord.messages.message import Message, SiteId, from_bytes
 from fedaccord.models.catalogue import build
 from fedaccord.models.layout import Layout, named_tensors
-from fedaccord.models.network import Network, insert_personal_layer, use_channels_last
+from fedaccord.models.network import Network, insert_personal_layer, predict_logits, use_channels_last
 from fedaccord.models.own_head import OWN_ENCODER, OWN_HEAD, with_own_head
-from fedaccord.models.predicting import predict_logits
 from fedaccord.runs.folder import RunFolder
 from fedaccord.runs.reading import parse
 

@@ -17,8 +17,7 @@ from fedaccord.methods.mixed_types import augment
 from fedaccord.methods.mixed_types.objective import SCORES
 from fedaccord.methods.registry import METHODS, make_recipe
 from fedaccord.models.layout import Layout
-from fedaccord.models.network import Network
-from fedaccord.models.predicting import predict_logits
+from fedaccord.models.network import Network, predict_logits
 from mixed_federation import (
     COUNT,
     HOWS,

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedaccord.models.predicting import predict_logits
+from fedaccord.models.network import predict_logits
 from fedaccord.training.candidate_losses import confidences, weighted_cross_entropy
 from fedaccord.training.objectives import Objective
 from fedaccord.training.work import Batch, LocalWork

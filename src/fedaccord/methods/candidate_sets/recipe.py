@@ -32,8 +32,7 @@ from fedaccord.methods.candidate_sets.settings import (
     PfedpllSettings,
 )
 from fedaccord.methods.common_model import share_model, site_objective, with_aggregation, with_noise
-from fedaccord.models.network import Network, insert_personal_layer
-from fedaccord.models.predicting import predict_features
+from fedaccord.models.network import Network, insert_personal_layer, predict_features
 from fedaccord.seeds import derive
 from fedaccord.training.objectives import Objective
 

@@ -21,7 +21,7 @@ from fedaccord.labels.views import NOT_ANNOTATED, View
 from fedaccord.labels.views.likelihoods import PRIOR, relative_offset
 from fedaccord.messages.message import Message
 from fedaccord.methods.harmony.settings import FedHarmonySettings
-from fedaccord.models.predicting import predict_logits
+from fedaccord.models.network import predict_logits
 from fedaccord.training.objectives import RowObjective
 from fedaccord.training.work import Batch, LocalWork
 

@@ -18,8 +18,7 @@ from fedaccord.messages.checks import TensorSpec
 from fedaccord.messages.message import Message
 from fedaccord.methods.common_model import share_model, with_aggregation
 from fedaccord.methods.harmony.settings import SphereFedSettings
-from fedaccord.models.network import Network, UnitLength
-from fedaccord.models.predicting import CHUNK
+from fedaccord.models.network import CHUNK, Network, UnitLength
 from fedaccord.seeds import derive
 from fedaccord.training.objectives import Objective
 from fedaccord.training.work import Batch, LocalWork

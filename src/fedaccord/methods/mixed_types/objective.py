@@ -39,7 +39,7 @@ from fedaccord.methods.mixed_types.augment import (
     weakly_augmented,
 )
 from fedaccord.methods.mixed_types.settings import FedMTSettings
-from fedaccord.models.predicting import predict_logits
+from fedaccord.models.network import predict_logits
 from fedaccord.seeds import derive
 from fedaccord.training.local import has_batch_norm
 from fedaccord.training.objectives import Reduction, RowObjective

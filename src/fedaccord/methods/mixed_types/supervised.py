@@ -12,7 +12,7 @@ from torch import Tensor
 from fedaccord.messages.checks import all_finite
 from fedaccord.methods.mixed_types.augment import strongly_augmented, weakly_augmented
 from fedaccord.methods.mixed_types.settings import FedRepSettings, SupercentreSettings
-from fedaccord.models.predicting import predict_logits
+from fedaccord.models.network import predict_logits
 from fedaccord.seeds import derive
 from fedaccord.training.local import batches, has_batch_norm, seeded
 from fedaccord.training.solvers import SGD, SGDStepper

@@ -29,7 +29,7 @@ from fedaccord.methods.common_model import proximal_objective
 from fedaccord.methods.momentum.server_momentum import agreement_losses, combined, personalised, score
 from fedaccord.methods.momentum.settings import PfedmoSettings, PublicDataSettings
 from fedaccord.methods.momentum.site import MOMENTUM, TravellingMomentum
-from fedaccord.models.predicting import predict_logits
+from fedaccord.models.network import predict_logits
 from fedaccord.seeds import derive
 from fedaccord.training.local import seeded, train_locally
 from fedaccord.training.work import LocalWork

@@ -16,7 +16,7 @@ from torch import Tensor
 from fedaccord.errors import ConfigError
 from fedaccord.messages.checks import all_finite
 from fedaccord.methods.private_labels.settings import PrivateLabelsSettings
-from fedaccord.models.predicting import predict_features, predict_logits
+from fedaccord.models.network import predict_features, predict_logits
 from fedaccord.seeds import derive
 from fedaccord.training.local import batches
 from fedaccord.training.solvers import SGD, SGDStepper
