@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
-from fedaccord.adversary.choice import hostile_sites
+from fedaccord.adversary.settings import hostile_sites
 from papers.harness.cells import Cell, Row, Size, in_order
 
 SITES, HOSTILE = 10, 3

@@ -13,8 +13,8 @@ from typing import Any
 
 import torch
 
-from fedaccord.adversary.choice import hostile_sites
 from fedaccord.adversary.data_attacks import TO_SETS, refuse_site
+from fedaccord.adversary.settings import hostile_sites
 from fedaccord.config import Experiment
 from fedaccord.data.sensitive import Target, find_target
 from fedaccord.data.site_data import SiteData, with_tensors

@@ -1,7 +1,7 @@
 """Attacks on replies, for studies of robust rules and defences.
 
-All are functions of the sites' updates (sites, parameters) and a mask of hostile sites, bool (sites,). IPM and ALIE
-assume that the attacker knows the honest updates, which few real attackers do.
+Models and updates are (sites, parameters), the mask of hostile sites is bool (sites,). IPM and ALIE assume that the
+attacker knows the honest updates, which few real attackers do.
 """
 
 from __future__ import annotations
@@ -11,37 +11,10 @@ from statistics import NormalDist
 import torch
 from torch import Tensor
 
+from fedaccord.adversary.settings import SENDING
+
 STRENGTH = {"sign-flip": 1.0, "scaling": 10.0, "ipm": 0.5}
 HONEST = {"ipm": 1, "alie": 2}  # number of honest updates that an attack needs
-
-
-def sign_flip(updates: Tensor, hostile: Tensor, strength: float = 1.0) -> Tensor:
-    """Return the updates with the sign of the hostile ones flipped."""
-    return torch.where(hostile[:, None], -strength * updates, updates)
-
-
-def scaling(updates: Tensor, hostile: Tensor, strength: float = 10.0) -> Tensor:
-    """Return the updates with the hostile ones scaled up."""
-    return torch.where(hostile[:, None], strength * updates, updates)
-
-
-def inner_product(updates: Tensor, hostile: Tensor, strength: float = 0.5) -> Tensor:
-    """Return the updates under IPM (Xie et al. 2020): hostile sites send a small multiple of minus the honest mean."""
-    if bool(hostile.all()):
-        return updates
-    return torch.where(hostile[:, None], -strength * updates[~hostile].mean(0), updates)
-
-
-def little_is_enough(updates: Tensor, hostile: Tensor, strength: float | None = None) -> Tensor:
-    """Return the updates under ALIE (Baruch et al. 2019): hostile sites send the honest mean minus z deviations.
-
-    By default z is the largest value for which enough honest sites are farther from the mean than the hostile ones.
-    """
-    if int((~hostile).sum()) < HONEST["alie"]:
-        return updates
-    z = alie_deviation(len(hostile), int(hostile.sum())) if strength is None else strength
-    honest = updates[~hostile]
-    return torch.where(hostile[:, None], honest.mean(0) - z * honest.std(0, unbiased=False), updates)
 
 
 def why_harmless(kind: str, sites: int, hostile: int, strength: float | None = None) -> str | None:
@@ -65,11 +38,22 @@ def alie_deviation(sites: int, hostile: int) -> float:
 def forged(
     kind: str, matrix: Tensor, previous: Tensor, hostile: Tensor, trained: Tensor, strength: float | None = None
 ) -> Tensor:
-    """Return the sites' models under a named attack; only `trained` values, bool (parameters,), change."""
-    attack = {"sign-flip": sign_flip, "scaling": scaling, "ipm": inner_product, "alie": little_is_enough}.get(kind)
-    if attack is None or not bool(hostile.any()):
+    """Return the sites' models under an attack; only `trained` values, bool (parameters,), of hostile sites change."""
+    if kind not in SENDING or not bool(hostile.any()):
         return matrix
-    power = STRENGTH.get(kind) if strength is None else strength
     updates = matrix - previous
-    sent = previous + attack(updates, hostile, power)  # type: ignore[arg-type]
+    sent = previous + _forged_updates(kind, updates, updates[~hostile], strength)
     return torch.where(trained & hostile[:, None], sent, matrix)
+
+
+def _forged_updates(kind: str, updates: Tensor, honest: Tensor, strength: float | None) -> Tensor:
+    """Return the update that each site would send if it were hostile, or one update for all of them."""
+    if len(honest) < HONEST.get(kind, 0):
+        return updates
+    if kind == "alie":  # Baruch et al. 2019: hostile updates are closer to the mean than enough of the honest ones
+        z = alie_deviation(len(updates), len(updates) - len(honest)) if strength is None else strength
+        return honest.mean(0) - z * honest.std(0, unbiased=False)
+    factor = STRENGTH[kind] if strength is None else strength
+    if kind == "ipm":  # Xie et al. 2020: a small multiple of the honest mean, with the opposite sign
+        return -factor * honest.mean(0)
+    return factor * updates if kind == "scaling" else -factor * updates

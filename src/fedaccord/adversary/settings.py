@@ -1,12 +1,15 @@
-"""The settings of attacks and of defences against them; importable without torch."""
+"""The settings of attacks and of defences, and the selection of hostile sites; importable without torch."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from fedaccord.errors import refuse_unused
+from fedaccord.errors import ConfigError, did_you_mean, refuse_unused
+from fedaccord.seeds import derive
 from fedaccord.training.settings import Count, Device
 
 SENDING = ("sign-flip", "scaling", "alie", "ipm")  # attacks on replies
@@ -170,3 +173,34 @@ class DefenceSettings(BaseModel):
                 "all sites agree, set reconstruct = true, otherwise use 'group-update+' or 'probe'"
             )
         return self
+
+
+def share_of(share: float, sites: int) -> int:
+    """Return a share of `sites` sites, rounded down."""
+    # The epsilon corrects products such as 0.29 * 100, which is just below 29 in floating point.
+    return math.floor(share * sites + 1e-9)
+
+
+def hostile_sites(
+    asked: int | float | Sequence[str], sites: Sequence[str], seed: int, able: Sequence[str] | None = None
+) -> tuple[str, ...]:
+    """Return the hostile sites: the named ones, or a number or share of the sites, drawn with the run's seed.
+
+    A share is rounded down, to at least one site. Only sites in `able`, which can carry out the attack, are drawn.
+    """
+    import numpy as np  # here, because settings are read without it
+
+    able = sites if able is None else able
+    if not isinstance(asked, int | float):
+        for name in asked:
+            if name not in sites:
+                raise ConfigError(f"method.attack.sites: there is no site '{name}'; {did_you_mean(name, sites)}")
+        return tuple(sorted(asked))
+    number = asked if isinstance(asked, int) else max(1, share_of(asked, len(sites)))
+    wanted = f"method.attack.sites asks for {number} hostile sites, but only"
+    if number > len(sites):
+        raise ConfigError(f"{wanted} {len(sites)} may train")
+    if number > len(able):
+        raise ConfigError(f"{wanted} {len(able)} of {len(sites)} know the target label of the attack and another label")
+    rng = np.random.default_rng(derive(seed, "hostile"))
+    return tuple(sorted(sorted(able)[i] for i in rng.choice(len(able), number, replace=False)))

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from fedaccord.adversary.choice import share_of
+from fedaccord.adversary.settings import share_of
 
 FEWEST = 4  # sites needed to separate clusters
 FEWEST_SCORES = 3

@@ -16,10 +16,9 @@ import torch
 from torch import Tensor
 
 from fedaccord.adversary import scores
-from fedaccord.adversary.choice import share_of
 from fedaccord.adversary.inversion import Dummies, Inversion
 from fedaccord.adversary.many_models import Models, linear_chain
-from fedaccord.adversary.settings import INITIAL_CONFIDENCE, DefenceSettings
+from fedaccord.adversary.settings import INITIAL_CONFIDENCE, DefenceSettings, share_of
 from fedaccord.adversary.verdicts import FEWEST, minority, next_confidence, peeling, two_means
 from fedaccord.aggregation.replies import Replies
 from fedaccord.data.sensitive import Target
