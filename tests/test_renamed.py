@@ -14,7 +14,7 @@ from fedaccord import renamed
 from fedaccord.config import check_experiment, load_experiment
 from fedaccord.errors import ConfigError
 from fedaccord.renamed import Rename, upgrade_text
-from fedaccord.runs.resume import config_digest
+from fedaccord.runs.checkpoint import config_digest
 from fedaccord.toml_keys import find_keys
 
 OLD = """# the first comment stays

@@ -28,10 +28,10 @@ from fedaccord.labels.space import LabelSpace
 from fedaccord.labels.views import NOT_ANNOTATED, Candidates, Exact, View
 from fedaccord.methods.registry import given, is_importable
 from fedaccord.models.catalogue import give_model
+from fedaccord.runs.checkpoint import read_lines
 from fedaccord.runs.folder import RunFolder
 from fedaccord.runs.model_folder import TrainedModel
 from fedaccord.runs.page import write_page
-from fedaccord.runs.resume import read_lines
 from fedaccord.seeds import derive
 
 if TYPE_CHECKING:

@@ -182,7 +182,7 @@ def _is_finished(run: Path) -> bool:
     console.print(f"the run in {run} is finished: nothing to do", highlight=False, soft_wrap=True)
     if not (run / "report.html").exists():
         from fedaccord.experiment import finish_report
-        from fedaccord.runs.resume import read_run
+        from fedaccord.runs.checkpoint import read_run
 
         written = finish_report(run, read_run(run))
         console.print(f"but its report was missing: {written}", highlight=False, soft_wrap=True)

@@ -53,7 +53,7 @@ def _write(file: Path, text: str, new: str, out: Path | None) -> str:
     _replace(backup, text)
     described = file.with_name("run.json")
     if file.name == "config.toml" and described.is_file():  # a run that is resumed must find its own configuration
-        from fedaccord.runs.resume import config_digest
+        from fedaccord.runs.checkpoint import config_digest
 
         run = json.loads(described.read_text(encoding="utf-8"))
         if run.get("config") == config_digest(text):

@@ -27,11 +27,11 @@ from fedaccord.federation.membership import membership_notes
 from fedaccord.federation.server import Server
 from fedaccord.federation.state import model_digest
 from fedaccord.recording import Recorder, RunOutcome, Watcher, play
+from fedaccord.runs.checkpoint import Past, check_same_data, config_digest, read_past, read_run
 from fedaccord.runs.folder import RunFolder
 from fedaccord.runs.model_folder import write_model_folder
 from fedaccord.runs.records import describe_federation, past_drops, past_warnings
 from fedaccord.runs.report import write_report
-from fedaccord.runs.resume import Past, check_same_data, config_digest, read_past, read_run
 from fedaccord.runs.tracking import tracking
 from fedaccord.session import describe_model, one_thread, open_server, worker_count
 from fedaccord.stopping import Signals, signals_stop

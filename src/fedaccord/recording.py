@@ -15,6 +15,7 @@ from fedaccord.federation.server import Server
 from fedaccord.federation.state import RunState
 from fedaccord.federation.traffic import Bytes, sum_by_site
 from fedaccord.messages.message import Message, SiteId
+from fedaccord.runs.checkpoint import Past
 from fedaccord.runs.folder import RunFolder
 from fedaccord.runs.records import (
     Best,
@@ -25,7 +26,6 @@ from fedaccord.runs.records import (
     round_lines,
     scopes,
 )
-from fedaccord.runs.resume import Past
 from fedaccord.runs.tracking import Tracking
 from fedaccord.stopping import Clock, Signals, Stopped, Stopping, figure, gain, unknown_metric
 

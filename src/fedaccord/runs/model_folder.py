@@ -53,8 +53,15 @@ from fedaccord.labels.views.likelihoods import PRIOR
 from fedaccord.messages.message import Message, SiteId, from_bytes
 from fedaccord.models.catalogue import build
 from fedaccord.models.layout import Layout, named_tensors
-from fedaccord.models.network import Network, insert_personal_layer, predict_logits, use_channels_last
-from fedaccord.models.own_head import OWN_ENCODER, OWN_HEAD, with_own_head
+from fedaccord.models.network import (
+    OWN_ENCODER,
+    OWN_HEAD,
+    Network,
+    insert_personal_layer,
+    predict_logits,
+    use_channels_last,
+    with_own_head,
+)
 from fedaccord.runs.folder import RunFolder
 from fedaccord.runs.reading import parse
 

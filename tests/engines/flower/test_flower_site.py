@@ -23,8 +23,8 @@ from fedaccord.deployment.checking import check_folder
 from fedaccord.engines.engine import HostSpec
 from fedaccord.engines.flower.client import _answer_by_keeper_or_here, answer
 from fedaccord.engines.flower.gate import gate_app, is_forwarded
-from fedaccord.engines.flower.keeper import ask_keeper, run_keeper
 from fedaccord.engines.flower.memory import SiteMemories
+from fedaccord.engines.flower.node import ask_keeper, run_keeper
 from fedaccord.engines.flower.site_folder import SiteFolder, write_site_folder
 from fedaccord.errors import ConfigError, DataError, EngineError
 from fedaccord.messages.message import Message, to_bytes
@@ -100,7 +100,7 @@ class TestKeeper:
         assert ask_keeper(tmp_path, {}) is None
 
     def test_one_that_breaks_down_costs_one_answer(self, tmp_path):
-        program = "import os, sys; from pathlib import Path; from fedaccord.engines.flower.keeper import run_keeper\n"
+        program = "import os, sys; from pathlib import Path; from fedaccord.engines.flower.node import run_keeper\n"
         program += "run_keeper(Path(sys.argv[1]), lambda question: os._exit(3))"
         grid = FakeGrid(tmp_path)
         folder = SiteFolder.open(grid.folders["site-0"])

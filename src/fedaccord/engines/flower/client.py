@@ -16,7 +16,7 @@ from flwr.clientapp import ClientApp
 
 from fedaccord import __version__
 from fedaccord.engines.flower.envelope import Fields, cloned, data, open_sealed, seal, text
-from fedaccord.engines.flower.keeper import ask_keeper
+from fedaccord.engines.flower.node import ask_keeper
 from fedaccord.engines.flower.site_folder import SiteFolder
 from fedaccord.errors import ConfigError, EngineError, MessageError
 

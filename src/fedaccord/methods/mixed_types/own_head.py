@@ -18,8 +18,7 @@ from fedaccord.methods.mixed_types.augment import weakly_augmented
 from fedaccord.methods.mixed_types.correspondences import uses_median
 from fedaccord.methods.mixed_types.settings import MixedSiteSettings
 from fedaccord.methods.mixed_types.supervised import BEFORE_TUNING
-from fedaccord.models.network import Network
-from fedaccord.models.own_head import OWN_ENCODER, OWN_HEAD, first_head, with_own_head
+from fedaccord.models.network import OWN_ENCODER, OWN_HEAD, Network, first_head, with_own_head
 from fedaccord.training.objectives import Objective
 from fedaccord.training.work import Batch, LocalWork
 
