@@ -1,4 +1,5 @@
 import inspect
+import pkgutil
 import subprocess
 import sys
 
@@ -30,7 +31,7 @@ class TestRegistry:
 
     @pytest.mark.parametrize("entry", MODELS.values(), ids=lambda entry: entry.name)
     def test_its_settings_are_the_builder_s_own_defaults(self, entry):
-        signature = inspect.signature(catalogue._import(entry.builder)).parameters.values()
+        signature = inspect.signature(pkgutil.resolve_name(entry.builder)).parameters.values()
         given = {p.name: p.default for p in signature if p.default is not inspect.Parameter.empty}
         defaults = {name: list(value) if isinstance(value, tuple) else value for name, value in given.items()}
         assert entry.settings == defaults

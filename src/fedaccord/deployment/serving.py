@@ -13,7 +13,7 @@ from fedaccord.deployment.certificates import wire_key
 from fedaccord.deployment.known import read_known
 from fedaccord.engines.flower.engine import FlowerEngine
 from fedaccord.engines.flower.nodes import Roster
-from fedaccord.errors import UserError
+from fedaccord.errors import ConfigError, UserError
 from fedaccord.experiment import RemoteSites, resume_experiment, run_experiment
 from fedaccord.extensions import importable, trusting
 from fedaccord.federation.round import RoundRecord
@@ -21,9 +21,18 @@ from fedaccord.recording import Watcher
 from fedaccord.runs.folder import RunFolder, free_folder
 
 if TYPE_CHECKING:
+    from flwr.app import Context
     from flwr.serverapp import Grid
 
 PATIENCE = 120.0  # seconds that a run waits for nodes before it starts without the missing ones
+
+
+def main(grid: Grid, context: Context) -> None:
+    """Serve as the ServerApp's main function, with the folder and the packages of the run configuration."""
+    folder, trust = (str(context.run_config.get(key, "")) for key in ("folder", "trust"))
+    if not folder:
+        raise ConfigError("the run was started without --run-config 'folder=\"...\"'")
+    serve(grid, Path(folder), [package for package in trust.split(",") if package])
 
 
 def serve(grid: Grid, folder: Path, trust: Sequence[str] = ()) -> dict[str, Any]:

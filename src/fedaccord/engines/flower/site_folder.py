@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from fedaccord.engines.engine import Host, HostSpec
 
 _DESCRIPTION, _DECISIONS, _DATA = "site.json", "site.toml", "data"
+_KEYS = ("site", "deployment", "fedaccord", "entry", "spec", "tensors", "code")  # of site.json, as in SiteFolder
 
 
 @dataclass(frozen=True)
@@ -38,27 +39,18 @@ class SiteFolder:
     path: Path
     site: str
     deployment: str
-    version: str
+    version: str  # of FedAccord
     entry: str
     spec: dict[str, Any]
-    files: dict[str, str]
-    code: tuple[str, ...]
+    files: dict[str, str]  # by the name of the tensor
+    code: list[str]
 
     @classmethod
     def open(cls, path: Path) -> SiteFolder:
         """Read a folder that `write_site_folder` wrote; raise DataError if it cannot be read."""
         try:
             description = json.loads((path / _DESCRIPTION).read_text(encoding="utf-8"))
-            return cls(
-                path,
-                description["site"],
-                description["deployment"],
-                description["fedaccord"],
-                description["entry"],
-                description["spec"],
-                dict(description["tensors"]),
-                tuple(description["code"]),
-            )
+            return cls(path, *(description[key] for key in _KEYS))
         except OSError as error:
             problem = f"{_DESCRIPTION} cannot be read: {error.strerror}"
             raise DataError(f"'{path}' is not the folder of a site: {problem}") from None
@@ -149,15 +141,8 @@ def write_site_folder(
         # Not in place, because the keeper may have the old file mapped.
         with atomic_write(path / _DATA / file) as new:
             np.save(new, host.tensors[name].contiguous().numpy(), allow_pickle=False)
-    description = {
-        "site": site,
-        "deployment": deployment,
-        "fedaccord": version,
-        "entry": host.entry,
-        "spec": host.spec,
-        "tensors": files,
-        "code": list(code),
-    }
+    values = (site, deployment, version, host.entry, host.spec, files, list(code))
+    description = dict(zip(_KEYS, values, strict=True))
     write_site_file(path / _DESCRIPTION, (json.dumps(description, indent=1, ensure_ascii=False) + "\n").encode())
 
 
