@@ -7,7 +7,6 @@ import pytest
 
 from fedaccord.errors import ConfigError, UntrustedError
 from fedaccord.extensions import trusting
-from fedaccord.models import catalogue
 from fedaccord.models.catalogue import build
 from fedaccord.models.registry import MODELS, check_model
 
