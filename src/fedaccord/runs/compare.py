@@ -6,7 +6,6 @@ import statistics
 from collections.abc import Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
-from typing import NamedTuple
 
 from fedaccord.errors import UserError
 from fedaccord.runs import contestants as rivals
@@ -20,13 +19,6 @@ DEFAULT_NAME = "comparison.html"
 OVER_SEEDS = "± is the sample standard deviation over seeds; a single seed has none."
 COLOURS = (draw.BLUE, draw.ORANGE, *(colour for colour in draw.OTHERS if colour != draw.GREY))
 DASHES = {"solid": "solid", "dash": "dashed", "dot": "dotted"}  # plotly's name -> the name in CSS
-
-
-class Stroke(NamedTuple):
-    """The colour and dash of a contestant's lines."""
-
-    colour: str
-    dash: str
 
 
 def write_comparison(folders: Sequence[Path], target: Path) -> Path:
@@ -72,14 +64,14 @@ def _headline(contestants: Sequence[Contestant]) -> Html:
 
 def _curves(contestants: Sequence[Contestant], figures: dict[str, Figure]) -> Html:
     # A colour is used again with another dash, so 24 contestants look different.
-    every = [Stroke(colour, dash) for dash in DASHES for colour in COLOURS]
+    every = [(colour, dash) for dash in DASHES for colour in COLOURS]
     strokes = {contestant.label: every[at % len(every)] for at, contestant in enumerate(contestants)}
     panels = ""
     for measure in MEASURES:
         measured = {c.label: [curve for run in c.runs if (curve := measure.curve(run))] for c in contestants}
         if any(measured.values()):
             key = f"{measure.scope}-{measure.metric}"
-            traces = [trace for c in contestants for trace in _lines(c.label, measured[c.label], strokes[c.label])]
+            traces = [trace for c in contestants for trace in _lines(c.label, measured[c.label], *strokes[c.label])]
             figures[key] = draw.over_rounds(traces, measure.share)
             panels += f"<div><h3>{measure.words}</h3>{parts.figure_box(key, measure.words)}</div>"
     if not panels:
@@ -93,7 +85,7 @@ def _curves(contestants: Sequence[Contestant], figures: dict[str, Figure]) -> Ht
     return section("Learning curves", reading, Html(f'<p class="keys">{keys}</p><div class="pair">{panels}</div>'))
 
 
-def _lines(label: str, runs: Sequence[Mapping[int, float]], stroke: Stroke) -> list[Figure]:
+def _lines(label: str, runs: Sequence[Mapping[int, float]], colour: str, dash: str) -> list[Figure]:
     """Return a contestant's mean over its seeds, after the band from the lowest to the highest seed if it has several.
 
     Only rounds that all seeds have evaluated: a mean over changing seeds would show steps that no run made.
@@ -104,13 +96,13 @@ def _lines(label: str, runs: Sequence[Mapping[int, float]], stroke: Stroke) -> l
     name, traces = text(label), []
     if len(runs) > 1:
         hidden = {"mode": "lines", "meta": "spread", "hoverinfo": "skip", "hovertemplate": None}
-        edge = {"width": 0, "color": stroke.colour}
-        red, green, blue = bytes.fromhex(stroke.colour.removeprefix("#"))
+        edge = {"width": 0, "color": colour}
+        red, green, blue = bytes.fromhex(colour.removeprefix("#"))
         area = {"fill": "tonexty", "fillcolor": f"rgba({red},{green},{blue},0.14)"}
         low, high = ([(at, end(values)) for at, values in each] for end in (min, max))
         traces = [draw.curve_line(name, low, edge, **hidden), draw.curve_line(name, high, edge, **area, **hidden)]
     mean = [(at, statistics.fmean(values)) for at, values in each]
-    line = {"width": 2.5, "color": stroke.colour, "dash": stroke.dash}
+    line = {"width": 2.5, "color": colour, "dash": dash}
     return [*traces, draw.curve_line(name, mean, line, hoverlabel={"namelength": -1})]
 
 
@@ -186,12 +178,7 @@ def _pairs(contestants: Sequence[Contestant]) -> Html:
         return section(title, *shown, "No two contestants have a figure of the same seed.")
     head = ["First", "Second", "Measure, last round", "Shared seeds", "First's mean", "Second's mean"]
     head += ["First − second", "Standard error", "First ahead"]
-    how = (
-        "Only runs of the same seed are compared. The difference of accuracies is in points. Its standard error is the "
-        "sample standard deviation of the seeds' differences, divided by the square root of their number; one seed has "
-        "none. Ahead means a higher accuracy or a lower nll."
-    )
-    return section(title, *shown, table(head, rows, numbers=range(3, 9)), remark(how))
+    return section(title, *shown, table(head, rows, numbers=range(3, 9)), remark(parts.TEXTS["seed_by_seed"]))
 
 
 def _paired_cells(found: Paired, share: bool) -> list[str]:

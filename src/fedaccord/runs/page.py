@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import html
 import json
+import tomllib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from importlib import resources
 from itertools import groupby
@@ -20,6 +21,14 @@ from fedaccord.errors import RunFolderError
 
 Figure = dict[str, Any]
 
+
+def asset(name: str) -> str:
+    """Return the content of a text file of this package."""
+    return resources.files("fedaccord.runs").joinpath(name).read_text(encoding="utf-8")
+
+
+TEXTS: dict[str, Any] = tomllib.loads(asset("texts.toml"))
+"""How to read the sections of the pages; {names} are to be filled in."""
 NOTHING = "–"
 BEST_IS_OPTIMISTIC = "The best round is picked by its test figure, so it is optimistic: quote the last round."
 TALL_FROM = 25  # rows; a longer table scrolls in its own box
@@ -157,8 +166,3 @@ def _scripts(figures: Mapping[str, Figure]) -> str:
     # Escaped, because a tag inside the data could end the script element.
     data = json.dumps(figures).replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
     return Template(asset("figures.html").rstrip()).substitute(plotly=get_plotlyjs(), figures=data)
-
-
-def asset(name: str) -> str:
-    """Return the content of a text file of this package."""
-    return resources.files("fedaccord.runs").joinpath(name).read_text(encoding="utf-8")

@@ -187,13 +187,9 @@ def _absent(run: Run) -> Html:
             rounds.setdefault(label, []).append(line.round)
     if not rounds:
         return Html("")
-    why = (
-        "In these rounds no site that took part could teach the label, so the model may forget it. More sites in each "
-        "round, or a second site that knows the label, help."
-    )
     rows = [(label, len(at), parts.spans(at)) for label in run.federation.labels if (at := rounds.get(label))]
     head = ["Label", f"Rounds, of {len(run.of('round'))}", "Which"]
-    return section("Labels absent from rounds", why, table(head, rows, numbers={1}))
+    return section("Labels absent from rounds", parts.TEXTS["absent"], table(head, rows, numbers={1}))
 
 
 def _correspondences(run: Run, figures: dict[str, Figure]) -> Html:

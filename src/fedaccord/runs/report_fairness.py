@@ -29,10 +29,7 @@ def treatment(run: Run, figures: dict[str, Figure]) -> Html:
     if over_sites:
         with_groups = sum(_has_groups(metrics) for metrics in each_site)
         who = f"the test rows of {with_groups} of {len(each_site)} sites together, each evaluated with the site's model"
-    meaning = (
-        f"Of {who}, last round: differences of the rates of label '{label}' between the others and '{group}'. A "
-        "negative difference means that the group gets the label more often. Rates of few people are unreliable."
-    )
+    meaning = parts.TEXTS["treatment"].format(who=who, label=label, group=group)
     head = ["Groups", "EOD", "SPD", f"Accuracy, {group}", "Accuracy, others", group, f"{group}, {label}"]
     head += ["Others", f"Others, {label}"]
     readings = {"": _known_by(last), CANDIDATE: "by candidate groups"}
@@ -63,16 +60,9 @@ def exclusions(run: Run, figures: dict[str, Figure]) -> Html:
     if not rounds:
         return Html("")
     out, trust, hostile = _by_site(rounds, EXCLUDED), _by_site(rounds, CONFIDENCE), set(run.summary.hostile)
-    if hostile:
-        sentence = (
-            f"Honest sites were left out of {_excluded(out, out.keys() - hostile)} of their rounds, hostile sites "
-            f"of {_excluded(out, hostile)}. This is a study, so it is known which sites are hostile."
-        )
-    else:
-        sentence = (
-            f"Sites were left out of {_excluded(out, out.keys())} of their rounds. It is not known which of them "
-            "were honest: a site whose people truly differ may look like a hostile one."
-        )
+    sentence = parts.TEXTS["excluded_in_study" if hostile else "excluded"].format(
+        honest=_excluded(out, out.keys() - hostile), hostile=_excluded(out, hostile)
+    )
     rows = []
     for site, curve in out.items():
         at = [number for number, value in curve if value]

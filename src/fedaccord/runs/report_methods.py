@@ -3,27 +3,21 @@
 from __future__ import annotations
 
 from fedaccord.runs import report_figures as draw
-from fedaccord.runs.page import Figure, Html, decimal, figure_box, figure_choice, percent, remark, section, table, text
+from fedaccord.runs.page import (
+    TEXTS,
+    Figure,
+    Html,
+    decimal,
+    figure_box,
+    figure_choice,
+    percent,
+    remark,
+    section,
+    table,
+    text,
+)
 from fedaccord.runs.reading import Line, Run
 
-# Shares that steps on the server measure: key, title, explanation, description by name.
-SHARES = (
-    (
-        "confidence",
-        "Pseudo-labels",
-        "Confident samples are those whose pseudo-label is more likely than the threshold: without any, the sites "
-        "teach nothing. The server's accuracy is on the samples that it trains on.",
-        {"confident": "confident samples of the sites", "server_accuracy": "the server's own samples, fitted"},
-    ),
-    (
-        "returns",
-        "Personalised returns",
-        "A site's score measures how well its model agrees with the server's. The model that the site gets back is "
-        "moved towards the server's by that share (times `pi`). The server's model is evaluated on public samples that "
-        "it does not train on.",
-        {"score": "mean score of the sites", "representation_accuracy": "the server's own model, held-out samples"},
-    ),
-)
 MATRIX = {"matrix_error": "distance from the declared matrix", "matrix_change": "change since the site's last round"}
 PAIR = (draw.BLUE, draw.ORANGE)
 QUALITY, ALIGNMENT = "quality/", "alignment_share"
@@ -32,11 +26,11 @@ QUALITY, ALIGNMENT = "quality/", "alignment_share"
 def shares(run: Run, figures: dict[str, Figure]) -> list[Html]:
     """Draw the shares that steps on the server measured, one section per method that has any."""
     shown = []
-    for key, title, explanation, names in SHARES:
-        curves = {words: run.curve("round", "figures", name) for name, words in names.items()}
+    for key, words in TEXTS["shares"].items():
+        curves = {label: run.curve("round", "figures", name) for name, label in words["curves"].items()}
         if any(curves.values()):
             figures[key] = draw.named_curves(curves, PAIR, share=True)
-            shown.append(section(title, explanation, figure_box(key, "Shares over the rounds")))
+            shown.append(section(words["title"], words["reading"], figure_box(key, "Shares over the rounds")))
     return shown
 
 
@@ -67,11 +61,8 @@ def correlations(run: Run, figures: dict[str, Figure]) -> Html:
         options[key] = "all sites" if line.site is None else str(line.site)
     if not options:
         return Html("")
-    meaning = (
-        "Correlations of tags, from -1 (never together) to 1 (always together), as the sites sent them in the last "
-        "round. A number before a tag is its block. Of many tags, those with the strongest correlations are shown."
-    )
-    return section("How tags go together", meaning, *figure_choice("Correlations of", options, "tailored"))
+    choice = figure_choice("Correlations of", options, "tailored")
+    return section("How tags go together", TEXTS["correlations"], *choice)
 
 
 def agreement(run: Run, figures: dict[str, Figure]) -> Html:
