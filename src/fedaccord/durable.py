@@ -1,4 +1,4 @@
-"""Atomic file writes that survive a power cut."""
+"""Atomic file writes that survive a power cut, and reads whose errors are sentences."""
 
 from __future__ import annotations
 
@@ -28,6 +28,14 @@ def atomic_write(target: Path, suffix: str = "") -> Iterator[BinaryIO]:
         with contextlib.suppress(OSError):  # the folder may be read-only
             temporary.unlink(missing_ok=True)
         raise
+
+
+def read_bytes(path: Path, error: type[Exception]) -> bytes:
+    """Return the content of a file; raise `error` with a sentence if it cannot be read."""
+    try:
+        return path.read_bytes()
+    except OSError as problem:
+        raise error(f"'{path}' cannot be read: {problem.strerror}") from None
 
 
 def sync(path: Path) -> None:

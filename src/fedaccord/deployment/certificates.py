@@ -13,6 +13,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from fedaccord.durable import read_bytes
 from fedaccord.errors import UserError
 
 _DAYS = 825  # longest validity that common TLS clients accept for a server
@@ -56,9 +57,7 @@ def make_certificate(authority: Authority, hosts: list[str]) -> tuple[bytes, byt
 def valid_until(path: Path) -> datetime.date:
     """Return the last day of a certificate; raise UserError if the file is not a certificate."""
     try:
-        return x509.load_pem_x509_certificate(path.read_bytes()).not_valid_after_utc.date()
-    except OSError as error:
-        raise UserError(f"'{path}' cannot be read: {error.strerror}") from None
+        return x509.load_pem_x509_certificate(read_bytes(path, UserError)).not_valid_after_utc.date()
     except ValueError:
         raise UserError(f"'{path}' is not a certificate in PEM format") from None
 
@@ -103,9 +102,8 @@ def _sign(
     start, end = now - datetime.timedelta(hours=1), now + datetime.timedelta(days=_DAYS)  # clocks differ
     builder = x509.CertificateBuilder(issuer, subject, key.public_key(), x509.random_serial_number(), start, end)
     for extension in extensions:
-        builder = builder.add_extension(
-            extension, critical=isinstance(extension, x509.BasicConstraints | x509.KeyUsage)
-        )
+        critical = isinstance(extension, x509.BasicConstraints | x509.KeyUsage)
+        builder = builder.add_extension(extension, critical)
     return builder.sign(signing_key, hashes.SHA384())
 
 

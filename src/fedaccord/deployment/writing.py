@@ -14,7 +14,7 @@ import json
 import re
 import shutil
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from importlib.resources.abc import Traversable
@@ -32,6 +32,7 @@ from fedaccord.deployment.certificates import (
     write_secret,
 )
 from fedaccord.deployment.known import write_known
+from fedaccord.durable import read_bytes
 from fedaccord.engines.flower.site_folder import SiteFolder, write_site_folder
 from fedaccord.errors import ConfigError, FolderTakenError, UserError, did_you_mean
 from fedaccord.experiment import load_data
@@ -41,15 +42,6 @@ from fedaccord.methods.registry import make_recipe
 from fedaccord.session import describe_host
 
 _TEMPLATES = resources.files("fedaccord.deployment") / "templates"
-
-
-_AGREEMENT = """
-# This experiment runs code that is not part of FedAccord: {}.
-# The code is in code/ or in an installed package, and has the rights of the node. Read it.
-# If you agree, remove the # from the next line; until then this site does nothing for the server.
-# trust = {}
-
-"""
 
 
 @dataclass(frozen=True)
@@ -157,7 +149,9 @@ class _Writer:
             certificate, key = make_certificate(self.authority, [self.address.host])
             self.ca = authority
         else:
-            certificate, key, self.ca = (_read(path) for path in (given.certificate, given.key, given.ca))
+            certificate, key, self.ca = (
+                read_bytes(path, UserError) for path in (given.certificate, given.key, given.ca)
+            )
         local = make_certificate(self.authority, ["localhost", "127.0.0.1"])
         for name, (public, secret) in {"server": (certificate, key), "link": local}.items():
             (tls / f"{name}.crt").write_bytes(public)
@@ -226,10 +220,10 @@ class _Writer:
         update = {"sites": section or None, "method": method, "labels": Labels(), "server": ServerSection()}
         part = self.experiment.model_copy(update={**update, "data": None, "fairness": None})
         packages = self._packages(site)
-        agreement = _AGREEMENT.format(", ".join(packages), json.dumps(packages)) if packages else ""
-        return (
-            f"# The experiment of site '{site}', for information; the node reads `trust`.\n" + agreement + to_toml(part)
-        )
+        fields = {"packages": ", ".join(packages), "trust": json.dumps(packages)}
+        agreement = _fill(_TEMPLATES / "agreement.toml", fields) if packages else ""
+        title = f"# The experiment of site '{site}', for information; the node reads `trust`.\n"
+        return title + agreement + to_toml(part)
 
     def _packages(self, site: str) -> list[str]:
         """Return the packages outside FedAccord whose code a site runs."""
@@ -271,16 +265,13 @@ def _write_templates(source: Traversable, target: Path, /, **fields: object) -> 
             path.mkdir()
             _write_templates(part, path, **fields)
             continue
-        text = part.read_text(encoding="utf-8")
-        for name, value in fields.items():
-            text = text.replace(f"@{name.upper()}@", str(value))
-        path.write_text(text, encoding="utf-8")
+        path.write_text(_fill(part, fields), encoding="utf-8")
         if path.suffix == ".sh":
             path.chmod(0o755)
 
 
-def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise UserError(f"'{path}' cannot be read: {error.strerror}") from None
+def _fill(template: Traversable, fields: Mapping[str, object]) -> str:
+    text = template.read_text(encoding="utf-8")
+    for name, value in fields.items():
+        text = text.replace(f"@{name.upper()}@", str(value))
+    return text

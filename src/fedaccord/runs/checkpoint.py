@@ -54,18 +54,13 @@ def seal(whole: Message) -> bytes:
     return hashlib.sha256(data).digest() + data
 
 
-def unseal(data: bytes) -> Message:
-    """Decode the output of `seal`; raise MessageError for a truncated or altered file."""
-    digest, rest = data[:_DIGEST], data[_DIGEST:]
-    if hashlib.sha256(rest).digest() != digest:
-        raise MessageError("its content does not match its digest")
-    return from_bytes(rest)
-
-
 def read_checkpoint(path: Path) -> tuple[Message, dict[SiteId, Message]]:
     """Read a checkpoint file."""
     try:
-        whole = unseal(path.read_bytes())
+        data = path.read_bytes()
+        if hashlib.sha256(data[_DIGEST:]).digest() != data[:_DIGEST]:
+            raise MessageError("its content does not match its digest")
+        whole = from_bytes(data[_DIGEST:])
     except OSError as error:
         raise RunFolderError(f"the checkpoint '{path}' cannot be read: {error.strerror}") from None
     except MessageError as error:

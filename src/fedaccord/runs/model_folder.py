@@ -31,6 +31,7 @@ from fedaccord.data.features import FeaturePlan
 from fedaccord.data.scaling import Moments, apply_moments, pool_moments
 from fedaccord.data.sites import FederationData
 from fedaccord.data.tables import Table
+from fedaccord.durable import read_bytes
 from fedaccord.errors import (
     ConfigError,
     DataError,
@@ -330,7 +331,7 @@ def _site_model(part: Message, space: LabelSpace, path: Path) -> SiteModel:
 
 
 def _read_description(path: Path) -> Description:
-    raw = _read_bytes(path)
+    raw = read_bytes(path, RunFolderError)
     with contextlib.suppress(ValueError, AttributeError):
         if (found := json.loads(raw).get("format")) != FORMAT:
             raise RunFolderError(f"'{path}' has format {found}, this version of FedAccord reads {FORMAT}")
@@ -339,16 +340,9 @@ def _read_description(path: Path) -> Description:
 
 def _read(path: Path) -> Message:
     try:
-        return from_bytes(_read_bytes(path))
+        return from_bytes(read_bytes(path, RunFolderError))
     except MessageError as error:
         raise RunFolderError(f"'{path}' is damaged: {error}") from None
-
-
-def _read_bytes(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise RunFolderError(f"'{path}' cannot be read: {error.strerror}") from None
 
 
 @torch.no_grad()

@@ -16,14 +16,6 @@ from fedaccord.runs import report_methods as methods
 from fedaccord.runs.page import Figure, Html, counted, decimal, listed, percent, remark, section, table, text
 from fedaccord.runs.reading import Metrics, Run, Summary, read_run, read_summary
 
-OPTIONAL_METRICS = {  # columns of the table of sites, if a site has them
-    "map": "Mean average precision",
-    "of1": "F1 of all tags",
-    "accuracy_classes": "Accuracy in all classes",
-    "in_set": "Answers in the candidate set",
-    "disambiguation": "True candidate most likely, training samples",
-}
-
 
 def write_report(folder: Path, alone: Path | None = None) -> Path:
     """Write `report.html` into a run folder; `alone` is a run of the same sites without federation, to compare with.
@@ -127,7 +119,8 @@ def _curves(run: Run, figures: dict[str, Figure]) -> Html:
 def _sites(run: Run) -> Html:
     labels, best, each = len(run.federation.labels), run.summary.best, run.summary.final.sites.each
     at_best = {line.site: line.metrics for line in run.of("site") if line.round == best.round} | best.sites.each
-    more = {words: metric for metric, words in OPTIONAL_METRICS.items() if any(metric in m for m in each.values())}
+    optional = parts.TEXTS["optional_metrics"].items()
+    more = {words: metric for metric, words in optional if any(metric in metrics for metrics in each.values())}
     best_round = f" ({best.round})" if best.metric else ""
     head = ["Site", "How it labels", "Train", "Test", "Labels taught", "Accuracy, last round", "Nll, last round"]
     head += [f"Accuracy, best round{best_round}", *more]

@@ -19,7 +19,6 @@ import threading
 import time
 import urllib.request
 from pathlib import Path
-from types import FrameType
 
 import click
 import uvicorn
@@ -114,7 +113,7 @@ def serve_nodes(folder: Path) -> None:
     settings = json.loads((folder / "link.json").read_text(encoding="utf-8"))
     os.environ.update(flower_environment(folder))
     write_connection(folder, settings["link_port"])
-    signal.signal(signal.SIGTERM, _exit)
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     link = start_link(folder, settings["link_port"])
     try:
         register(folder, settings["keys"])
@@ -139,10 +138,6 @@ def _stop_with_link(link: subprocess.Popen[bytes], gate: uvicorn.Server) -> None
     """Stop the gate when the SuperLink ends, so that a service manager sees this process end and restarts both."""
     link.wait()
     gate.should_exit = True
-
-
-def _exit(number: int, frame: FrameType | None) -> None:
-    sys.exit(128 + number)
 
 
 if __name__ == "__main__":
