@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from fedaccord.adversary.data_attacks import TO_SETS, refuse_site
+from fedaccord.adversary.attacks import TO_SETS, refuse_site
 from fedaccord.adversary.settings import hostile_sites
 from fedaccord.config import Experiment
 from fedaccord.data.sensitive import Target, find_target

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedaccord.adversary.data_attacks import flip_groups, flip_labels, mirror_labels, mix_up, poisoned, victims
+from fedaccord.adversary.attacks import flip_groups, flip_labels, mirror_labels, mix_up, poisoned, victims
 from fedaccord.adversary.settings import hostile_sites
 from fedaccord.data.sensitive import Target
 from fedaccord.data.site_data import Samples, SiteData

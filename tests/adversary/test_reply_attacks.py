@@ -5,7 +5,7 @@ from statistics import NormalDist
 import pytest
 import torch
 
-from fedaccord.adversary.reply_attacks import alie_deviation, forged, why_harmless
+from fedaccord.adversary.attacks import alie_deviation, forged, why_harmless
 
 MATRIX = torch.tensor([[1.0, 2.0, 7.0], [3.0, 4.0, 7.0], [5.0, 0.0, 7.0], [9.0, 9.0, 8.0]])
 PREVIOUS = torch.tensor([1.0, 1.0, 7.0])

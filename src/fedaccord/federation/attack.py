@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from fedaccord.adversary.data_attacks import FAIRNESS, poisoned
-from fedaccord.adversary.reply_attacks import forged, why_harmless
+from fedaccord.adversary.attacks import FAIRNESS, forged, poisoned, why_harmless
 from fedaccord.aggregation.replies import Replies
 from fedaccord.data.sensitive import Target
 from fedaccord.data.site_data import SiteData

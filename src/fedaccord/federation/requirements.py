@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fedaccord.adversary.data_attacks import TO_SETS
+from fedaccord.adversary.attacks import TO_SETS
 from fedaccord.errors import ConfigError
 from fedaccord.labels.views import Candidates, view_class
 

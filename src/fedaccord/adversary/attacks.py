@@ -1,16 +1,21 @@
-"""Attacks on the training data of hostile sites, applied once before training (docs/methods.md 10.2).
+"""Attacks of hostile sites: on their training data, once before training (docs/methods.md 10.2), or on their replies.
 
 A victim of type I is in the target group and lacks the target label; a victim of type II has the label and is not in
 the group. Groups and labels are candidate sets, bool (n, groups) and (n, labels); `group` and `label` are columns.
+
+Replies are models (sites, parameters), with a mask of the hostile sites, bool (sites,). IPM and ALIE assume that the
+attacker knows the honest updates, which few real attackers do.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+from statistics import NormalDist
 
 import torch
 from torch import Tensor
 
+from fedaccord.adversary.settings import SENDING
 from fedaccord.data.sensitive import Target
 from fedaccord.data.site_data import SiteData
 from fedaccord.errors import ConfigError
@@ -20,6 +25,8 @@ FAIRNESS = ("plfa", "pafa", "mixup")  # attacks on the fairness towards one grou
 TO_SETS = ("plfa", "mixup")  # attacks that turn exact labels into candidate sets
 SAME = 1e-9  # smaller differences of distances count as ties
 CHUNK = 512
+STRENGTH = {"sign-flip": 1.0, "scaling": 10.0, "ipm": 0.5}
+HONEST = {"ipm": 1, "alie": 2}  # number of honest updates that an attack needs
 
 
 def victims(groups: Tensor, sets: Tensor, group: int, label: int) -> tuple[Tensor, Tensor]:
@@ -133,3 +140,45 @@ def poisoned(site: SiteData, kind: str, target: Target | None, ratio: float = 0.
     else:
         x, labels = mix_up(data.x, data.group, sets, target.group, target.label, ratio, target.inputs)
     return replace(site, view=view, train=replace(data, x=x, target=labels))
+
+
+def why_harmless(kind: str, sites: int, hostile: int, strength: float | None = None) -> str | None:
+    """Return why an attack has no effect in a round of `sites` sites; None if it has one."""
+    if kind not in HONEST or not hostile:
+        return None
+    if sites - hostile < HONEST[kind]:
+        return f"it is computed from honest updates, and needs {HONEST[kind]} of them in a round"
+    if kind == "alie" and strength is None and alie_deviation(sites, hostile) <= 0:
+        return "there are too few hostile sites for an unnoticed deviation from the honest mean; set strength"
+    return None
+
+
+def alie_deviation(sites: int, hostile: int) -> float:
+    """Return z of ALIE: the normal quantile of the share of honest sites that a hostile majority does not need."""
+    needed = sites // 2 + 1 - hostile
+    share = (sites - hostile - needed) / (sites - hostile)
+    return NormalDist().inv_cdf(min(max(share, 1e-3), 1 - 1e-3))
+
+
+def forged(
+    kind: str, matrix: Tensor, previous: Tensor, hostile: Tensor, trained: Tensor, strength: float | None = None
+) -> Tensor:
+    """Return the sites' models under an attack; only `trained` values, bool (parameters,), of hostile sites change."""
+    if kind not in SENDING or not bool(hostile.any()):
+        return matrix
+    updates = matrix - previous
+    sent = previous + _forged_updates(kind, updates, updates[~hostile], strength)
+    return torch.where(trained & hostile[:, None], sent, matrix)
+
+
+def _forged_updates(kind: str, updates: Tensor, honest: Tensor, strength: float | None) -> Tensor:
+    """Return the update that each site would send if it were hostile, or one update for all of them."""
+    if len(honest) < HONEST.get(kind, 0):
+        return updates
+    if kind == "alie":  # Baruch et al. 2019: hostile updates are closer to the mean than enough of the honest ones
+        z = alie_deviation(len(updates), len(updates) - len(honest)) if strength is None else strength
+        return honest.mean(0) - z * honest.std(0, unbiased=False)
+    factor = STRENGTH[kind] if strength is None else strength
+    if kind == "ipm":  # Xie et al. 2020: a small multiple of the honest mean, with the opposite sign
+        return -factor * honest.mean(0)
+    return factor * updates if kind == "scaling" else -factor * updates
