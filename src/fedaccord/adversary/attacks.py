@@ -1,4 +1,4 @@
-"""Attacks of hostile sites: on their training data, once before training (docs/methods.md 10.2), or on their replies.
+"""Attacks of hostile sites (docs/methods.md 10.2, 10.3): on their training data, before training, or on their replies.
 
 A victim of type I is in the target group and lacks the target label; a victim of type II has the label and is not in
 the group. Groups and labels are candidate sets, bool (n, groups) and (n, labels); `group` and `label` are columns.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import traceback
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,23 +27,16 @@ PATIENCE = 120.0  # seconds that a run waits for nodes before it starts without 
 
 
 def main(grid: Grid, context: Context) -> None:
-    """Serve as the ServerApp's main function, with the folder and the packages of the run configuration."""
+    """Serve as the ServerApp's main function; `run.sh` passes the folder and the packages whose code may run."""
     folder, trust = (str(context.run_config.get(key, "")) for key in ("folder", "trust"))
     if not folder:
         raise ConfigError("the run was started without --run-config 'folder=\"...\"'")
-    serve(grid, Path(folder), [package for package in trust.split(",") if package])
+    with trusting(package for package in trust.split(",") if package), importable(Path(folder, "code")):
+        serve(grid, Path(folder))
 
 
-def serve(grid: Grid, folder: Path, trust: Sequence[str] = ()) -> dict[str, Any]:
-    """Run the experiment of a server's folder on a Flower grid; resume an interrupted run if there is one.
-
-    Code of the packages in `trust`, which `run.sh` lists, may run.
-    """
-    with trusting(trust), importable(folder / "code"):
-        return _serve(grid, folder)
-
-
-def _serve(grid: Grid, folder: Path) -> dict[str, Any]:
+def serve(grid: Grid, folder: Path) -> dict[str, Any]:
+    """Run the experiment of a server's folder on a Flower grid; resume an interrupted run if there is one."""
     experiment, _ = load_experiment(folder / "config.toml")
     link = json.loads((folder / "link.json").read_text(encoding="utf-8"))
     runs = folder / "runs"

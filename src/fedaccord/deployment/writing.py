@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
+from typing import NamedTuple
 
 from fedaccord import __version__
 from fedaccord.config import Experiment, Labels, ServerSection, to_toml
@@ -64,8 +65,7 @@ class Address:
         return f"{self.host}:{self.port}"
 
 
-@dataclass(frozen=True)
-class GivenCertificate:
+class GivenCertificate(NamedTuple):
     """An existing certificate of the server: its authority, the certificate and its key."""
 
     ca: Path
@@ -149,9 +149,7 @@ class _Writer:
             certificate, key = make_certificate(self.authority, [self.address.host])
             self.ca = authority
         else:
-            certificate, key, self.ca = (
-                read_bytes(path, UserError) for path in (given.certificate, given.key, given.ca)
-            )
+            self.ca, certificate, key = (read_bytes(path, UserError) for path in given)
         local = make_certificate(self.authority, ["localhost", "127.0.0.1"])
         for name, (public, secret) in {"server": (certificate, key), "link": local}.items():
             (tls / f"{name}.crt").write_bytes(public)
