@@ -63,7 +63,7 @@ def deploy(
         write_site_data(experiment, base, folder, site)
         console.print(f"{folder / 'data'}", highlight=False, soft_wrap=True)
         return
-    own = None if not given else GivenCertificate(given[0], given[1], given[2])
+    own = None if not given else GivenCertificate(*given)
     sites = write_deployment(experiment, base, folder, Address.parse(address), local_port, own)
     for place in ("server", *sites):
         console.print(f"{folder / place}", highlight=False, soft_wrap=True)

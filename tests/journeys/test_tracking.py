@@ -10,7 +10,7 @@ from unittest import mock
 import pytest
 
 from command_line import SMALL, command, write
-from fedaccord.runs.tracking import Tracking, _Tags
+from fedaccord.runs.tracking import Tracking
 
 NAMES = 'data.names=["Long Beach", "Long_Beach"]'
 
@@ -183,7 +183,7 @@ def test_a_tracker_that_fails_is_left_out_and_the_run_goes_on():
 def test_names_that_a_tracker_would_not_take():
     sites = ["a b", "a_b", "a/b", "..", "Zürich", "a_b"]
     lines = [{"round": 1, "scope": "site", "site": site, "metrics": {"f": i}} for i, site in enumerate(sites)]
-    assert _Tags().scalars(lines) == {
+    assert Tracking({}, print).scalars(lines) == {
         "site/a_b/f": 0,
         "site/a_b-2/f": 5,
         "site/a_b-3/f": 2,

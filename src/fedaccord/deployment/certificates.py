@@ -11,6 +11,7 @@ from pathlib import Path
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import PrivateFormat
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from fedaccord.durable import read_bytes
@@ -62,18 +63,15 @@ def valid_until(path: Path) -> datetime.date:
         raise UserError(f"'{path}' is not a certificate in PEM format") from None
 
 
-def private_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+def private_pem(key: ec.EllipticCurvePrivateKey, form: PrivateFormat = PrivateFormat.PKCS8) -> bytes:
     """Return a private key as PEM."""
-    none = serialization.NoEncryption()
-    return key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, none)
+    return key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption())
 
 
 def make_node_key() -> tuple[bytes, bytes]:
     """Make the signing key of a node; return the private and the public key in OpenSSH format."""
     key = ec.generate_private_key(_CURVE)
-    private = key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH, serialization.NoEncryption()
-    )
+    private = private_pem(key, PrivateFormat.OpenSSH)
     public = key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
     return private, public + b"\n"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import http.client
 import json
@@ -224,9 +225,6 @@ def _check_connection(
 
 
 def _status(host: str, port: int, trust: ssl.SSLContext, method: str, path: str) -> int:
-    connection = http.client.HTTPSConnection(host, port, timeout=10, context=trust)
-    try:
+    with contextlib.closing(http.client.HTTPSConnection(host, port, timeout=10, context=trust)) as connection:
         connection.request(method, path)
         return connection.getresponse().status
-    finally:
-        connection.close()

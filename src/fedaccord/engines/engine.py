@@ -8,6 +8,7 @@ An engine transports messages and stores the sites' memories; it is independent 
 from __future__ import annotations
 
 import pkgutil
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, Self, cast
@@ -65,7 +66,7 @@ class Engine(Protocol):
         """Release processes and memory; may be called more than once."""
 
 
-class NamedSites:
+class NamedSites(ABC):
     """The common part of engines: names and memories of the sites, and a `with` block that closes the engine."""
 
     def __init__(self, sites: Sequence[SiteId]) -> None:
@@ -80,9 +81,9 @@ class NamedSites:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    @abstractmethod
     def close(self) -> None:
         """Release processes and memory; may be called more than once."""
-        raise NotImplementedError
 
     def sites(self) -> list[SiteId]:
         """Return the names of all sites, sorted."""

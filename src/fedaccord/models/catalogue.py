@@ -52,8 +52,7 @@ def lenet5(input_shape: Sequence[int], classes: int) -> Network:
     The published network takes 32x32 pixels; smaller images are padded by 2, as usual for the 28x28 pixels of MNIST.
     The second convolution is padded too if fewer than 6 pixels are left after the first pool.
     """
-    channels, height, width = image_shape("lenet5", input_shape)
-    sides = (height, width)
+    channels, sides = image_shape("lenet5", input_shape)
     first, sides = _convolve(channels, 6, sides, padding=_pad_below(32, sides))
     second, sides = _convolve(6, 16, sides, padding=_pad_below(6, sides))
     dense = [nn.Linear(16 * math.prod(sides), 120), nn.ReLU(), nn.Linear(120, 84), nn.ReLU()]
@@ -65,8 +64,8 @@ def cnn(input_shape: Sequence[int], classes: int) -> Network:
 
     Convolutions preserve height and width, as in the CNN of McMahan et al. (2017).
     """
-    channels, height, width = image_shape("cnn", input_shape)
-    first, sides = _convolve(channels, 32, (height, width), padding=(2, 2))
+    channels, sides = image_shape("cnn", input_shape)
+    first, sides = _convolve(channels, 32, sides, padding=(2, 2))
     second, sides = _convolve(32, 64, sides, padding=(2, 2))
     dense = [nn.Linear(64 * math.prod(sides), 512), nn.ReLU()]
     return Network(nn.Sequential(*first, *second, nn.Flatten(), *dense), nn.Linear(512, classes))
@@ -92,15 +91,15 @@ def cnn1d(input_shape: Sequence[int], classes: int) -> Network:
     return Network(nn.Sequential(*layers, nn.Flatten(), *dense), nn.Linear(64, classes))
 
 
-def image_shape(model: str, input_shape: Sequence[int]) -> tuple[int, int, int]:
-    """Return (channels, height, width); raise ConfigError if the samples are not images."""
+def image_shape(model: str, input_shape: Sequence[int]) -> tuple[int, tuple[int, int]]:
+    """Return channels and (height, width); raise ConfigError if the samples are not images."""
     if len(input_shape) != 3:
         raise ConfigError(
             f"the model '{model}' needs images of shape (channels, height, width), but the samples have shape "
             f"{tuple(input_shape)}: use 'mlp' or 'linear', or reshape the samples"
         )
     channels, height, width = input_shape
-    return channels, height, width
+    return channels, (height, width)
 
 
 def build(name: str, settings: Mapping[str, Any], input_shape: Sequence[int], classes: int, seed: int) -> Network:

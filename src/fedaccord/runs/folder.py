@@ -160,7 +160,7 @@ class FolderLock:
             fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         except OSError as error:
             raise RunFolderError(f"the run folder '{folder}' cannot be written: {error.strerror}") from None
-        self._close = weakref.finalize(self, os.close, fd)
+        self.release = weakref.finalize(self, os.close, fd)  # may be called more than once
         if fcntl is not None:
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -174,7 +174,3 @@ class FolderLock:
         except OSError as error:
             self.release()
             raise RunFolderError(f"the run folder '{folder}' cannot be written: {error.strerror}") from None
-
-    def release(self) -> None:
-        """Release the lock; may be called more than once."""
-        self._close()

@@ -66,11 +66,8 @@ def correspondence_lines(at: int, server: Server, data: FederationData) -> list[
         brief, memory = server.recipe.exchange.brief_for(server, card), memories.get(name, Message())
         view = server.recipe.objective.site_view(data.sites[name].view, brief, memory)
         if view.estimated and view.is_known:
-            rows = [[round(share, 4) for share in row] for row in view.matrix.tolist()]
-            lines.append(
-                {"round": at, "scope": "correspondence", "site": name, "names": list(view.answers), "matrix": rows}
-            )
-    return lines
+            lines.append({"site": name, "names": list(view.answers), "matrix": _rounded(view, 4)})
+    return [{"round": at, "scope": "correspondence", **line} for line in lines]
 
 
 def method_lines(at: int, server: Server) -> list[dict[str, Any]]:
@@ -101,7 +98,7 @@ def describe_federation(
         "joined": sorted(name for name in cards if memberships.get(name, ALWAYS).joins == 1),  # when the run started
         "groups": [list(group) for group in connected_groups(views, data.space)],
         "correspondences": {
-            name: _shares(view) for name, view in views.items() if view.has_own_names and view.is_known
+            name: _rounded(view, 6) for name, view in views.items() if view.has_own_names and view.is_known
         },
         "histogram": data.histogram,
         "partition": data.partition,
@@ -118,9 +115,9 @@ def set_size(site: SiteData) -> dict[str, float]:
     return {} if size is None else {"set_size": round(size, 6)}
 
 
-def _shares(view: View) -> list[list[float]]:
-    """Return P(coarse name | class) as one row per name, rounded to the six digits of single precision."""
-    return [[round(share, 6) for share in row] for row in view.matrix.tolist()]
+def _rounded(view: View, digits: int) -> list[list[float]]:
+    """Return P(coarse name | class) as one row per name."""
+    return [[round(share, digits) for share in row] for row in view.matrix.tolist()]
 
 
 @dataclass

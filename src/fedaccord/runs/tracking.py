@@ -36,13 +36,13 @@ class Tracking:
 
     def __init__(self, trackers: Mapping[str, Tracker], note: Callable[[str], None]) -> None:
         self._trackers, self._note = dict(trackers), note
-        self._tags = _Tags()
+        self._tags: dict[str, str] = {}  # by the name of a site or a label
 
     def put(self, lines: Sequence[Mapping[str, Any]]) -> None:
         """Mirror the lines of one round."""
         if not self._trackers or not lines:
             return
-        figures = self._tags.scalars(lines)
+        figures = self.scalars(lines)
         for name, tracker in list(self._trackers.items()):
             with self._removed_on_error(name):
                 tracker.put(int(lines[0]["round"]), figures)
@@ -52,6 +52,39 @@ class Tracking:
         for name, tracker in list(self._trackers.items()):
             with self._removed_on_error(name):
                 tracker.close()
+
+    def scalars(self, lines: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+        """Return all metrics of a round by tag."""
+        found: dict[str, Any] = {}
+        for line in lines:
+            match line["scope"]:
+                case "round":
+                    found |= {"round/loss": line["loss"], "round/replied": line["replied"]}
+                    found |= {"round/dropped": len(line["dropped"])}
+                    found |= {f"seconds/{step}": value for step, value in line["seconds"].items()}
+                    found |= {f"round/{figure}": value for figure, value in line.get("figures", {}).items()}
+                case "global":
+                    found |= {f"global/{figure}": value for figure, value in line["metrics"].items()}
+                case "sites":
+                    kinds = {kind: line.get(kind, {}) for kind in ("mean", "std", "min", "max")}
+                    found |= {f"sites/{kind}/{figure}": v for kind, part in kinds.items() for figure, v in part.items()}
+                case "site":
+                    site = self._tag(line["site"])
+                    found |= {f"site/{site}/{figure}": value for figure, value in line["metrics"].items()}
+                case "classes":
+                    found |= {f"class/{self._tag(label)}/recall": value for label, value in line["recall"].items()}
+        return {tag: float(value) for tag, value in found.items() if value is not None}
+
+    def _tag(self, name: str) -> str:
+        """Convert the name of a site or a label to a tag; trackers allow fewer characters."""
+        if name not in self._tags:
+            plain = re.sub(r"[^\w.-]", "_", name, flags=re.ASCII)
+            plain = plain if plain.strip(".") else "_" * max(1, len(plain))  # "." and ".." would be folders
+            taken, number = set(self._tags.values()), 2
+            while plain in taken:  # "a b" and "a_b" need different tags
+                plain, number = f"{plain.removesuffix(f'-{number - 1}')}-{number}", number + 1
+            self._tags[name] = plain
+        return self._tags[name]
 
     @contextmanager
     def _removed_on_error(self, name: str) -> Iterator[None]:
@@ -142,42 +175,3 @@ class MLflow:
 
 
 _TRACKERS: dict[str, Callable[[Path, str], Tracker]] = {"tensorboard": TensorBoard, "mlflow": MLflow}
-
-
-class _Tags:
-    """Converts names of sites and labels to tags; trackers allow fewer characters."""
-
-    def __init__(self) -> None:
-        self._names: dict[str, str] = {}
-
-    def scalars(self, lines: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-        """Return all metrics of a round by tag."""
-        found: dict[str, Any] = {}
-        for line in lines:
-            match line["scope"]:
-                case "round":
-                    found |= {"round/loss": line["loss"], "round/replied": line["replied"]}
-                    found |= {"round/dropped": len(line["dropped"])}
-                    found |= {f"seconds/{step}": value for step, value in line["seconds"].items()}
-                    found |= {f"round/{figure}": value for figure, value in line.get("figures", {}).items()}
-                case "global":
-                    found |= {f"global/{figure}": value for figure, value in line["metrics"].items()}
-                case "sites":
-                    kinds = {kind: line.get(kind, {}) for kind in ("mean", "std", "min", "max")}
-                    found |= {f"sites/{kind}/{figure}": v for kind, part in kinds.items() for figure, v in part.items()}
-                case "site":
-                    site = self._name(line["site"])
-                    found |= {f"site/{site}/{figure}": value for figure, value in line["metrics"].items()}
-                case "classes":
-                    found |= {f"class/{self._name(label)}/recall": value for label, value in line["recall"].items()}
-        return {tag: float(value) for tag, value in found.items() if value is not None}
-
-    def _name(self, name: str) -> str:
-        if name not in self._names:
-            plain = re.sub(r"[^\w.-]", "_", name, flags=re.ASCII)
-            plain = plain if plain.strip(".") else "_" * max(1, len(plain))  # "." and ".." would be folders
-            taken, number = set(self._names.values()), 2
-            while plain in taken:  # "a b" and "a_b" need different tags
-                plain, number = f"{plain.removesuffix(f'-{number - 1}')}-{number}", number + 1
-            self._names[name] = plain
-        return self._names[name]
