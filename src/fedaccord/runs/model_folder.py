@@ -67,7 +67,6 @@ from fedaccord.runs.folder import RunFolder
 from fedaccord.runs.reading import parse
 
 FORMAT = 1
-ANSWERS = ("classes", "own")
 _OFFSET, _MOMENTS = "offset", "moments"  # in a site's file
 
 
@@ -250,7 +249,7 @@ class TrainedModel:
 
     def view(self, site: SiteId | None = None, answers: str = "classes") -> View:
         """Return the view that turns logits into answers: in the federation's classes, or in a site's own names."""
-        if answers not in ANSWERS:
+        if answers not in ("classes", "own"):
             raise UserError(f"answers are 'classes' or 'own', not '{answers}'")
         if site is None:
             if answers == "own":
