@@ -1,6 +1,6 @@
-"""The command line: thin, quick to start, and never a traceback for a user's mistake.
+"""The command line: a thin layer that starts quickly and never shows a traceback for a mistake of the user.
 
-Exit codes: 0 done; 1 something broke; 2 a mistake in what was given; 3 a run folder cannot be read or written;
+Exit codes: 0 success; 1 failure; 2 invalid input; 3 a run folder cannot be read or written;
 130 and 143 stopped by SIGINT and SIGTERM.
 """
 
@@ -21,11 +21,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from fedaccord import __version__, cli_lists
-from fedaccord.cli_deploy import deploy
-from fedaccord.cli_options import Change, Config, OwnTrust, console
-from fedaccord.cli_prepare import check, init, upgrade
-from fedaccord.cli_results import export, predict, report
+from fedaccord import __version__
+from fedaccord.cli_lists import datasets, methods, models, reproduce, tables, views
+from fedaccord.cli_options import Change, Config, OwnTrust, Trust, console, say
+from fedaccord.cli_prepare import check, deploy, init, upgrade
 from fedaccord.config import Experiment, load_experiment, parse_experiment
 from fedaccord.engines.crew import importing, started_ahead
 from fedaccord.errors import FedAccordError, RunFolderError, UserError
@@ -51,12 +50,13 @@ Workers = Annotated[
     int | None, typer.Option("--workers", min=0, help="Worker processes; 0 runs in this process. Default: all cores.")
 ]
 Seed = Annotated[int | None, typer.Option("--seed", min=0, help="Seed of every random stream of the run.")]
+OfSite = Annotated[str | None, typer.Option("--site", help="Use this site's own model; by default the common one.")]
 
 
 def main() -> None:
-    """Run the command line and turn every known error into a sentence and an exit code."""
+    """Run the command line; print a known error as one sentence and exit with its code."""
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")  # a terminal that cannot show a letter must not end a run
+        sys.stdout.reconfigure(errors="replace")  # a terminal that cannot show a character must not end a run
     try:
         app(prog_name="fedaccord")
     except FedAccordError as error:
@@ -67,7 +67,7 @@ def main() -> None:
 @app.callback(invoke_without_command=True)
 def _version(version: Annotated[bool, typer.Option("--version", help="Print the version and stop.")] = False) -> None:
     if version:
-        console.print(f"fedaccord {__version__}", highlight=False)
+        say(f"fedaccord {__version__}")
         raise typer.Exit()
 
 
@@ -93,7 +93,7 @@ def run(
         changes.append(f"run.engine={json.dumps(engine)}")
     experiment, base = load_experiment(config, changes)
     folder = _carry_out(experiment, base, out)
-    console.print(f"report: {folder.path / 'report.html'}", highlight=False, soft_wrap=True)
+    say(f"report: {folder.path / 'report.html'}")
 
 
 @app.command()
@@ -103,11 +103,11 @@ def demo(out: Out = None, workers: Workers = None, seed: Seed = None) -> None:
     changes = _changes(None, workers, seed)
     together = parse_experiment(text, changes, "demo")
     alone = parse_experiment(text, [*changes, 'name="demo-alone"', 'method.name="local"'], "demo")
-    console.print("First every site trains alone, then all train one model together.\n", highlight=False)
+    say("First every site trains alone, then all train one model together.\n")
     alone_folder = _carry_out(alone, Path.cwd(), out / "alone" if out else None)
     folder = _carry_out(together, Path.cwd(), out / "together" if out else None, alone_folder.path)
     _compare(alone_folder.path, folder.path)
-    console.print(f"\nreport: {folder.path / 'report.html'}", highlight=False, soft_wrap=True)
+    say(f"\nreport: {folder.path / 'report.html'}")
 
 
 @app.command()
@@ -132,12 +132,66 @@ def resume(
             from fedaccord.runs.folder import RunFolder
 
         folder = RunFolder(run, reopen=True)
-        if _is_finished(run):  # by the process that held the folder until now
+        if _is_finished(run):  # by the process that had locked the folder
             folder.close()
             return
         with _watched(folder), Display(experiment, console) as display:
             resume_experiment(folder, display.watcher(), workers)
-    console.print(f"report: {run / 'report.html'}", highlight=False, soft_wrap=True)
+    say(f"report: {run / 'report.html'}")
+
+
+@app.command()
+def report(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders; several are put side by side.")],
+    out: Annotated[
+        Path | None, typer.Option("--out", help="File for a comparison; by default comparison.html in this folder.")
+    ] = None,
+    trust: Trust = None,
+) -> None:
+    """Write the report of a run again, or one page that compares several runs."""
+    from fedaccord.runs.compare import DEFAULT_NAME, write_comparison
+    from fedaccord.runs.report import write_report
+
+    if len(runs) == 1 and out is not None:
+        raise UserError("--out is for a comparison of several runs; the report of one run goes into its folder")
+    written = write_report(runs[0]) if len(runs) == 1 else write_comparison(runs, out or Path(DEFAULT_NAME))
+    say(f"{'report' if len(runs) == 1 else 'comparison'}: {written}")
+
+
+@app.command()
+def predict(
+    run: Annotated[Path, typer.Argument(help="The folder of a finished run, or a copy of its model folder.")],
+    file: Annotated[Path, typer.Argument(help="New rows: .csv, .parquet, .npz with x, or a folder of images.")],
+    site: OfSite = None,
+    answers: Annotated[str, typer.Option(help="classes: the federation's; own: those of the site.")] = "classes",
+    candidates: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="Column or array of candidate sets (a|b) to choose from.")
+    ] = None,
+    out: Annotated[Path, typer.Option("--out", help="File for the predictions.")] = Path("predictions.csv"),
+    trust: Trust = None,
+) -> None:
+    """Write class names and probabilities for new rows, with the common model or a site's own."""
+    from fedaccord.runs.predictions import predict_file
+
+    written, rows = predict_file(run, file, out, site, answers, candidates)
+    for column, number in rows.gaps.items():
+        cells = "a cell is" if number == 1 else f"{number} cells are"
+        say(f"note: column '{column}': {cells} missing or of no known category")
+    say(f"predictions for {len(rows.x)} rows: {written}")
+
+
+@app.command()
+def export(
+    run: Annotated[Path, typer.Argument(help="The folder of a finished run, or a copy of its model folder.")],
+    onnx: Annotated[Path, typer.Option("--onnx", help="The ONNX file to write.")],
+    site: OfSite = None,
+    trust: Trust = None,
+) -> None:
+    """Write the trained model as an ONNX file: samples in, probabilities of the classes out."""
+    from fedaccord.runs.onnx_export import export_onnx
+
+    written = export_onnx(run, onnx, site)
+    say(f"model: {written}")
 
 
 def _changes(change: list[str] | None, workers: int | None, seed: int | None) -> list[str]:
@@ -179,13 +233,13 @@ def _is_finished(run: Path) -> bool:
     """Return whether a run is finished; write its report if that is missing."""
     if not (run / "summary.json").exists():
         return False
-    console.print(f"the run in {run} is finished: nothing to do", highlight=False, soft_wrap=True)
+    say(f"the run in {run} is finished: nothing to do")
     if not (run / "report.html").exists():
         from fedaccord.experiment import finish_report
         from fedaccord.runs.checkpoint import read_run
 
         written = finish_report(run, read_run(run))
-        console.print(f"but its report was missing: {written}", highlight=False, soft_wrap=True)
+        say(f"but its report was missing: {written}")
     return True
 
 
@@ -213,7 +267,7 @@ def _watched(folder: RunFolder) -> Iterator[None]:
 
 
 def _complain(*parts: str | tuple[str, str]) -> None:
-    # As Text, since a user's words may hold what rich would read as markup.
+    # As Text, because a message may contain what rich would read as markup.
     Console(stderr=True).print(Text.assemble(*parts), soft_wrap=True)
 
 
@@ -224,7 +278,7 @@ def _compare(alone: Path, together: Path) -> None:
         return each
 
     before, after = read(alone), read(together)
-    console.print("\nWhat federation brought each site: accuracy on its own task", highlight=False)
+    say("\nWhat federation brought each site: accuracy on its own task")
     table = Table("site", "alone", "together", "gain")
     for column in table.columns[1:]:
         column.justify = "right"
@@ -235,13 +289,7 @@ def _compare(alone: Path, together: Path) -> None:
     console.print(table)
 
 
-app.command()(report)
-app.command()(predict)
-app.command()(export)
-app.command()(deploy)
-app.command()(cli_lists.methods)
-app.command()(cli_lists.models)
-app.command()(cli_lists.views)
-app.command()(cli_lists.datasets)
-app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(cli_lists.reproduce)
-app.command()(cli_lists.tables)
+for command in (deploy, methods, models, views, datasets):
+    app.command()(command)
+app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(reproduce)
+app.command()(tables)

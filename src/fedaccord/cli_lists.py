@@ -1,4 +1,4 @@
-"""The commands that list what an experiment can name: methods, models, views, data sets; and where tables are."""
+"""The commands that list methods, models, views and data sets, and say where the tables of papers are."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from fedaccord.cli_options import console
+from fedaccord.cli_options import console, say
 from fedaccord.data.registry import DATA_VARIABLE, DATASETS
 from fedaccord.extensions import listed_packages
 from fedaccord.labels.views.registry import VIEWS
@@ -42,7 +42,7 @@ def _say_where_tables_are(*arguments: str) -> None:
     else:
         command = shlex.join(["python", "-m", "papers", *arguments])
         text = f"The tables of papers are in this clone. In {clone}, run: {command}"
-    console.print(text, highlight=False, soft_wrap=True)
+    say(text)
 
 
 def methods() -> None:
@@ -63,10 +63,9 @@ def views() -> None:
 def datasets() -> None:
     """List the data sets that an experiment can name."""
     _list("data set", {entry.name: entry.summary for entry in DATASETS.values()})
-    console.print(
+    say(
         f"\nAll but digits are read from the folder named by {DATA_VARIABLE}. "
-        "Any .npz file can be named by its path instead.",
-        highlight=False,
+        "Any .npz file can be named by its path instead."
     )
 
 

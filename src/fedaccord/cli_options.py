@@ -1,4 +1,4 @@
-"""What several commands share: the console, and the options that name an experiment or code to trust."""
+"""The console, and the options that several commands share."""
 
 from __future__ import annotations
 
@@ -10,7 +10,13 @@ from rich.console import Console
 
 from fedaccord.extensions import INSTALLED, importable, trusting
 
-console = Console(emoji=False, markup=False)  # a name such as "[a]:b:" is neither markup nor a picture
+console = Console(emoji=False, markup=False)  # names such as "[a]:b:" are printed as they are
+
+
+def say(text: str) -> None:
+    """Print a text as it is: no highlighting, and no line breaks at the width of the terminal."""
+    console.print(text, highlight=False, soft_wrap=True)
+
 
 Config = Annotated[Path, typer.Argument(help="The experiment file (TOML).")]
 Change = Annotated[
@@ -36,4 +42,4 @@ Trust = Annotated[list[str] | None, typer.Option("--trust", metavar="PACKAGE", c
 OwnTrust = Annotated[
     list[str] | None, typer.Option("--trust", metavar="PACKAGE", callback=_trust_installed, help=_HELP)
 ]
-"""For commands that take a person's own experiment: the names that installed packages register may be used."""
+"""For commands that run the user's experiment: names that installed packages register are trusted."""

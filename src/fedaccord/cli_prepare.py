@@ -1,4 +1,4 @@
-"""The commands that come before a run: `fedaccord init`, `fedaccord upgrade` and `fedaccord check`."""
+"""The commands before a run: `fedaccord init`, `check`, `upgrade` and `deploy`."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ from typing import Annotated
 
 import typer
 
-from fedaccord.cli_options import Change, Config, OwnTrust, console
+from fedaccord.cli_options import Change, Config, OwnTrust, console, say
 from fedaccord.config import load_experiment, read_text
 from fedaccord.durable import atomic_write
 from fedaccord.errors import UserError
 from fedaccord.renamed import upgrade_text
+
+_File = Annotated[Path | None, typer.Option(help="Of the server, with the other two: a certificate you have already.")]
 
 
 def init(folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new or empty folder.")]) -> None:
@@ -21,7 +23,7 @@ def init(folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new or em
     from fedaccord.init import write_federation
 
     written = write_federation(folder)
-    console.print(f"federation: {written}\nnext: fedaccord check {written}", highlight=False, soft_wrap=True)
+    say(f"federation: {written}\nnext: fedaccord check {written}")
 
 
 def upgrade(
@@ -33,14 +35,14 @@ def upgrade(
     text = read_text(file)
     new, changes = upgrade_text(text, str(file))
     for change in changes:
-        console.print(f"line {change.line}\n- {change.old}\n+ {change.new}", highlight=False, soft_wrap=True)
+        say(f"line {change.line}\n- {change.old}\n+ {change.new}")
     if not changes:
-        console.print(f"{file}: nothing to change", highlight=False, soft_wrap=True)
+        say(f"{file}: nothing to change")
     if dry:
         raise typer.Exit(1 if changes else 0)
     if changes or out is not None:
         written = _write(file, text, new, out)
-        console.print(f"written: {written}", highlight=False, soft_wrap=True)
+        say(f"written: {written}")
 
 
 def _write(file: Path, text: str, new: str, out: Path | None) -> str:
@@ -91,3 +93,59 @@ def check(
     report = check_experiment_data(experiment, base)
     print_report(report, console)
     raise typer.Exit(report.exit_code)
+
+
+def deploy(
+    config: Annotated[Path, typer.Argument(metavar="CONFIG", help="The experiment file; with --check, a folder.")],
+    folder: Annotated[Path | None, typer.Argument(metavar="DIR", help="A new or empty folder.")] = None,
+    check: Annotated[
+        bool, typer.Option("--check", help="Test a deployment, or one folder of it, and change nothing.")
+    ] = False,
+    address: Annotated[
+        str, typer.Option("--address", help="Where nodes find the server: host:port.")
+    ] = "localhost:9443",
+    local_port: Annotated[
+        int, typer.Option("--local-port", min=1, max=65000, help="First port used on a machine's own loopback.")
+    ] = 9444,
+    site: Annotated[
+        str | None, typer.Option("--site", help="Put only this site's own samples into its folder, DIR.")
+    ] = None,
+    change: Change = None,
+    trust: OwnTrust = None,
+    ca: _File = None,
+    certificate: _File = None,
+    key: _File = None,
+) -> None:
+    """Write the folders of a federation on several machines, or test them with --check."""
+    if check:
+        if folder is not None:
+            raise UserError("--check takes one folder: fedaccord deploy --check DIR")
+        from fedaccord.deployment.checking import check_folder
+
+        problems = check_folder(config)
+        for problem in problems:
+            say(problem)
+        if not problems:
+            say("nothing is wrong")
+        raise typer.Exit(1 if problems else 0)
+    if folder is None:
+        raise UserError("a folder is missing: fedaccord deploy CONFIG DIR")
+    given = [file for file in (ca, certificate, key) if file is not None]
+    if given and len(given) < 3:
+        raise UserError("--ca, --certificate and --key belong together; give all three or none")
+    experiment, base = load_experiment(config, change or [])
+    # Imported here: torch takes seconds to load, and --help or a wrong file should not wait for it.
+    try:
+        from fedaccord.deployment.writing import Address, GivenCertificate, write_deployment, write_site_data
+    except ImportError as error:
+        raise UserError(f'{error.name} is not installed: pip install "fedaccord[flower]"') from None
+
+    if site is not None:
+        write_site_data(experiment, base, folder, site)
+        say(f"{folder / 'data'}")
+        return
+    own = None if not given else GivenCertificate(given[0], given[1], given[2])
+    sites = write_deployment(experiment, base, folder, Address.parse(address), local_port, own)
+    for place in ("server", *sites):
+        say(f"{folder / place}")
+    say(f"next: {folder / 'README.md'}")

@@ -20,7 +20,7 @@ import torch
 from rich.console import Console
 
 from command_line import SMALL, blobs, checkpoint, cli, command, process, write
-from fedaccord import __version__
+from fedaccord import __version__, cli_options
 from fedaccord.data.registry import DATASETS
 from fedaccord.federation.state import RunState, model_digest
 from fedaccord.messages.message import from_bytes
@@ -342,7 +342,7 @@ class TestUnusualRuns:
     def test_a_terminal_shows_a_bar(self, tmp_path):
         screen = io.StringIO()
         terminal = Console(file=screen, force_terminal=True, width=100, markup=False)
-        with mock.patch.object(cli, "console", terminal):
+        with mock.patch.object(cli, "console", terminal), mock.patch.object(cli_options, "console", terminal):
             assert command("run", write(tmp_path, SMALL), cwd=tmp_path).code == 0
         shown = re.sub(r"\x1b\[[\d;?]*[a-zA-Z]", "", screen.getvalue())
         assert re.search(r"small \(fedavg\) ━+ 2/2 0:00:00 global \d+\.\d%, sites", shown)
