@@ -19,7 +19,9 @@ import statistics
 from pathlib import Path
 
 from fedaccord.config import check_experiment
-from fedaccord.experiment import load_federation, open_server, play
+from fedaccord.experiment import load_federation
+from fedaccord.recording import play
+from fedaccord.session import open_server
 
 GROUPS = [
     {"low": ["0", "1", "2"], "mid": ["3", "4", "5"], "high": ["6", "7"], "top": ["8", "9"]},

@@ -23,11 +23,11 @@ from torch import nn
 from fedaccord.config import Experiment, check_experiment
 from fedaccord.data.site_data import Samples, SiteData
 from fedaccord.data.sites import FederationData
-from fedaccord.experiment import open_server
 from fedaccord.federation.round import play_round
 from fedaccord.labels.space import LabelSpace
 from fedaccord.labels.views import Exact
 from fedaccord.models.catalogue import build
+from fedaccord.session import open_server
 
 WORKLOADS = {
     "MLP 784-64-10, 100 x 300": ("mlp", {"hidden": [64]}, 100, 300),

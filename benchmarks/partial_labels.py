@@ -27,8 +27,10 @@ import torch
 
 from fedaccord.config import parse_experiment
 from fedaccord.data.sites import FederationData
-from fedaccord.experiment import load_federation, open_server, play
+from fedaccord.experiment import load_federation
+from fedaccord.recording import play
 from fedaccord.seeds import derive
+from fedaccord.session import open_server
 
 SETS = ("lost", "msrcv2", "fgnet")
 CONTESTANTS = {

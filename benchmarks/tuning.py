@@ -17,11 +17,12 @@ from pathlib import Path
 import torch
 
 from fedaccord.config import check_experiment
-from fedaccord.experiment import load_federation, open_server
+from fedaccord.experiment import load_federation
 from fedaccord.federation.round import play_round
 from fedaccord.methods.private_labels.settings import PrivateLabelsSettings
 from fedaccord.methods.private_labels.tuning import Balancing, CentralTuning
 from fedaccord.models.network import predict_logits
+from fedaccord.session import open_server
 
 ROUNDS, SITES, LABELS = 15, 10, 3
 SIZES = {

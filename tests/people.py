@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 
 from fedaccord.config import check_experiment
-from fedaccord.experiment import load_federation, open_server, play
+from fedaccord.experiment import load_federation
+from fedaccord.recording import play
+from fedaccord.session import open_server
 
 GROUPS = ("north", "south", "west")
 LABELS = ("low", "medium", "high")

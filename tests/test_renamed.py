@@ -13,9 +13,8 @@ from command_line import SMALL, command, write
 from fedaccord import renamed
 from fedaccord.config import check_experiment, load_experiment
 from fedaccord.errors import ConfigError
-from fedaccord.renamed import Rename, upgrade_text
+from fedaccord.renamed import Rename, find_keys, upgrade_text
 from fedaccord.runs.checkpoint import config_digest
-from fedaccord.toml_keys import find_keys
 
 OLD = """# the first comment stays
 name = 'old' # hidden = "no key"

@@ -31,7 +31,6 @@ ROOMS = [
     "clean_classifier",
     "hosting",
     "runs",
-    "toml_keys",
     "renamed",
     "config_sections",
     "config",
@@ -47,8 +46,6 @@ ROOMS = [
     "cli_options",
     "cli_lists",
     "cli_prepare",
-    "cli_results",
-    "cli_deploy",
     "cli",
     "__main__",
 ]

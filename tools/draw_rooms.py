@@ -17,7 +17,7 @@ SOURCE = Path(__file__).parents[1] / "src" / "fedaccord"
 # Top-level modules that form one room; every other module or folder is a separate room.
 TOGETHER = {
     "base": ("errors", "extensions", "findings", "seeds", "durable", "lazy", "config_errors"),
-    "config": ("config", "stopping", "renamed", "toml_keys"),
+    "config": ("config", "stopping", "renamed"),
     "running": ("experiment", "session", "recording"),
     "hosting": ("hosting", "clean_classifier"),
     "commands": ("cli", "api", "init", "display", "__main__"),
@@ -67,7 +67,7 @@ STYLE = """
 
 
 def room_of(module: str) -> str:
-    """Return the room of a module, such as "labels.views.exact" or "cli_deploy"."""
+    """Return the room of a module, such as "labels.views.exact" or "cli_lists"."""
     first = module.split(".")[0]
     grouped = {name: room for room, names in TOGETHER.items() for name in names}
     return grouped.get(first) or grouped.get(first.partition("_")[0], first)

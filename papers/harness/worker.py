@@ -18,9 +18,11 @@ import torch
 
 from fedaccord.config import check_experiment
 from fedaccord.errors import FedAccordError
-from fedaccord.experiment import load_federation, open_server, play
+from fedaccord.experiment import load_federation
 from fedaccord.extensions import INSTALLED, trusting
+from fedaccord.recording import play
 from fedaccord.runs.records import Best, scopes, set_size
+from fedaccord.session import open_server
 from papers.harness.cells import Result
 
 

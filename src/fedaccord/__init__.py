@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from fedaccord.errors import FedAccordError as FedAccordError
     from fedaccord.federation.recipe import Exchange as Exchange
     from fedaccord.federation.recipe import Recipe as Recipe
-    from fedaccord.federation.requirements import RequireViews as RequireViews
+    from fedaccord.federation.recipe import RequireViews as RequireViews
     from fedaccord.federation.server import Server as Server
     from fedaccord.federation.sharing import Sharing as Sharing
     from fedaccord.federation.state import SiteCard as SiteCard
@@ -63,8 +63,7 @@ _EXPORTS = {
     "aggregation.replies": ("Replies",),
     "api": ("Federation", "Result", "Site"),
     "errors": ("ConfigError", "FedAccordError"),
-    "federation.recipe": ("Exchange", "Recipe"),
-    "federation.requirements": ("RequireViews",),
+    "federation.recipe": ("Exchange", "Recipe", "RequireViews"),
     "federation.server": ("Server",),
     "federation.sharing": ("Sharing",),
     "federation.state": ("SiteCard",),

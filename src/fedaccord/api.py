@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from fedaccord.config import Experiment, check_experiment
+from fedaccord.data.declarations import Fairness
 from fedaccord.data.server_data import check_apart_from_test
 from fedaccord.data.site_data import Samples, SiteData
 from fedaccord.data.sites import FederationData
@@ -129,9 +130,7 @@ class Federation:
         return {type(s.view).__module__ for s in self.sites if not type(s.view).__module__.startswith("fedaccord.")}
 
     def _train(self, experiment: Experiment, out: Path | str | None, trust: Sequence[str]) -> Result:
-        asked = experiment.fairness
-        as_input, normalise = (False, False) if asked is None else (asked.input, asked.normalise)
-        data = self._data(experiment.seed, as_input, normalise)
+        data = self._data(experiment.seed, experiment.fairness)
         folder = RunFolder(Path(tempfile.mkdtemp(prefix="fedaccord-")) if out is None else Path(out))
         try:
             summary = run_experiment(experiment, Path(), folder, data=data)
@@ -143,17 +142,17 @@ class Federation:
             folder.close()
         return Result(folder.path, summary, temporary=out is None, trust=trust)
 
-    def _data(self, seed: int, as_input: bool = False, normalise: bool = False) -> FederationData:
+    def _data(self, seed: int, fairness: Fairness | None = None) -> FederationData:
         data = FederationData(self.space, {}, (), groups=self._groups())
         for site in self.sites:
             if site.name in data.sites:
                 raise ConfigError(f"two sites are named '{site.name}'")
-            data.add(_site_data(site, seed, data.groups, as_input, normalise), site.test)
+            data.add(_site_data(site, seed, data.groups, fairness), site.test)
         shapes = {site.name: tuple(site.train.x.shape[1:]) for site in data.sites.values()}
         if len(set(shapes.values())) > 1:
             raise DataError("the sites' samples differ in shape: " + ", ".join(f"{n}: {s}" for n, s in shapes.items()))
         data.input_shape = next(iter(shapes.values()))
-        if as_input and data.groups:
+        if fairness is not None and fairness.input and data.groups:
             data.group_features = data.input_shape[0] - len(data.groups)
         if self.test is not None:
             data.test = self._of_server(self.test, "test", data.input_shape)
@@ -261,9 +260,7 @@ def _plain(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
-def _site_data(
-    site: Site, seed: int, groups: Sequence[str] = (), as_input: bool = False, normalise: bool = False
-) -> SiteData:
+def _site_data(site: Site, seed: int, groups: Sequence[str] = (), fairness: Fairness | None = None) -> SiteData:
     x = _samples(site.x, f"site '{site.name}'")
     target = site.view.encode(site.labels, f"site '{site.name}'")
     if len(target) != len(x):
@@ -274,12 +271,12 @@ def _site_data(
     listed = None if site.groups is None else Candidates(LabelSpace(groups)).encode(site.groups, f"site '{site.name}'")
     if listed is not None and len(listed) != len(x):
         raise DataError(f"site '{site.name}' has {len(x)} samples but {len(listed)} groups")
-    if as_input:
+    if fairness is not None and fairness.input:
         if listed is None or x.ndim != 2:
             what = "has no groups" if listed is None else "has samples that are no rows of numbers"
             raise ConfigError(f"fairness: site '{site.name}' {what}; set input to False to keep groups out of it")
         bits = listed.to(x.dtype)
-        x = torch.cat([x, bits / bits.sum(1, keepdim=True).clamp(min=1) if normalise else bits], 1)
+        x = torch.cat([x, bits / bits.sum(1, keepdim=True).clamp(min=1) if fairness.normalise else bits], 1)
     order = torch.from_numpy(np.random.default_rng(derive(seed, "test", site.name)).permutation(len(x)))
     held = int(site.test * len(x))
 

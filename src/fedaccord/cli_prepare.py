@@ -144,7 +144,7 @@ def deploy(
         write_site_data(experiment, base, folder, site)
         say(f"{folder / 'data'}")
         return
-    own = None if not given else GivenCertificate(given[0], given[1], given[2])
+    own = None if not given else GivenCertificate(*given)
     sites = write_deployment(experiment, base, folder, Address.parse(address), local_port, own)
     for place in ("server", *sites):
         say(f"{folder / place}")

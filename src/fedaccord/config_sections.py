@@ -18,9 +18,8 @@ from fedaccord.data.declarations import (
     SiteSection,
     check_stay,
 )
-from fedaccord.errors import did_you_mean
-from fedaccord.federation.declarations import NetworkSection
 from fedaccord.federation.membership import Membership
+from fedaccord.federation.network import MetricName, NetworkSection
 from fedaccord.labels.views.exact import ExactView
 from fedaccord.labels.views.registry import ViewConfig
 from fedaccord.messages.names import POOL
@@ -28,15 +27,6 @@ from fedaccord.methods.registry import method_entry
 from fedaccord.training.settings import Device, TrainingSettings
 
 SiteName = Annotated[str, Field(min_length=1)]
-
-
-def check_figure(metric: str) -> str:
-    """Return the dotted name of a figure, if it says whose it is."""
-    if not re.fullmatch(r"(global|sites\.mean|sites\.each\..+)\.\w+", metric):
-        figure = metric.rsplit(".", 1)[-1] or "accuracy"
-        forms = [f"global.{figure}", f"sites.mean.{figure}", f"sites.each.SITE.{figure}"]
-        raise ValueError(f"'{metric}' does not say whose figure it is; {did_you_mean(metric, forms)}")
-    return metric
 
 
 class Labels(Section):
@@ -111,15 +101,12 @@ class ServerSection(Section):
 class Stop(Section):
     """`[stop]`: early stopping."""
 
-    metric: str | None = Field(None, description='metric to monitor, such as "sites.mean.accuracy" or "global.nll"')
+    metric: MetricName | None = Field(
+        None, description='metric to monitor, such as "sites.mean.accuracy" or "global.nll"'
+    )
     patience: Count = Field(10, description="number of evaluations without improvement before the run stops")
     min_delta: float = Field(0.0, ge=0, description="smallest change that counts as an improvement")
     seconds: float | None = Field(None, gt=0, description="time budget of the whole run in seconds")
-
-    @field_validator("metric")
-    @classmethod
-    def _scope_and_figure(cls, metric: str | None) -> str | None:
-        return metric if metric is None else check_figure(metric)
 
 
 class Model(BaseModel):
@@ -184,13 +171,6 @@ class Experiment(Section):
     run: Run = Field(default_factory=Run)
     network: NetworkSection | None = None
 
-    @field_validator("network")
-    @classmethod
-    def _a_timed_figure_says_whose_it_is(cls, network: NetworkSection | None) -> NetworkSection | None:
-        if network is not None:
-            check_figure(network.metric)
-        return network
-
     @field_validator("name")
     @classmethod
     def _fit_for_a_folder(cls, name: str) -> str:
@@ -212,26 +192,17 @@ class Experiment(Section):
         return self
 
     @model_validator(mode="after")
-    def _classes_are_taken_out_of_one_data_set(self) -> Experiment:
+    def _sections_agree(self) -> Experiment:
         if isinstance(self.server.labelled, PerClass) and self.data is None:
             raise ValueError("server.labelled takes samples out of [data]; with [[sites]] it names a file")
-        return self
-
-    @model_validator(mode="after")
-    def _unseen_sites_are_of_one_data_set(self) -> Experiment:
         if self.server.unseen is not None and (self.data is None or self.server.test is not None):
             other = "[[sites]]" if self.data is None else "server.test"
             raise ValueError(f"server.unseen takes sites out of [data] for the test; it does not go with {other}")
-        return self
-
-    @model_validator(mode="after")
-    def _a_watched_figure_is_measured(self) -> Experiment:
+        never = "but run.evaluate_every = 0 means that nothing is measured"
         if self.stop.metric is not None and self.run.evaluate_every == 0:
-            raise ValueError(
-                f"stop.metric is '{self.stop.metric}', but run.evaluate_every = 0 means that nothing is measured"
-            )
+            raise ValueError(f"stop.metric is '{self.stop.metric}', {never}")
         if self.network is not None and self.network.target is not None and self.run.evaluate_every == 0:
-            raise ValueError("network.target is given, but run.evaluate_every = 0 means that nothing is measured")
+            raise ValueError(f"network.target is given, {never}")
         return self
 
     @property
@@ -244,14 +215,9 @@ class Experiment(Section):
         """The rounds of the sites that join late or leave, by name."""
         if self.data is not None:
             joins, leaves = self.data.joins, self.data.leaves
-            return {
-                name: Membership(joins.get(name, 1), leaves.get(name)) for name in sorted(joins.keys() | leaves.keys())
-            }
-        return {
-            site.name: Membership(site.joins or 1, site.leaves)
-            for site in self.sites or []
-            if site.joins or site.leaves
-        }
+            return {site: Membership(joins.get(site, 1), leaves.get(site)) for site in sorted({*joins, *leaves})}
+        temporary = [site for site in self.sites or [] if site.joins or site.leaves]
+        return {site.name: Membership(site.joins or 1, site.leaves) for site in temporary}
 
     @property
     def settings(self) -> TrainingSettings:

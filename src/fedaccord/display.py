@@ -11,7 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from fedaccord.config import Experiment
 from fedaccord.data.sites import FederationData
 from fedaccord.federation.round import Evaluation, RoundRecord
-from fedaccord.recording import Watcher, membership_changes
+from fedaccord.recording import Watcher
 
 SECONDS_BETWEEN_LINES = 5.0
 
@@ -54,8 +54,7 @@ class Display:
         """Show a finished round."""
         if record.evaluation is not None:
             self.figures = _figures(record.evaluation)
-        events = [*membership_changes(record), *(f"warning: {warning}" for warning in record.warnings)]
-        for text in [*(f"round {record.round}: {event}" for event in events), *map(str, record.dropped)]:
+        for text in [*record.events(), *map(str, record.dropped)]:
             self._print(f"  {text}")
         if self.console.is_terminal:
             self._progress.update(self._task, completed=record.round, figures=self.figures)

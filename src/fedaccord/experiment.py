@@ -26,7 +26,7 @@ from fedaccord.federation.defence import ALL_LEFT_OUT
 from fedaccord.federation.membership import membership_notes
 from fedaccord.federation.server import Server
 from fedaccord.federation.state import model_digest
-from fedaccord.recording import Recorder, RunOutcome, Watcher, play
+from fedaccord.recording import Recorder, RunOutcome, Watcher
 from fedaccord.runs.checkpoint import Past, check_same_data, config_digest, read_past, read_run
 from fedaccord.runs.folder import RunFolder
 from fedaccord.runs.model_folder import write_model_folder
@@ -36,32 +36,20 @@ from fedaccord.runs.tracking import tracking
 from fedaccord.session import describe_model, one_thread, open_server, worker_count
 from fedaccord.stopping import Signals, signals_stop
 
-__all__ = [
-    "Watcher",
-    "finish_report",
-    "load_federation",
-    "open_server",
-    "play",
-    "read_federation",
-    "resume_experiment",
-    "run_experiment",
-    "startup_error",
-    "worker_count",
-]
-
 
 def load_federation(experiment: Experiment, base: Path) -> FederationData:
-    """Load the data of an experiment; relative paths start from `base`. Raise DataError for flawed data."""
-    return read_federation(experiment, base).without_flaws()
+    """Load the data of an experiment as sites; relative paths start from `base`. Raise DataError for flawed data."""
+    with one_thread():  # a study's clean classifier is trained here, with the same bits on every machine
+        return read_federation(experiment, base).without_flaws()
 
 
 def read_federation(experiment: Experiment, base: Path) -> FederationData:
-    """Load the data of an experiment, including data with flaws that a check can report."""
-    test_file = None if experiment.server.test is None else locate(experiment.server.test, base)
-    given = experiment.server.labelled
-    labelled = locate(given, base) if isinstance(given, str) else given
+    """Load the data as `load_federation` does, but return flaws that `fedaccord check` can report with the data."""
+    server = experiment.server
+    test_file = None if server.test is None else locate(server.test, base)
+    labelled = locate(server.labelled, base) if isinstance(server.labelled, str) else server.labelled
     data = _read(experiment, base, test_file, labelled)
-    if isinstance(labelled, Path):  # samples of [data] are separated from the test set when they are split
+    if isinstance(labelled, Path):  # samples out of [data] are separated from the test set when they are taken
         with data.collecting_flaws():
             data.notes += check_apart_from_test(data.labelled, data.test, f"server.labelled, {labelled.name}")
     return data
@@ -214,7 +202,7 @@ def _run(
 
     with tracking(experiment.run.track, folder.path, experiment.name, past.lines, note) as tracked:
         engine = None if remote is None else remote.engine
-        data = remote.data if remote is not None else data or load_data(experiment, base)
+        data = remote.data if remote is not None else data or load_federation(experiment, base)
         for text in data.notes:
             folder.log(f"note: {text}")
         if experiment.network is not None and remote is not None:
@@ -265,12 +253,6 @@ def _restore(server: Server, past: Past) -> None:
     recorded = past_drops(past.lines)
     server.dropped = recorded + server.dropped  # those of the new `join` are not recorded yet
     server.recorded_drops = len(recorded)
-
-
-def load_data(experiment: Experiment, base: Path) -> FederationData:
-    """Load the data of a run on one thread."""
-    with one_thread():  # because a study's clean classifier is trained here, with the same bits on every machine
-        return load_federation(experiment, base)
 
 
 def _summary(

@@ -1,4 +1,4 @@
-"""Build the process that serves sites from JSON and tensors: the entry point of every engine."""
+"""Describe the host of sites as JSON and tensors, and build it from these in any process."""
 
 from __future__ import annotations
 
@@ -94,27 +94,13 @@ def _words(value: Any) -> Iterator[str]:
 
 def build_host(spec: dict[str, Any], tensors: dict[str, Tensor]) -> SiteHost:
     """Build the sites and the model that they share in this process."""
+    space, device, seed = LabelSpace(spec["labels"]), torch.device(spec["device"]), spec["seed"]
     with trusting(spec.get("trust", ())):
-        return _build_host(spec, tensors)
-
-
-def _build_host(spec: dict[str, Any], tensors: dict[str, Tensor]) -> SiteHost:
-    space = LabelSpace(spec["labels"])
-    device = torch.device(spec["device"])
-    sites = {name: _site(name, view, space, tensors, device) for name, view in spec["views"].items()}
-    recipe, target = make_recipe(spec["method"], spec["settings"]), Target.read(spec.get("target"))
-    network = build_network(spec["model"], space.names, recipe, spec["seed"])
-    attack, hostile = make_attack(recipe.settings), spec.get("hostile", ())
-    return SiteHost(
-        sites,
-        network.to(device),
-        recipe,
-        spec["seed"],
-        target,
-        attack,
-        hostile,
-        averages_cohorts=spec.get("folds", False),
-    )
+        sites = {name: _site(name, view, space, tensors, device) for name, view in spec["views"].items()}
+        recipe = make_recipe(spec["method"], spec["settings"])
+        network = build_network(spec["model"], space.names, recipe, seed).to(device)
+        target, attack = Target.read(spec.get("target")), make_attack(recipe.settings)
+        return SiteHost(sites, network, recipe, seed, target, attack, spec.get("hostile", ()), spec.get("folds", False))
 
 
 def build_network(model: Mapping[str, Any], labels: Sequence[str], recipe: Recipe, seed: int) -> Network:

@@ -84,12 +84,6 @@ def play(
         yield play_round(server, evaluated=due or (every > 0 and out_of_time))
 
 
-def membership_changes(record: RoundRecord) -> list[str]:
-    """Return one sentence for each site that joins or leaves in a round."""
-    joined = [f"site '{site}' joins the federation" for site in record.joined]
-    return joined + [f"site '{site}' has left the federation" for site in record.left]
-
-
 @dataclass(frozen=True)
 class Finished:
     """The state of a run after a round, as saved in a checkpoint."""
@@ -232,8 +226,8 @@ class Recorder:
             self.server.engine.checkpointed(memories)
 
     def _log_events(self, record: RoundRecord) -> None:
-        for event in [*membership_changes(record), *(f"warning: {warning}" for warning in record.warnings)]:
-            self.folder.log(f"round {record.round}: {event}")
+        for event in record.events():
+            self.folder.log(event)
         if record.figures:
             metrics = ", ".join(f"{name} {value:.4g}" for name, value in record.figures.items())
             self.folder.log(f"round {record.round}: {metrics}")

@@ -112,11 +112,10 @@ def _hostile(experiment: Experiment, data: FederationData) -> tuple[str, ...]:
     if attack is None:
         return ()
     trainers = _trainers(experiment, data)
+    idle = _attackers_without_effect(experiment, data, attack.kind)
     for name in attack.sites if isinstance(attack.sites, list) else ():
         if name in data.sites and name not in trainers:
             raise ConfigError(f"method.attack.sites: site '{name}' does not train, so it cannot attack")
-    idle = _attackers_without_effect(experiment, data, attack.kind)
-    for name in attack.sites if isinstance(attack.sites, list) else ():
         if name in idle:
             raise ConfigError(f"method.attack.sites: site '{name}' {idle[name]}")
     hostile = hostile_sites(attack.sites, trainers, experiment.seed, [name for name in trainers if name not in idle])

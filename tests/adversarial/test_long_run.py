@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from fedaccord.config import check_experiment
-from fedaccord.experiment import load_federation, open_server, play
+from fedaccord.experiment import load_federation
+from fedaccord.recording import play
+from fedaccord.session import open_server
 
 MEGABYTE = 2**20
 

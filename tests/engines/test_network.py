@@ -13,8 +13,7 @@ from fedaccord.config import check_experiment, parse_experiment, to_toml
 from fedaccord.engines.network import Link, SimulatedNetwork
 from fedaccord.errors import ConfigError
 from fedaccord.experiment import resume_experiment, run_experiment
-from fedaccord.federation.declarations import NetworkSection
-from fedaccord.federation.network import draw_links
+from fedaccord.federation.network import NetworkSection, draw_links
 from fedaccord.messages.message import Failure, Message, encoded_size
 from fedaccord.runs.folder import RunFolder
 

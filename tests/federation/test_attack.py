@@ -8,9 +8,10 @@ import pytest
 import torch
 
 from fedaccord.config import check_experiment
-from fedaccord.experiment import load_federation, open_server
+from fedaccord.experiment import load_federation
 from fedaccord.federation.round import play_round
 from fedaccord.methods.registry import make_recipe
+from fedaccord.session import open_server
 from small_federation import cloud, exact, federation, site
 
 pytestmark = pytest.mark.usefixtures("one_thread")

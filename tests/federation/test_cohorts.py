@@ -95,7 +95,7 @@ def jobs_of(host, round_, memories, told=None):
     """What each site would be asked in a round: the first model, as far as the site is to know it."""
     jobs = []
     for name in sorted(host.sites):
-        known = host._informs(host.sites[name])
+        known = host.informs[name]
         model = host.recipe.sharing.outgoing(host.layout, host._initial, known)
         brief = Message({**model, **(told or {})}, {"round": round_}, {"run": "r"})
         jobs.append((name, copied(brief), copied(memories.get(name, Message()))))

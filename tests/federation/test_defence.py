@@ -13,12 +13,14 @@ from fedaccord.adversary.settings import DefenceSettings
 from fedaccord.aggregation.replies import Replies
 from fedaccord.config import check_experiment
 from fedaccord.errors import ConfigError
-from fedaccord.experiment import load_federation, open_server, play, run_experiment
+from fedaccord.experiment import load_federation, run_experiment
 from fedaccord.extensions import trusting
 from fedaccord.federation.defence import CONFIDENCE, EXCLUDED, RUNNING, SHARED, SIZE, Defence
 from fedaccord.federation.state import RunState, model_digest
 from fedaccord.messages.message import from_bytes, to_bytes
+from fedaccord.recording import play
 from fedaccord.runs.folder import RunFolder
+from fedaccord.session import open_server
 from people import played, table, write_people
 
 pytestmark = pytest.mark.usefixtures("one_thread")

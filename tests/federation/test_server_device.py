@@ -9,7 +9,7 @@ import torch
 
 from fedaccord.config import check_experiment
 from fedaccord.data.site_data import site_tensors
-from fedaccord.experiment import load_federation, open_server, play
+from fedaccord.experiment import load_federation
 from fedaccord.federation.round import evaluate, play_round
 from fedaccord.federation.server import Server
 from fedaccord.hosting import build_host
@@ -17,7 +17,8 @@ from fedaccord.labels.views import Candidates, Tags
 from fedaccord.messages.message import to_bytes
 from fedaccord.methods.registry import make_recipe
 from fedaccord.models.layout import Layout
-from fedaccord.session import describe_host
+from fedaccord.recording import play
+from fedaccord.session import describe_host, open_server
 from people import table
 from pretended_device import THERE, pretended_device
 from small_federation import SPACE, ScriptedEngine, cloud, exact, federation, pets_or_cattle, site, small_network

@@ -10,7 +10,9 @@ import pytest
 
 from command_line import command
 from fedaccord.config import check_experiment
-from fedaccord.experiment import load_federation, open_server, play
+from fedaccord.experiment import load_federation
+from fedaccord.recording import play
+from fedaccord.session import open_server
 
 SEEDS = range(3)
 VIEWS = {

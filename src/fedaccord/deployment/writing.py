@@ -36,7 +36,7 @@ from fedaccord.deployment.known import write_known
 from fedaccord.durable import read_bytes
 from fedaccord.engines.flower.site_folder import SiteFolder, write_site_folder
 from fedaccord.errors import ConfigError, FolderTakenError, UserError, did_you_mean
-from fedaccord.experiment import load_data
+from fedaccord.experiment import load_federation
 from fedaccord.extensions import outside_package
 from fedaccord.hosting import site_settings, site_spec
 from fedaccord.methods.registry import make_recipe
@@ -92,7 +92,7 @@ def write_deployment(
     if given is not None:
         valid_until(given.certificate)  # raises before anything is written
     experiment = experiment.model_copy(update={"run": experiment.run.model_copy(update={"engine": "flower"})})
-    data = load_data(experiment, base)
+    data = load_federation(experiment, base)
     writer = _Writer(experiment, base, folder, address, local_port, data)
     writer.write_server(given)
     writer.write_sites()
@@ -114,7 +114,7 @@ def write_site_data(experiment: Experiment, base: Path, folder: Path, site: str)
     if written.site != site:
         raise UserError(f"'{folder}' is the folder of site '{written.site}', not of '{site}'")
     alone = experiment.model_copy(update={"sites": [sections[site]], "server": ServerSection()})
-    data = load_data(alone, base)
+    data = load_federation(alone, base)
     host = site_spec(describe_host(alone, data), data.sites[site])
     for key in ("model", "method", "settings", "seed", "labels", "target"):
         if json.loads(json.dumps(host.spec[key])) != written.spec.get(key):

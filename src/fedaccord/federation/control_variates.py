@@ -17,10 +17,10 @@ from torch import Tensor
 from fedaccord.aggregation.replies import Aggregator
 from fedaccord.errors import TooFewSitesError
 from fedaccord.federation.membership import ALWAYS
-from fedaccord.federation.reply_weights import equal_weights
+from fedaccord.federation.recipe import equal_weights
 from fedaccord.federation.sharing import Sharing
 from fedaccord.federation.side_tensors import SideTensors
-from fedaccord.messages.checks import TensorSpec, all_finite
+from fedaccord.messages.checks import all_finite
 from fedaccord.messages.message import Message, SiteId
 from fedaccord.training.solvers import SGD, CorrectedSGD, Stepper
 from fedaccord.training.work import LocalWork
@@ -33,7 +33,7 @@ CONTROL = "control"  # prefix in messages and memories; name of `c` in the metho
 
 @dataclass(frozen=True)
 class ControlVariates:
-    """The parts of SCAFFOLD: the `solver` of the sites; `prepare`, `brief`, `extras` and `refine` of the server."""
+    """The parts of SCAFFOLD: the `solver` of the sites; `prepare`, `brief` and `refine` of the server."""
 
     batchable: ClassVar[bool] = True
     model: Sharing  # the parts of the model that are sent; controls are sent for its parameters
@@ -73,10 +73,6 @@ class ControlVariates:
     def brief(self, server: Server, card: SiteCard) -> Message:
         """Return the server's control for the parameters that the site receives."""
         return Message(self.side_tensors.outgoing(server, card, server.state.method.tensors[CONTROL]))
-
-    def extras(self, server: Server, card: SiteCard) -> dict[str, TensorSpec]:
-        """Return the specs of the change of the site's control, which its reply contains."""
-        return self.side_tensors.expected(server, card)
 
     def refine(self, server: Server) -> None:
         """Update the control: `c <- c + (share of the sites that replied) * mean change`, per parameter."""

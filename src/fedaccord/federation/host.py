@@ -66,6 +66,7 @@ class SiteHost:
         self.averages_cohorts = averages_cohorts  # only if the server is on this machine, see `cohort_mean`
         self._declared = dict(sites)  # without attacks, for the evaluation
         self.sites = {n: attack.poison(s, target) if attack and n in hostile else s for n, s in sites.items()}
+        self.informs = {name: owned_labels(site, recipe) for name, site in self.sites.items()}  # bool (labels,) each
         self.layout = Layout.of(network)
         self.device = next(iter(network.parameters())).device
         use_channels_last(self.network)
@@ -77,7 +78,6 @@ class SiteHost:
         self._personal = tuple(name for name in self._tensors if name not in set(self._shared))
         self._tasks: dict[str, SiteTask] = {"train": self._train, "evaluate": self._evaluate, **recipe.tasks}
         self._forward = stacked_forward(network)
-        self._owned: dict[SiteId, Tensor] = {}
         self._rows: dict[SiteId, Tensor | None] = {}
 
     def handle(self, task: str, site: SiteId, brief: Message, memory: Message) -> tuple[Message, Message]:
@@ -110,7 +110,7 @@ class SiteHost:
             work = self._work(site, brief, memory, works[-1] if works else None)
             works.append(work)
             work.random = torch.Generator().manual_seed(derive(self.seed, "task", task, site, work.round))
-            self._store_prior(work)
+            self._use_prior(work, store=True)
             silent = start(work, self.recipe.objective)
             if silent is not None:
                 replies[site] = silent
@@ -167,7 +167,7 @@ class SiteHost:
         """Load a site's model: the initial one, overwritten by the site's personal and received tensors."""
         values = dict(self._initial)
         values.update(memory.select(PERSONAL))
-        known = self._informs(data)
+        known = self.informs[data.name]
         values.update(self.recipe.sharing.incoming(self.layout, brief.tensors, self._initial, known))
         names = list(values)
         torch._foreach_copy_([self._tensors[n] for n in names], [values[n].to(self.device) for n in names])
@@ -176,16 +176,10 @@ class SiteHost:
         samples = usable_samples(data, self.recipe)
         names = data.view.names_digest()
         words = {"view": self._declared[data.name].view.kind} | ({} if names is None else {"names": names})
-        return Message({"informs": self._informs(data)}, {"samples": samples}, words)
-
-    def _informs(self, data: SiteData) -> Tensor:
-        """Return the labels that a site informs, bool (labels,)."""
-        if data.name not in self._owned:
-            self._owned[data.name] = owned_labels(data, self.recipe)
-        return self._owned[data.name]
+        return Message({"informs": self.informs[data.name]}, {"samples": samples}, words)
 
     def _train(self, work: LocalWork) -> Message:
-        self._store_prior(work)
+        self._use_prior(work, store=True)
         recipe = self.recipe
         reply = train_locally(work, recipe.objective, recipe.site_solver, recipe.settings)
         return reply if SILENT in reply.words else self._complete(work, reply, self._tensors)
@@ -195,7 +189,7 @@ class SiteHost:
         reply.numbers["samples"] = _samples(work)
         if shared:
             trained = {name: model[name].detach() for name in self._shared}
-            reply.tensors |= self.recipe.sharing.outgoing(self.layout, trained, self._informs(work.site))
+            reply.tensors |= self.recipe.sharing.outgoing(self.layout, trained, self.informs[work.site.name])
         work.memory.put(PERSONAL, {name: model[name].detach().clone() for name in self._personal})
         return reply
 
@@ -205,7 +199,7 @@ class SiteHost:
             not self.averages_cohorts
             or len(works) < 2
             or self.attack is not None
-            or not can_average(self.recipe, [self._informs(work.site) for work in works])
+            or not can_average(self.recipe, [self.informs[work.site.name] for work in works])
         ):
             return None
         stack = dict(zip(self._trainable, trained.stack, strict=True))
@@ -221,19 +215,14 @@ class SiteHost:
         del representative.words[REPRESENTATIVE]
         representative.numbers[COHORT_SAMPLES] = sum(reply.numbers["samples"] for reply in replies)
         model = dict(zip(self._shared, means, strict=True))
-        representative.tensors |= self.recipe.sharing.outgoing(self.layout, model, self._informs(sites[first]))
-
-    def _store_prior(self, work: LocalWork) -> None:
-        offset = self._use_prior(work)
-        if offset is not None:
-            work.memory.tensors[PRIOR] = offset
+        representative.tensors |= self.recipe.sharing.outgoing(self.layout, model, self.informs[sites[first].name])
 
     def _evaluate(self, work: LocalWork) -> Message:
         declared = self._declared[work.site.name]
         test = declared.test
         if PRIOR not in work.memory.tensors:
             self._use_prior(work)  # not stored: a site that never trains estimates it for every model
-        has_no_head = self.recipe.sharing.own_rows and not bool(self._informs(work.site).any())
+        has_no_head = self.recipe.sharing.own_rows and not bool(self.informs[work.site.name].any())
         if has_no_head or not len(test):
             return Message(numbers={"samples": 0})
         same_kind = type(work.view) is type(declared.view)
@@ -267,13 +256,14 @@ class SiteHost:
         of_target = target.group, target.label, target.groups
         return fairness_figures(predicted, truth.cpu(), group, group_truth, *of_target)
 
-    def _use_prior(self, work: LocalWork) -> Tensor | None:
-        """Estimate the site's prior with the loaded model and add it to the view; return None without a prior."""
+    def _use_prior(self, work: LocalWork, store: bool = False) -> None:
+        """Estimate the site's prior with the loaded model and add it to the view, if the site has one."""
         confidences = self.recipe.objective.confidences(work.memory)
         offset = estimate_prior(work.site, work.view, work.model, self.recipe.settings, confidences)
         if offset is not None:
             work.view = work.view.with_offset(offset)
-        return offset
+            if store:
+                work.memory.tensors[PRIOR] = offset
 
     def _addressed(self, reply: Message, brief: Message) -> Message:
         reply.words["run"] = brief.words["run"]

@@ -25,7 +25,7 @@ from fedaccord.federation.state import Dropped
 from fedaccord.federation.traffic import Bytes
 from fedaccord.labels.judging import correlation_error
 from fedaccord.messages.checks import is_finite
-from fedaccord.messages.message import Message, SiteId
+from fedaccord.messages.message import SiteId
 from fedaccord.messages.names import POOL
 from fedaccord.models.network import predict_logits
 
@@ -66,6 +66,13 @@ class RoundRecord:
     warnings: list[str] = field(default_factory=list)
     figures: Metrics = field(default_factory=dict)  # measured by the server's steps
     simulated: float | None = None  # seconds on a simulated network
+
+    def events(self) -> list[str]:
+        """Return a line for each site that joins or has left, and for each warning."""
+        events = [f"site '{site}' joins the federation" for site in self.joined]
+        events += [f"site '{site}' has left the federation" for site in self.left]
+        events += [f"warning: {warning}" for warning in self.warnings]
+        return [f"round {self.round}: {event}" for event in events]
 
 
 def play_round(server: Server, evaluated: bool | Callable[[], bool] = True) -> RoundRecord:
@@ -153,15 +160,10 @@ def evaluate(server: Server) -> Evaluation:
     briefs = {site: server.brief(site, tensors) for site in server.members() if site != POOL}
     for site, answer in server.admit_figures(server.ask("evaluate", briefs)).items():
         if answer.numbers.get("samples"):
-            result.sites[site] = site_figures(answer)
+            result.sites[site] = {name: float(value) for name, value in answer.numbers.items() if name != "round"}
             if "confusion" in answer.tensors:
                 result.site_confusions[site] = answer.tensors["confusion"]
     return result
-
-
-def site_figures(answer: Message) -> Metrics:
-    """Return the metrics in a site's reply to `evaluate`."""
-    return {name: float(value) for name, value in answer.numbers.items() if name != "round"}
 
 
 @contextmanager

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -19,19 +19,12 @@ from fedaccord.federation.cohort_mean import without_representative
 from fedaccord.federation.joining import Joining
 from fedaccord.federation.membership import ALWAYS, Membership
 from fedaccord.federation.recipe import Recipe
-from fedaccord.federation.reply_format import ReplyFormat
-from fedaccord.federation.sharing import MODEL
+from fedaccord.federation.sharing import MODEL, ReplyFormat
 from fedaccord.federation.state import Dropped, RunState
 from fedaccord.federation.state import SiteCard as SiteCard
 from fedaccord.federation.traffic import Traffic
 from fedaccord.labels.space import LabelSpace
-from fedaccord.messages.checks import (
-    TensorSpec,
-    all_finite,
-    find_answer_problem,
-    find_metrics_problem,
-    find_problem,
-)
+from fedaccord.messages.checks import TensorSpec, all_finite, find_answer_problem, find_metrics_problem, find_problem
 from fedaccord.messages.message import Failure, Message, SiteId
 from fedaccord.messages.names import POOL, SILENT
 from fedaccord.models.layout import Layout
@@ -217,20 +210,22 @@ class Server:
         shared = recipe.sharing.outgoing(self.layout, tensors, self.cards[site].informs)
         return Message(shared | extra.tensors, dict(extra.numbers), dict(extra.words))
 
+    def model_briefs(self, sites: Iterable[SiteId]) -> dict[SiteId, Message]:
+        """Return a brief for each site that contains the shared model only, for tasks besides training."""
+        sharing, tensors = self.recipe.sharing, self.tensors
+        return {site: Message(sharing.outgoing(self.layout, tensors, self.cards[site].informs)) for site in sites}
+
     def is_admitted(self, site: SiteId, reply: Message) -> bool:
         """Return whether a reply is valid and contains a model; drop invalid ones."""
         if SILENT in reply.words:
             self.silent.append(site)
             return False
         card = self.cards[site]
-        problem = find_problem(reply, self._expected_tensors(card), self.run, self.state.round + 1, card.samples)
+        expected = {**self.reply_format.specs(card, self.state), **self.recipe.exchange.reply_specs(self, card)}
+        problem = find_problem(reply, expected, self.run, self.state.round + 1, card.samples)
         if problem:
             self.drop(site, "train", problem.tensor, problem.reason)
         return problem is None
-
-    def _expected_tensors(self, card: SiteCard) -> Mapping[str, TensorSpec]:
-        """Return the specs of all tensors in a site's reply to `train`."""
-        return {**self.reply_format.specs(card, self.state), **self.recipe.exchange.reply_specs(self, card)}
 
     def admit(self, answers: dict[SiteId, Message]) -> Replies | None:
         """Return the valid replies after attack and admission steps; None if there is none."""

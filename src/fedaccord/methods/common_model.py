@@ -8,9 +8,7 @@ from fedaccord.aggregation.mean import mean, per_label, with_pooled_batch_norm
 from fedaccord.aggregation.robust import RobustAggregation, Rule
 from fedaccord.errors import ConfigError
 from fedaccord.federation.defence import Defence
-from fedaccord.federation.recipe import Recipe
-from fedaccord.federation.reply_weights import equal_weights
-from fedaccord.federation.requirements import RequireViews
+from fedaccord.federation.recipe import Recipe, RequireViews, equal_weights
 from fedaccord.federation.robustness import RobustnessWatch
 from fedaccord.federation.sharing import Sharing
 from fedaccord.methods.entry import offered_losses

@@ -8,7 +8,7 @@ import shutil
 from command_line import command, write
 from fedaccord.config import parse_experiment
 from fedaccord.engines.embedded import EmbeddedEngine
-from fedaccord.experiment import RemoteSites, load_data, run_experiment
+from fedaccord.experiment import RemoteSites, load_federation, run_experiment
 from fedaccord.messages.message import Failure
 from fedaccord.runs.folder import RunFolder
 from fedaccord.session import describe_host
@@ -18,7 +18,7 @@ def embedded(folder, text, drops=frozenset(), forget=None):
     """Carry out an experiment with the embedded engine, which is made to lose some replies."""
     folder.mkdir(exist_ok=True)
     experiment = parse_experiment(text, ["run.workers=0"])
-    data = load_data(experiment, folder)
+    data = load_federation(experiment, folder)
     engine = Losing(describe_host(experiment, data), list(data.sites), 0)
     engine.drops, engine.forget = drops, forget
     return run_experiment(experiment, folder, RunFolder(folder / "run"), remote=RemoteSites(data, engine))

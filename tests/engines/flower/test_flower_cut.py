@@ -16,7 +16,7 @@ from fedaccord.engines.flower import nodes as flower_nodes
 from fedaccord.engines.flower.engine import FlowerEngine
 from fedaccord.engines.flower.nodes import Roster
 from fedaccord.engines.flower.site_folder import write_site_folder
-from fedaccord.experiment import RemoteSites, load_data, resume_experiment, run_experiment
+from fedaccord.experiment import RemoteSites, load_federation, resume_experiment, run_experiment
 from fedaccord.hosting import site_spec
 from fedaccord.recording import Watcher
 from fedaccord.runs.folder import RunFolder
@@ -81,7 +81,7 @@ class Deployed:
 
     def __init__(self, folder, text=RUN):
         self.experiment = parse_experiment(text, ["run.workers=0"])
-        self.folder, self.data = folder, load_data(self.experiment, folder)
+        self.folder, self.data = folder, load_federation(self.experiment, folder)
         whole = describe_host(self.experiment, self.data)
         self.specs = {name: site_spec(whole, site) for name, site in self.data.sites.items()}
         self.grid = FakeGrid(folder / "sites", sorted(self.specs), specs=self.specs)

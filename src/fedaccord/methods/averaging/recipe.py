@@ -50,6 +50,6 @@ def with_control_variates(recipe: Recipe, rows_by_owner: bool = False) -> Recipe
         recipe,
         solver=controls,
         prepare=(controls.prepare, *recipe.prepare),
-        exchange=recipe.exchange.merge(Exchange(controls.brief, controls.extras)),
+        exchange=recipe.exchange.merge(Exchange(controls.brief, controls.side_tensors.expected)),
         refine=(controls.refine, *recipe.refine),
     )

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from fedaccord.federation.briefs import model_briefs
 from fedaccord.labels.correlation import Consensus, PairSums, leave_one_out, phi_of_sums
 from fedaccord.messages.checks import TensorSpec
 from fedaccord.messages.message import Message, SiteId
@@ -93,7 +92,7 @@ def ask_for_correlations(server: Server) -> None:
     for name in [n for n in state if n.startswith((f"{CORRELATION}/", f"{PAIRS}/"))]:
         del state[name]
     for known, sites in _by_known_tags(server, server.sample_sites()):
-        for site, answer in server.ask(CORRELATE, model_briefs(server, sites), correlation_spec(known)).items():
+        for site, answer in server.ask(CORRELATE, server.model_briefs(sites), correlation_spec(known)).items():
             store_correlations(server, site, answer)
 
 

@@ -12,8 +12,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
-from fedaccord.federation.recipe import Exchange, Recipe
-from fedaccord.federation.requirements import require_tags
+from fedaccord.federation.recipe import Exchange, Recipe, require_tags
 from fedaccord.methods.common_model import share_model, with_aggregation
 from fedaccord.methods.harmony.server import HarmonyServer
 from fedaccord.methods.harmony.settings import FedHarmonySettings

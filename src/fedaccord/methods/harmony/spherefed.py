@@ -10,9 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fedaccord.errors import ConfigError
-from fedaccord.federation.briefs import model_briefs
-from fedaccord.federation.recipe import Recipe
-from fedaccord.federation.requirements import require_tags
+from fedaccord.federation.recipe import Recipe, require_tags
 from fedaccord.labels.views import NOT_ANNOTATED
 from fedaccord.messages.checks import TensorSpec
 from fedaccord.messages.message import Message
@@ -80,7 +78,7 @@ class ClosedFormHead:
             return
         width, tags = server.network.head.in_features, len(server.space)
         spec = {MOMENTS: TensorSpec((width, width), torch.float32), PRODUCTS: TensorSpec((width, tags), torch.float32)}
-        answers = server.ask(TASK, model_briefs(server, server.trainers()), spec)
+        answers = server.ask(TASK, server.model_briefs(server.trainers()), spec)
         if not answers:
             return
         moments = torch.stack([a.tensors[MOMENTS] for a in answers.values()]).double().sum(0)

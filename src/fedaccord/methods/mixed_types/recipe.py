@@ -15,8 +15,7 @@ from functools import partial
 from typing import Any
 
 from fedaccord.aggregation.mean import mean
-from fedaccord.federation.recipe import Exchange, Recipe, ServerStep
-from fedaccord.federation.requirements import RequireViews
+from fedaccord.federation.recipe import Exchange, Recipe, RequireViews, ServerStep
 from fedaccord.methods.common_model import share_model, with_aggregation
 from fedaccord.methods.entry import with_local_rule
 from fedaccord.methods.mixed_types.correspondences import (

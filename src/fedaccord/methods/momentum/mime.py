@@ -12,8 +12,7 @@ from torch import Tensor, nn
 
 from fedaccord.aggregation.replies import Aggregator, Replies
 from fedaccord.errors import TooFewSitesError
-from fedaccord.federation.briefs import model_briefs
-from fedaccord.federation.reply_weights import equal_weights
+from fedaccord.federation.recipe import equal_weights
 from fedaccord.federation.side_tensors import SideTensors
 from fedaccord.messages.message import Message, SiteId
 from fedaccord.messages.names import COMPUTED
@@ -144,7 +143,7 @@ class GradientStatistics:
         """Ask the round's sites for their full gradients, and aggregate them like models."""
         sites = server.sample_sites()
         expected = self.gradient.expected(server, server.cards[sites[0]]) if sites else None
-        answers = server.ask(GRADIENT, model_briefs(server, sites), expected)
+        answers = server.ask(GRADIENT, server.model_briefs(sites), expected)
         if not answers:
             return
         try:

@@ -22,8 +22,7 @@ from typing import TYPE_CHECKING
 from fedaccord.aggregation.mean import mean
 from fedaccord.aggregation.replies import Aggregator, Replies
 from fedaccord.aggregation.robust import RobustAggregation
-from fedaccord.federation.recipe import Exchange, Recipe
-from fedaccord.federation.requirements import RequireViews
+from fedaccord.federation.recipe import Exchange, Recipe, RequireViews
 from fedaccord.federation.side_tensors import SideTensors
 from fedaccord.methods.common_model import require_sgd, share_model, shared_model_recipe
 from fedaccord.methods.momentum.mime import GRADIENT, STATISTICS, GradientStatistics

@@ -16,8 +16,7 @@ from torch import Tensor
 
 from fedaccord.aggregation.replies import Replies
 from fedaccord.data.sites import FederationData
-from fedaccord.federation.recipe import Exchange, Recipe, ServerStep
-from fedaccord.federation.requirements import RequireViews
+from fedaccord.federation.recipe import Exchange, Recipe, RequireViews, ServerStep
 from fedaccord.findings import Finding, warning
 from fedaccord.messages.checks import TensorSpec
 from fedaccord.messages.message import Message, SiteId
