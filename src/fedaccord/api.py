@@ -136,7 +136,7 @@ class Federation:
             summary = run_experiment(experiment, Path(), folder, data=data)
         except BaseException:
             if out is None:
-                shutil.rmtree(folder.path, ignore_errors=True)  # a temporary folder that no one will read
+                shutil.rmtree(folder.path, ignore_errors=True)  # nobody will read a temporary folder
             raise
         finally:
             folder.close()
@@ -180,7 +180,7 @@ class Federation:
 
 
 class Result:
-    """A finished training: its run folder, its summary, its model and its figures."""
+    """The result of a training run: its folder, summary, model and metrics."""
 
     def __init__(
         self, folder: Path, summary: dict[str, Any], temporary: bool = False, trust: Iterable[str] = ()
@@ -203,7 +203,7 @@ class Result:
 
     @property
     def metrics(self) -> pd.DataFrame:
-        """All figures of all rounds: columns round, scope, site, metric, value."""
+        """All metrics of all rounds: columns round, scope, site, metric, value."""
         import pandas as pd
 
         rows = []
@@ -278,14 +278,14 @@ def _site_data(site: Site, seed: int, groups: Sequence[str] = (), fairness: Fair
         bits = listed.to(x.dtype)
         x = torch.cat([x, bits / bits.sum(1, keepdim=True).clamp(min=1) if fairness.normalise else bits], 1)
     order = torch.from_numpy(np.random.default_rng(derive(seed, "test", site.name)).permutation(len(x)))
-    held = int(site.test * len(x))
+    test_size = int(site.test * len(x))
 
     def part(rows: Tensor) -> Samples:
         rows = rows.sort().values
         known = (None if values is None else values[rows] for values in (truth, listed))
         return Samples(x[rows], target[rows], *known)
 
-    return SiteData(site.name, site.view, part(order[held:]), part(order[:held]))
+    return SiteData(site.name, site.view, part(order[test_size:]), part(order[:test_size]))
 
 
 def _samples(x: Any, where: str) -> Tensor:

@@ -46,7 +46,7 @@ def upgrade(
 
 
 def _write(file: Path, text: str, new: str, out: Path | None) -> str:
-    """Write an upgraded file, and say where it is and where the old text is."""
+    """Write an upgraded file and return its path, with that of the backup."""
     if out is not None:
         _replace(out, new)
         return str(out)
@@ -87,9 +87,9 @@ def check(
     from fedaccord.checks.federation import check_experiment_data, check_own_data, exit_code
 
     if site is not None:
-        own = check_own_data(experiment, base, site)
-        print_site(own, console)
-        raise typer.Exit(exit_code(own.findings))
+        site_report = check_own_data(experiment, base, site)
+        print_site(site_report, console)
+        raise typer.Exit(exit_code(site_report.findings))
     report = check_experiment_data(experiment, base)
     print_report(report, console)
     raise typer.Exit(report.exit_code)
@@ -144,8 +144,8 @@ def deploy(
         write_site_data(experiment, base, folder, site)
         say(f"{folder / 'data'}")
         return
-    own = None if not given else GivenCertificate(*given)
-    sites = write_deployment(experiment, base, folder, Address.parse(address), local_port, own)
+    given_certificate = None if not given else GivenCertificate(*given)
+    sites = write_deployment(experiment, base, folder, Address.parse(address), local_port, given_certificate)
     for place in ("server", *sites):
         say(f"{folder / place}")
     say(f"next: {folder / 'README.md'}")

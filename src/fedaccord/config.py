@@ -15,9 +15,7 @@ from pydantic import ValidationError
 
 from fedaccord.config_errors import sentence
 from fedaccord.config_sections import Experiment as Experiment
-from fedaccord.config_sections import Labels as Labels
 from fedaccord.config_sections import Model
-from fedaccord.config_sections import ServerSection as ServerSection
 from fedaccord.config_sections import Stop as Stop
 from fedaccord.data.registry import check_dataset, locate
 from fedaccord.errors import ConfigError, UntrustedError, UserError
@@ -39,7 +37,7 @@ def load_experiment(path: Path, overrides: Sequence[str] = ()) -> tuple[Experime
 
 
 def _original_folder(folder: Path) -> Path:
-    """Return the folder of the file that the run in a run folder began with; other folders are their own."""
+    """Return the folder of the experiment file that a run folder was started from; other folders are returned as is."""
     try:
         return Path(json.loads((folder / "run.json").read_bytes())["base"])
     except (OSError, ValueError, KeyError, TypeError):
@@ -47,9 +45,9 @@ def _original_folder(folder: Path) -> Path:
 
 
 def read_text(path: Path) -> str:
-    """Return the text of an experiment file, with the line ends it has."""
+    """Return the text of an experiment file with its line endings."""
     try:
-        return path.read_bytes().decode("utf-8-sig")  # some editors put a mark at the beginning
+        return path.read_bytes().decode("utf-8-sig")  # some editors write a byte-order mark
     except FileNotFoundError:
         raise ConfigError(f"there is no file '{path}'") from None
     except (OSError, UnicodeDecodeError) as error:
@@ -96,7 +94,7 @@ def check_experiment(table: Mapping[str, Any], where: str = "experiment") -> Exp
     if getattr(settings, "correspondence", "") == "known":
         _need_correspondences(experiment, where)
     _reach_last_step(experiment.stop, settings, where)
-    # What is written down is complete: every default of method and model stands in the file.
+    # Add every default of method and model, so that the written file is complete.
     complete = {"name": entry.name} | settings.model_dump(mode="json", exclude_none=True)
     defaults = MODELS[experiment.model.name].settings if experiment.model.name in MODELS else {}
     model = Model(**{"name": experiment.model.name, **defaults, **experiment.model.settings})
@@ -105,7 +103,7 @@ def check_experiment(table: Mapping[str, Any], where: str = "experiment") -> Exp
 
 @contextmanager
 def _at(place: str) -> Iterator[None]:
-    """Raise errors of this block with their place as a prefix; one about trust is complete without."""
+    """Add a place to the errors of this block, except those about trust."""
     try:
         yield
     except UntrustedError:
@@ -129,7 +127,7 @@ def _reach_last_step(stop: Stop, settings: TrainingSettings, where: str) -> None
 
 
 def _check_values(value: Any, where: str, place: str = "") -> None:
-    """Refuse what TOML can write but no setting means; a model's own settings are checked nowhere else."""
+    """Raise ConfigError for values that TOML allows but no setting does; model settings are checked nowhere else."""
     if isinstance(value, Mapping | list):
         for key, inner in value.items() if isinstance(value, Mapping) else enumerate(value):
             _check_values(inner, where, f"{place}[{key}]" if isinstance(key, int) else f"{place}.{key}".lstrip("."))
@@ -140,7 +138,7 @@ def _check_values(value: Any, where: str, place: str = "") -> None:
 
 
 def with_paths_from(experiment: Experiment, folder: Path) -> Experiment:
-    """Return the experiment with every file named by its whole path, so that it can be run from anywhere."""
+    """Return the experiment with absolute paths, so that it can be run from any folder."""
     update: dict[str, Any] = {}
     if experiment.data is not None and experiment.data.dataset.endswith(".npz"):
         update["data"] = experiment.data.model_copy(update={"dataset": str(locate(experiment.data.dataset, folder))})

@@ -1,4 +1,4 @@
-"""A wrong experiment file, told in a sentence: where, what, and what was probably meant."""
+"""Describe the mistakes in an experiment file in one sentence: where, what, and what was probably meant."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fedaccord.errors import did_you_mean
 SHOWN = 3
 _PYDANTICS_OWN = re.compile(r"^(int|float|str|list|literal|dict)$|[\[\]]|constrained")  # types of a union
 
-# What is wrong, by pydantic's name for it, in the words of somebody who writes TOML.
+# Expected values by pydantic's error type, in terms of TOML.
 _SHOULD_BE = {
     "list_type": "a list",
     "dict_type": "a table",
@@ -42,7 +42,7 @@ def sentence(error: ValidationError, root: type[BaseModel], prefix: tuple[str, .
     for problem in error.errors():
         model, path = _follow(root, problem["loc"])
         problems.setdefault(".".join([*prefix, *path]), []).append((problem, model))
-    # Where something inside a table is wrong, that the table is not of the union's other types says nothing.
+    # If a key inside a table is wrong, ignore errors from the other union members.
     outer = {place for place in problems if any(p.startswith((f"{place}.", f"{place}[")) for p in problems if place)}
     clauses = [_clause(place, found) for place, found in problems.items() if place not in outer]
     more = len(clauses) - SHOWN
@@ -85,12 +85,12 @@ def _short(value: Any) -> str:
 
 
 def _follow(root: type[BaseModel], location: tuple[int | str, ...]) -> tuple[type[BaseModel], list[str]]:
-    """Walk a location through the models; union tags and types in it are pydantic's own and are left out."""
+    """Return the model and the path of a location, without the union tags and types that pydantic adds."""
     model, path = root, list[str]()
     candidates = [root]  # the models the next step may enter
     for step in location:
         name = str(step)
-        # Only between several models a step is a tag: a chosen one may have a field of the same name.
+        # A step is a tag only between several models, because a model may have a field of the same name.
         tagged = [candidate for candidate in candidates if name in _tags(candidate)] if len(candidates) > 1 else []
         if tagged:
             model, candidates = tagged[0], tagged

@@ -1,4 +1,4 @@
-"""Code that is not part of FedAccord: how a config names it, and the rule that it runs only if a person said so.
+"""Code that is not part of FedAccord: how a config names it, and the rule that it runs only if the user trusts it.
 
 A config names an object as "package.module:attribute". An installed package may also register one under an entry
 point, and then its short name is enough. Importing a module runs its code, so it is imported only if its package is
@@ -20,7 +20,7 @@ from typing import Any
 from fedaccord.errors import ConfigError, UntrustedError
 
 INSTALLED = "(installed)"
-"""Stands among trusted packages for whatever installed packages register under entry points."""
+"""Among trusted packages: everything that installed packages register under entry points."""
 
 _OURS = "fedaccord"
 _trusted: set[str] = set()
@@ -109,7 +109,7 @@ def load_outside(name: str, group: str, what: str) -> Any:
     module, _, attribute = reference(name, group).partition(":")
     try:
         source = import_module(module)
-    except Exception as error:  # a stranger's module may raise anything while it is imported
+    except Exception as error:  # an outside module may raise anything while it is imported
         raise ConfigError(f"{what}: the module '{module}' cannot be imported: {_first_line(error)}") from error
     if not hasattr(source, attribute):
         raise ConfigError(f"{what}: the module '{module}' has no '{attribute}'")

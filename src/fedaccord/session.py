@@ -28,7 +28,6 @@ from fedaccord.federation.attack import make_attack
 from fedaccord.federation.cohorts import FEWEST_SITES, MANY_SITES, PIECES, Cohorts, cohort_size
 from fedaccord.federation.membership import Membership
 from fedaccord.federation.network import draw_links
-from fedaccord.federation.recipe import Recipe
 from fedaccord.federation.server import Server
 from fedaccord.federation.site_views import owned_labels, usable_samples
 from fedaccord.federation.state import RunState, SiteCard
@@ -56,7 +55,10 @@ def open_server(
         server = _server(experiment, data, engine, run or uuid.uuid4().hex)
         device = experiment.run.device
         if is_remote:
-            server.expected_cards = _expected_cards(data, server.recipe)
+            server.expected_cards = {
+                name: SiteCard(name, len(site.train), site.view.kind, owned_labels(site, server.recipe))
+                for name, site in data.sites.items()
+            }
             if _is_missing(device):  # the sites may still have GPUs
                 server.warn(f"run.device is '{device}', but torch finds no GPU at the server, which uses its CPU")
                 device = "cpu"
@@ -91,11 +93,6 @@ def _server(experiment: Experiment, data: FederationData, engine: Engine, run: s
         attack=make_attack(experiment.settings),
         hostile=_hostile(experiment, data),
     )
-
-
-def _expected_cards(data: FederationData, recipe: Recipe) -> dict[str, SiteCard]:
-    """Return the cards of remote sites by their declared views, to check the cards that they send."""
-    return {n: SiteCard(n, len(s.train), s.view.kind, owned_labels(s, recipe)) for n, s in data.sites.items()}
 
 
 def _target(experiment: Experiment, data: FederationData) -> Target | None:

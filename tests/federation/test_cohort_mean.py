@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from fedaccord.aggregation.mean import mean, per_label
-from fedaccord.federation.cohort_mean import COHORT_SAMPLES, REPRESENTATIVE, can_average, stacked_mean
 from fedaccord.federation.recipe import Exchange, Recipe
 from fedaccord.federation.round import play_round
 from fedaccord.federation.sharing import Sharing
+from fedaccord.federation.streaming import COHORT_SAMPLES, REPRESENTATIVE, can_average, stacked_mean
 from fedaccord.messages.message import Message
 from fedaccord.training.settings import TrainingSettings
 from small_federation import TogetherEngine, exact, federation, site

@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from fedaccord.aggregation.mean import RunningMean, mean, per_label, weighted_mean, weighted_rows_mean
-from fedaccord.federation.cohort_mean import needs_only_mean
 from fedaccord.federation.recipe import Recipe
 from fedaccord.federation.round import play_round
+from fedaccord.federation.streaming import needs_only_mean
 from fedaccord.messages.message import Message, encoded_size
 from fedaccord.methods.private_labels.recipe import private_labels
 from fedaccord.methods.private_labels.settings import PrivateLabelsSettings

@@ -101,7 +101,7 @@ class RunningMean:
     block is one matrix product in the model's precision; the sum over blocks is in double precision. The block size
     depends on the model alone, so the result does not depend on the engine, or on the order or number of replies that
     arrive at a time. (Sites trained as one cohort may count as one reply, which changes rounding: see
-    `federation/cohort_mean.py`.)
+    `federation/streaming.py`.)
     """
 
     def __init__(self, layout: Layout, previous: Tensor, per_label: bool = False) -> None:

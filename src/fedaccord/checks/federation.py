@@ -17,7 +17,8 @@ from torch import Tensor
 
 from fedaccord.checks.fairness import fairness_findings
 from fedaccord.checks.features import feature_findings, word_findings
-from fedaccord.config import Experiment, Labels, ServerSection
+from fedaccord.config import Experiment
+from fedaccord.config_sections import Labels, ServerSection
 from fedaccord.data.coverage import (
     connected_groups,
     coverage_matrix,

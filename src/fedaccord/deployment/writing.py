@@ -22,7 +22,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fedaccord import __version__
-from fedaccord.config import Experiment, Labels, ServerSection, to_toml
+from fedaccord.config import Experiment, to_toml
+from fedaccord.config_sections import Labels, ServerSection
 from fedaccord.data.sites import FederationData
 from fedaccord.deployment.certificates import (
     make_authority,

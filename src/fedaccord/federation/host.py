@@ -14,7 +14,6 @@ from fedaccord.errors import FedAccordError
 from fedaccord.evaluation.groups import fairness_figures
 from fedaccord.evaluation.metrics import finite
 from fedaccord.federation.attack import Attack
-from fedaccord.federation.cohort_mean import COHORT_SAMPLES, REPRESENTATIVE, can_average, stacked_mean
 from fedaccord.federation.recipe import Recipe, SiteTask
 from fedaccord.federation.site_views import (
     annotated_rows,
@@ -24,6 +23,7 @@ from fedaccord.federation.site_views import (
     site_view,
     usable_samples,
 )
+from fedaccord.federation.streaming import COHORT_SAMPLES, REPRESENTATIVE, can_average, stacked_mean
 from fedaccord.labels.judging import disambiguation, site_metrics
 from fedaccord.labels.views import View
 from fedaccord.labels.views.likelihoods import PRIOR
@@ -63,7 +63,7 @@ class SiteHost:
         averages_cohorts: bool = False,
     ) -> None:
         self.network, self.recipe, self.seed, self.target, self.attack = network, recipe, seed, target, attack
-        self.averages_cohorts = averages_cohorts  # only if the server is on this machine, see `cohort_mean`
+        self.averages_cohorts = averages_cohorts  # only if the server is on this machine, see `streaming`
         self._declared = dict(sites)  # without attacks, for the evaluation
         self.sites = {n: attack.poison(s, target) if attack and n in hostile else s for n, s in sites.items()}
         self.informs = {name: owned_labels(site, recipe) for name, site in self.sites.items()}  # bool (labels,) each

@@ -19,7 +19,6 @@ from fedaccord.engines.network import SimulatedNetwork
 from fedaccord.evaluation.groups import fairness_figures, pooled_figures
 from fedaccord.evaluation.metrics import Metrics, class_metrics, finite, summarise_sites, tag_metrics
 from fedaccord.federation import streaming
-from fedaccord.federation.cohort_mean import needs_only_mean
 from fedaccord.federation.server import Server
 from fedaccord.federation.state import Dropped
 from fedaccord.federation.traffic import Bytes
@@ -90,7 +89,7 @@ def play_round(server: Server, evaluated: bool | Callable[[], bool] = True) -> R
         record.asked = server.sample_sites()
         tensors = server.tensors
         briefs = {site: server.brief(site, tensors) for site in record.asked}
-    if needs_only_mean(recipe) and server.attack is None:
+    if streaming.needs_only_mean(recipe) and server.attack is None:
         with _phase(record, "train"):
             streamed = streaming.train(server, briefs)
         with _phase(record, "admit"):

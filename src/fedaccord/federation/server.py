@@ -15,13 +15,13 @@ from fedaccord.data.sensitive import Target
 from fedaccord.engines.engine import Engine
 from fedaccord.errors import ConfigError, TooFewSitesError, did_you_mean
 from fedaccord.federation.attack import Attack
-from fedaccord.federation.cohort_mean import without_representative
 from fedaccord.federation.joining import Joining
 from fedaccord.federation.membership import ALWAYS, Membership
 from fedaccord.federation.recipe import Recipe
 from fedaccord.federation.sharing import MODEL, ReplyFormat
 from fedaccord.federation.state import Dropped, RunState
 from fedaccord.federation.state import SiteCard as SiteCard
+from fedaccord.federation.streaming import without_representative
 from fedaccord.federation.traffic import Traffic
 from fedaccord.labels.space import LabelSpace
 from fedaccord.messages.checks import TensorSpec, all_finite, find_answer_problem, find_metrics_problem, find_problem
