@@ -1,10 +1,13 @@
 """What a site minimises."""
 
+import re
+
 import pytest
 import torch
 
+from fedaccord.errors import UserError
 from fedaccord.messages.message import Message
-from fedaccord.training.objectives import Objective, Proximal, Sum, ViewLikelihood, proximal_term
+from fedaccord.training.objectives import Objective, Proximal, RowObjective, Sum, ViewLikelihood, proximal_term
 from fedaccord.training.work import Batch
 from small_federation import exact, pets_or_cattle, site, small_network, work_for
 
@@ -90,3 +93,60 @@ def test_an_objective_without_a_loss_says_so():
     work = work_for(site("a"), small_network())
     with pytest.raises(TypeError, match="Objective does not implement loss"):
         Objective().loss(work, batch_of(work, [0]))
+
+
+class Doubled(ViewLikelihood):
+    def row_losses(self, view, logits, batch):
+        return 2 * super().row_losses(view, logits, batch)
+
+
+class Shifted(ViewLikelihood):
+    def augment(self, work, batch):
+        return batch._replace(x=batch.x + 1)
+
+
+def test_a_likelihood_with_other_rows_is_not_the_fast_one():
+    work = work_for(site("a", samples=8), small_network())
+    batch = batch_of(work, [3, 1, 4])
+    plain, doubled = ViewLikelihood().loss(work, batch), Doubled().loss(work, batch)
+    assert torch.allclose(doubled, 2 * plain)
+    moved = batch._replace(x=batch.x + 1)
+    assert torch.equal(Shifted().loss(work, batch), ViewLikelihood().loss(work, moved))
+
+
+class WrongState(RowObjective):
+    def __init__(self, state):
+        self.state = state
+
+    def row_state(self, work):
+        return {"scale": self.state}
+
+    def row_losses(self, view, logits, batch):
+        return view.nll(logits, batch.target)
+
+
+@pytest.mark.parametrize("shape", [(), (3,), (11, 2)])
+def test_row_state_needs_a_row_for_each_training_row(shape):
+    work = work_for(site("a", samples=8), small_network())
+    batch = batch_of(work, [3, 1, 4])
+    with pytest.raises(
+        UserError, match=rf"WrongState.row_state: 'scale' has shape {re.escape(str(shape))}, but the site has 8 "
+    ):
+        WrongState(torch.ones(shape)).loss(work, batch)
+
+
+class WrongLosses(RowObjective):
+    def __init__(self, change):
+        self.change = change
+
+    def row_losses(self, view, logits, batch):
+        return self.change(view.nll(logits, batch.target))
+
+
+@pytest.mark.parametrize(("change", "found"), [(torch.mean, r"\(\)"), (lambda losses: losses[:, None], r"\(3, 1\)")])
+def test_row_losses_need_a_loss_for_each_row(change, found):
+    work = work_for(site("a", samples=8), small_network())
+    batch = batch_of(work, [3, 1, 4])
+    said = rf"WrongLosses.row_losses must return one loss per row, shape \(3,\), not {found}"
+    with pytest.raises(UserError, match=said):
+        WrongLosses(change).loss(work, batch)

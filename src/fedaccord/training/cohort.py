@@ -124,7 +124,7 @@ def load_parameters(work: LocalWork) -> None:
 def cohort_key(work: LocalWork, terms: Terms) -> tuple[object, ...]:
     """Return a key of a started work; works with equal keys can be stacked."""
     data = work.site.train
-    state = sorted((name, tuple(t.shape[1:]), t.dtype) for name, t in terms.rows.row_state(work).items())
+    state = sorted((name, tuple(t.shape[1:]), t.dtype) for name, t in terms.rows.checked_state(work).items())
     return (work.view.stacking_key(), data.x.shape[1:], data.x.dtype, data.target.shape[1:], data.target.dtype, *state)
 
 
@@ -282,7 +282,7 @@ class _StepLoss:
         """Return each site's loss, (sites,), and the logits, (sites, B, C)."""
         terms = self.cohort.terms
         logits = self.logits(parameters, self.batch.x, self.batch.row_state.get(FEATURES))
-        loss = (terms.rows.row_losses(self.view, logits, self.batch) * self.weights).sum(-1)
+        loss = (terms.rows.checked_losses(self.view, logits, self.batch) * self.weights).sum(-1)
         if self.state is not None:
             mask = self.weights > 0 if self.padded else None
             loss = loss + terms.rows.batch_loss(self.state, self.view, logits, self.batch, mask)

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
+from fedaccord.errors import UserError
 from fedaccord.labels.views import View
 from fedaccord.messages.message import Message
 from fedaccord.training.work import Batch, LocalWork
@@ -124,11 +125,32 @@ class RowObjective(Objective):
 
     def loss(self, work: LocalWork, batch: Batch) -> Tensor:
         """Return the mean or sum of `row_losses` over the augmented batch."""
-        batch = self.augment(work, batch.with_state(self.row_state(work)))
+        batch = self.augment(work, batch.with_state(self.checked_state(work)))
         logits = work.model(batch.x)
         work.scratch[_LOGITS] = logits.detach()
-        losses = self.row_losses(work.view, logits, batch)
+        if type(self).row_losses is ViewLikelihood.row_losses and self.reduction == "mean":
+            return work.view.mean_nll(logits, batch.target)  # faster
+        losses = self.checked_losses(work.view, logits, batch)
         return losses.mean() if self.reduction == "mean" else losses.sum()
+
+    def checked_state(self, work: LocalWork) -> dict[str, Tensor]:
+        """Return `row_state`; raise UserError for a tensor without one entry per training row."""
+        state, rows = self.row_state(work), len(work.site.train)
+        for name, tensor in state.items():
+            if tensor.shape[:1] != (rows,):
+                problem = f"'{name}' has shape {tuple(tensor.shape)}, but the site has {rows} training rows"
+                raise UserError(f"{type(self).__name__}.row_state: {problem}")
+        return state
+
+    def checked_losses(self, view: View, logits: Tensor, batch: Batch) -> Tensor:
+        """Return `row_losses`; raise UserError for a wrong shape."""
+        losses = self.row_losses(view, logits, batch)
+        if losses.shape != logits.shape[:-1]:
+            expected, found = tuple(logits.shape[:-1]), tuple(losses.shape)
+            raise UserError(
+                f"{type(self).__name__}.row_losses must return one loss per row, shape {expected}, not {found}"
+            )
+        return losses
 
     @torch.no_grad()
     def after_step(self, work: LocalWork, batch: Batch) -> None:
@@ -167,10 +189,6 @@ class RowObjective(Objective):
 
 class ViewLikelihood(RowObjective):
     """The mean negative log-likelihood of the site's annotations under its view."""
-
-    def loss(self, work: LocalWork, batch: Batch) -> Tensor:
-        """Return the batch mean by `mean_nll`, which is faster than a mean of `row_losses`."""
-        return work.view.mean_nll(work.model(batch.x), batch.target)
 
     def row_losses(self, view: View, logits: Tensor, batch: Batch) -> Tensor:
         """Return the negative log-likelihood of each row."""
