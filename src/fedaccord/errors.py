@@ -18,11 +18,16 @@ FedAccordError
 from __future__ import annotations
 
 import difflib
+import sys
 from collections.abc import Iterable, Sequence
+from pathlib import Path
+from traceback import walk_tb
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
+
+_NOT_THE_USERS = {"fedaccord", "torch", "numpy", "pydantic", *sys.stdlib_module_names}  # packages, in a traceback
 
 
 class FedAccordError(Exception):
@@ -125,6 +130,24 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
         return f"did you mean '{close[0]}'?"
     shown = ", ".join(names[:12]) + (f", … ({len(names)} in all)" if len(names) > 12 else "")
     return f"known: {shown}" if names else "none is known"
+
+
+def first_line(error: Exception) -> str:
+    """Return the type of an error and the first line of its text."""
+    lines = str(error).splitlines()
+    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+
+
+def described(error: BaseException) -> str:
+    """Return the type and text of an error and, if a user's code raised it, the file name and line there."""
+    text = f"{type(error).__name__}: {error}"
+    frames = [] if isinstance(error, FedAccordError) else walk_tb(error.__traceback__)
+    places = [
+        f" ({Path(frame.f_code.co_filename).name}:{line})"
+        for frame, line in frames
+        if frame.f_globals.get("__name__", "").partition(".")[0] not in _NOT_THE_USERS
+    ]
+    return text + "".join(places[-1:])
 
 
 def refuse_unused(settings: BaseModel, names: Iterable[str], when: str) -> None:

@@ -17,12 +17,13 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any
 
-from fedaccord.errors import ConfigError, UntrustedError
+from fedaccord.errors import ConfigError, UntrustedError, first_line, listed
 
 INSTALLED = "(installed)"
 """Among trusted packages: everything that installed packages register under entry points."""
 
 _OURS = "fedaccord"
+_INSTALLED_AT = (sys.prefix, sys.base_prefix)
 _trusted: set[str] = set()
 
 
@@ -110,7 +111,13 @@ def load_outside(name: str, group: str, what: str) -> Any:
     try:
         source = import_module(module)
     except Exception as error:  # an outside module may raise anything while it is imported
-        raise ConfigError(f"{what}: the module '{module}' cannot be imported: {_first_line(error)}") from error
+        problem = f"{what}: the module '{module}' cannot be imported: {first_line(error)}"
+        if isinstance(error, ModuleNotFoundError):  # the names alone, since a site's paths are its own
+            folders = [Path(p).resolve().name for p in reversed(sys.path) if not p.startswith(_INSTALLED_AT)]
+            problem += (
+                f"; looked among the installed packages and in the folders {listed(list(dict.fromkeys(folders)))}"
+            )
+        raise ConfigError(problem) from error
     if not hasattr(source, attribute):
         raise ConfigError(f"{what}: the module '{module}' has no '{attribute}'")
     return getattr(source, attribute)
@@ -126,8 +133,3 @@ def listed_packages(group: str) -> dict[str, str]:
     """Return the names that installed packages register, each with the name of its package."""
     points = installed(group).values()
     return {p.name: f"from the package {p.module.partition('.')[0] if p.dist is None else p.dist.name}" for p in points}
-
-
-def _first_line(error: Exception) -> str:
-    lines = str(error).splitlines()
-    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__

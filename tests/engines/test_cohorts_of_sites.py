@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 import torch
 from test_embedded import assert_same, three_rounds
@@ -9,6 +11,7 @@ from test_embedded_failures import failures
 from toy_host import SITES, everywhere, in_threes, toy_engine
 
 from fedaccord.messages.message import Message
+from fedaccord.messages.names import NOT_BATCHED
 
 
 def test_a_host_is_given_several_sites_at_a_time(threes):
@@ -26,6 +29,8 @@ def test_with_a_deadline_every_site_is_on_its_own(threes):
 def test_what_cannot_be_done_together_is_done_one_by_one_with_tensors_of_its_own(threes, here):
     # The toy's training writes into what it is told, so sites that shared it would end elsewhere.
     one, other = three_rounds(threes, SITES), three_rounds(here, SITES)
+    for reply in one[0].values():
+        assert re.fullmatch(r"ValueError: not together \(toy_host\.py:\d+\)", reply.words.pop(NOT_BATCHED))
     for parts, same in zip(one, other, strict=True):
         assert list(parts) == list(same) == SITES
         for site, message in parts.items():

@@ -10,6 +10,7 @@ from fedaccord.federation.recipe import Exchange, Recipe
 from fedaccord.federation.round import play_round
 from fedaccord.federation.sharing import Sharing
 from fedaccord.federation.streaming import COHORT_SAMPLES, REPRESENTATIVE, can_average, stacked_mean
+from fedaccord.messages.checks import NOT_FINITE
 from fedaccord.messages.message import Message
 from fedaccord.training.settings import TrainingSettings
 from small_federation import TogetherEngine, exact, federation, site
@@ -66,7 +67,7 @@ def test_a_site_that_diverges_is_dropped_alone(value):
     members[0].train.x[:, 0] = value  # that is site b's
     ours = cohort(recipe(), members)
     record = play_round(ours)
-    assert [(d.site, d.reason) for d in record.dropped] == [("b", "it holds NaN or infinite values")]
+    assert [(d.site, d.reason) for d in record.dropped] == [("b", NOT_FINITE)]
     assert record.replied == 3
     theirs = federation(recipe(), [one for one in sites() if one.name != "b"])
     play_round(theirs)

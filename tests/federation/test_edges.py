@@ -14,7 +14,7 @@ from fedaccord.federation.recipe import Recipe
 from fedaccord.federation.round import play_round
 from fedaccord.federation.site_views import evaluation_view
 from fedaccord.hosting import build_network
-from fedaccord.messages.checks import TensorSpec
+from fedaccord.messages.checks import NOT_FINITE, TensorSpec
 from fedaccord.messages.message import Failure, Message
 from fedaccord.messages.names import SILENT
 from fedaccord.methods.averaging.recipe import fedavg
@@ -72,7 +72,11 @@ class TestFurtherQuestions:
         ("answer", "tensor", "reason"),
         [
             ({"m": torch.zeros(3, 2)}, "m", "the shape is (3, 2), not (2, 2)"),
-            ({"m": torch.full((2, 2), torch.nan)}, "m", "it holds NaN or infinite values"),
+            (
+                {"m": torch.full((2, 2), torch.nan)},
+                "m",
+                NOT_FINITE,
+            ),
             ({}, "m", "the tensor is missing"),
         ],
     )

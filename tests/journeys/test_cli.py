@@ -422,7 +422,8 @@ class TestASiteThatFails:
     def test_the_summary_tells_site_task_and_reason(self, marked):
         summary = read(marked[0] / "runs" / "marked" / "summary.json")
         assert summary["dropped"] == 4
-        reason = "ZeroDivisionError: a marked sample"
+        line = MODELS_OF_A_USER[: MODELS_OF_A_USER.index("raise ZeroDivisionError")].count("\n") + 1
+        reason = f"ZeroDivisionError: a marked sample (users_models.py:{line})"
         assert summary["dropped_replies"] == [
             {"round": number, "site": "b", "task": task, "tensor": "", "reason": reason}
             for number in (1, 2)
@@ -432,7 +433,7 @@ class TestASiteThatFails:
     def test_the_screen_and_the_log_tell_it_too(self, marked):
         folder, done = marked
         told = "site 'b' dropped from train: ZeroDivisionError: a marked sample"
-        assert f"  round 1: {told}" in done.out.splitlines()
+        assert re.search(rf"^  round 1: {told} \(users_models\.py:\d+\)$", done.out, re.MULTILINE)
         assert "% ? " in done.out  # the spread's sign, in a terminal that cannot show it
         log = (folder / "runs" / "marked" / "log.txt").read_text()
         assert f"round 1: {told}" in log

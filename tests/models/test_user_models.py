@@ -188,10 +188,13 @@ class TestUserModels:
     def test_a_module_that_is_not_there_is_told(self):
         with pytest.raises(ConfigError) as caught:
             build("no_such_place.models:mine", {}, (4,), classes=3, seed=0)
-        assert str(caught.value) == (
+        said, _, folders = str(caught.value).partition("; looked among the installed packages and in the folders ")
+        assert said == (
             "model.name: the module 'no_such_place.models' cannot be imported: "
             "ModuleNotFoundError: No module named 'no_such_place'"
         )
+        assert "'tests'" in folders
+        assert "/" not in folders
 
     def test_a_module_that_breaks_on_import_is_told_with_its_first_line(self, tmp_path, monkeypatch):
         (tmp_path / "broken_model_file.py").write_text("raise RuntimeError('first line\\nsecond line')")

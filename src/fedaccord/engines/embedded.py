@@ -132,12 +132,11 @@ class EmbeddedEngine(NamedSites):
                 for site in sites
             ]
             with _as_in_a_worker():
-                answers = list(handle_jobs(host, ask.task, jobs))
-            for site, answer in zip(sites, answers, strict=True):
-                if isinstance(answer, BaseException):
-                    raise answer
-                if ask.seconds_left() > 0:
-                    ask.answer(site, *map(self._over_the_wire, answer))
+                for site, answer in zip(sites, handle_jobs(host, ask.task, jobs), strict=True):
+                    if isinstance(answer, BaseException):
+                        raise answer
+                    if ask.seconds_left() > 0:  # copied before the next site overwrites the model
+                        ask.answer(site, *map(self._over_the_wire, answer))
             yield
         ask.time_out()
 

@@ -15,8 +15,9 @@ from typing import Any, Protocol, Self, cast
 
 from torch import Tensor
 
-from fedaccord.errors import did_you_mean
+from fedaccord.errors import described, did_you_mean
 from fedaccord.messages.message import Failure, Message, SiteId
+from fedaccord.messages.names import NOT_BATCHED
 
 Job = tuple[SiteId, Message, Message]
 """A task of one site: its name, its brief and its memory."""
@@ -126,21 +127,32 @@ class HostSpec:
 
 
 def handle_jobs(host: Host, task: str, jobs: Sequence[Job]) -> Iterator[Answer | BaseException]:
-    """Yield the result or the exception of each job, in order; a failed job does not affect the others."""
-    together = getattr(host, "handle_together", None)
+    """Yield the result or the exception of each job, in order; a failed job does not affect the others.
+
+    A result is valid until the next one is requested. If jobs fail together, but not alone, replies say why.
+    """
+    together, reason = getattr(host, "handle_together", None), ""
     if len(jobs) > 1 and together is not None:
         try:
-            yield from list(together(task, jobs))
+            copies = [(site, brief, _copied(memory)) for site, brief, memory in jobs]
+            yield from list(together(task, copies))
             return
-        except (Exception, SystemExit):  # handled one by one below, to find the site that fails
-            pass
+        except (Exception, SystemExit) as error:  # handled one by one below, to find the site that fails
+            reason = described(error)
     for site, brief, memory in jobs:
         if len(jobs) > 1:  # jobs may share tensors, and `handle` may modify its brief
-            brief = Message({n: t.clone() for n, t in brief.tensors.items()}, dict(brief.numbers), dict(brief.words))
+            brief = _copied(brief)
         try:
-            yield host.handle(task, site, brief, memory)
+            answer = host.handle(task, site, brief, memory)
+            if reason:
+                answer[0].words[NOT_BATCHED] = reason
+            yield answer
         except (Exception, SystemExit) as error:
             yield error
+
+
+def _copied(message: Message) -> Message:
+    return Message({n: t.clone() for n, t in message.tensors.items()}, dict(message.numbers), dict(message.words))
 
 
 def build_host(entry: str, spec: dict[str, Any], tensors: dict[str, Tensor]) -> Host:

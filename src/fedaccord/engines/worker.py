@@ -29,7 +29,7 @@ from torch import Tensor
 from fedaccord.engines import crew
 from fedaccord.engines.engine import Host, Job, build_host, handle_jobs
 from fedaccord.engines.shared_block import SharedBlock, pack, take_frames, to_frame, to_json, unpack
-from fedaccord.errors import MessageError
+from fedaccord.errors import MessageError, described
 from fedaccord.messages.message import Message, SiteId
 
 # Maximum number of jobs of a worker: one running and one queued, so that it never waits for the next. It has as many
@@ -118,7 +118,7 @@ def main() -> None:
         description = json.loads(data.read_bytes(*setup["host"]))
         host = build_host(description["entry"], description["spec"], data.read(description["tensors"]))
     except (Exception, SystemExit) as error:
-        control.sendall(to_frame({"broken": _reason(error), "trace": traceback.format_exc()}))
+        control.sendall(to_frame({"broken": described(error), "trace": traceback.format_exc()}))
         return
     gc.freeze()  # all current objects stay alive, so collections can skip them
     gc.enable()
@@ -189,8 +189,4 @@ def _exit_with_engine(lifeline_fd: int) -> None:
 
 
 def _failure(error: BaseException) -> dict[str, Any]:
-    return {"reason": _reason(error), "trace": "".join(traceback.format_exception(error))}
-
-
-def _reason(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}"
+    return {"reason": described(error), "trace": "".join(traceback.format_exception(error))}

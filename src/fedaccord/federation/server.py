@@ -25,11 +25,13 @@ from fedaccord.federation.streaming import without_representative
 from fedaccord.federation.traffic import Traffic
 from fedaccord.labels.space import LabelSpace
 from fedaccord.messages.checks import TensorSpec, all_finite, find_answer_problem, find_metrics_problem, find_problem
-from fedaccord.messages.message import Failure, Message, SiteId
-from fedaccord.messages.names import POOL, SILENT
+from fedaccord.messages.message import Failure, Message, SiteId, one_line
+from fedaccord.messages.names import NOT_BATCHED, POOL, SILENT
 from fedaccord.models.layout import Layout
 from fedaccord.models.network import Network, use_channels_last
 from fedaccord.seeds import derive
+
+_ONE_BY_ONE = "sites trained one by one, because the method failed for several at once"
 
 
 @dataclass
@@ -192,7 +194,10 @@ class Server:
             replies = stream(task, addressed, self.deadline, as_views)
         else:
             replies = sorted(self.engine.ask(task, addressed, self.deadline).items())
+        unbatched, failed = "", False
         for site, reply in replies:
+            failed = failed or isinstance(reply, Failure)
+            unbatched = ("" if isinstance(reply, Failure) else reply.words.pop(NOT_BATCHED, "")) or unbatched
             counted = without_representative(reply, self.reply_format.shapes) if self.averages_cohorts else reply
             self.traffic.count(site, addressed[site], counted)
             if isinstance(reply, Failure):
@@ -201,6 +206,8 @@ class Server:
                 self.drop(site, task, problem.tensor, problem.reason)
             else:
                 yield site, reply
+        if unbatched and not failed and not any(text.startswith(_ONE_BY_ONE) for text in self.warnings):
+            self.warn(f"{_ONE_BY_ONE}: {one_line(unbatched)}")
 
     def brief(self, site: SiteId, tensors: dict[str, Tensor]) -> Message:
         """Return the brief of one site: the shared model and the additions of the recipe."""

@@ -55,7 +55,7 @@ class Dropped:
         object.__setattr__(self, "reason", one_line(self.reason))
 
     def __str__(self) -> str:
-        what = f"{self.tensor} {self.reason}".strip()
+        what = f"{self.tensor}: {self.reason}".removeprefix(": ")
         who = f"site '{self.site}' dropped from {self.task}" if self.site else f"{self.task} had no effect"
         return f"round {self.round}: {who}: {what}"
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from fedaccord.messages.message import Message
 
 MOST_SAMPLES = 10**9
-NOT_FINITE = "it holds NaN or infinite values"
+NOT_FINITE = "it holds NaN or infinite values; lower the learning rate, or check the loss"
 _LARGEST = 1e100  # absolute value of a number in a message, so that squares and sums stay finite
 _LONGEST_NAME = 200  # characters in the name of a metric
 

@@ -10,3 +10,6 @@ SILENT = "silent"
 
 COMPUTED = "computed"
 """The number in a reply that counts per-sample gradients; a sample used twice counts twice."""
+
+NOT_BATCHED = "not batched"
+"""The word in a reply of a site that trained alone because training together failed: the reason."""

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fedaccord.errors import ConfigError
+from fedaccord.errors import ConfigError, first_line
 from fedaccord.extensions import load_outside
 from fedaccord.models.network import Network, UnitLength, as_network
 from fedaccord.models.registry import GIVEN, MODELS, check_model
@@ -122,7 +122,7 @@ def build(name: str, settings: Mapping[str, Any], input_shape: Sequence[int], cl
             try:
                 module = pkgutil.resolve_name(entry.builder)(input_shape, classes, **{**entry.settings, **settings})
             except (RuntimeError, MemoryError, OverflowError) as error:  # a layer that does not fit into memory
-                raise ConfigError(f"the model '{name}' cannot be built: {_brief(error)}") from None
+                raise ConfigError(f"the model '{name}' cannot be built: {first_line(error)}") from None
         network = as_network(module)
         _check_logits(name, network, input_shape, classes)
         if network is not module:
@@ -154,7 +154,7 @@ def _call_factory(name: str, settings: Mapping[str, Any], input_shape: tuple[int
     try:
         module = factory(input_shape=input_shape, classes=classes, **settings)
     except Exception as error:
-        raise ConfigError(f"the model '{name}' cannot be built: {_brief(error)}") from error
+        raise ConfigError(f"the model '{name}' cannot be built: {first_line(error)}") from error
     if not isinstance(module, nn.Module):
         raise ConfigError(f"the model '{name}' must return a torch module, but returned a {type(module).__name__}")
     return module
@@ -167,7 +167,7 @@ def _output(name: str, module: nn.Module, samples: Tensor) -> Any:
         output = module(samples)
     except Exception as error:
         shape = tuple(samples.shape[1:])
-        raise ConfigError(f"the model '{name}' fails on samples of shape {shape}: {_brief(error)}") from error
+        raise ConfigError(f"the model '{name}' fails on samples of shape {shape}: {first_line(error)}") from error
     module.train()
     return output
 
@@ -193,11 +193,6 @@ def _check_same_function(name: str, module: nn.Module, network: Network, input_s
             f"the model '{name}' must compute head(encoder(x)), but its forward returns something else: "
             "move all other steps into the encoder"
         )
-
-
-def _brief(error: Exception) -> str:
-    lines = str(error).splitlines()
-    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
 
 
 def give_model(module: nn.Module) -> dict[str, Any]:

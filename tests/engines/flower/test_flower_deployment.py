@@ -307,7 +307,7 @@ class TestNearlyAllGoesWrong:
         assert went_wrong["final"]["sites"]["each"].keys() <= {"a", "b"}
 
     def test_a_message_with_nan_does_not_reach_the_model(self, fleet, went_wrong):
-        assert self.drops(fleet)[5, "a", "train"].endswith("it holds NaN or infinite values") or any(
+        assert self.drops(fleet)[5, "a", "train"].startswith("it holds NaN or infinite values") or any(
             "NaN" in reason for (round_, site, _), reason in self.drops(fleet).items() if (round_, site) == (5, "a")
         )
 

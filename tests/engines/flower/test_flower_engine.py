@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 
 import pytest
@@ -217,7 +218,9 @@ class TestDeadlines:
 class TestFailures:
     def test_the_server_hears_the_cause_and_the_site_keeps_the_trace(self, grid):
         replies = engine_on(grid).ask("fail_at", briefs(bad="site-1"))
-        assert replies["site-1"] == Failure("site-1", "fail_at", "ValueError: no rows at site-1", "")
+        reason = replies["site-1"].reason
+        assert replies["site-1"] == Failure("site-1", "fail_at", reason, "")
+        assert re.fullmatch(r"ValueError: no rows at site-1 \(toy_host\.py:\d+\)", reason)
         log = (grid.folders["site-1"] / "log.txt").read_text()
         assert "fail_at failed: ValueError: no rows at site-1" in log
         assert "Traceback" in log

@@ -18,7 +18,7 @@ from fedaccord import __version__
 from fedaccord.engines.flower.envelope import Fields, cloned, data, open_sealed, seal, text
 from fedaccord.engines.flower.node import ask_keeper
 from fedaccord.engines.flower.site_folder import SiteFolder
-from fedaccord.errors import ConfigError, EngineError, MessageError
+from fedaccord.errors import ConfigError, EngineError, MessageError, described
 
 if TYPE_CHECKING:
     from fedaccord.engines.engine import Host
@@ -65,9 +65,9 @@ def answer(folder: SiteFolder, question: Fields) -> Fields:
     try:
         return {"site": folder.site} | _run(folder, question)
     except (Exception, SystemExit) as error:
-        task = text(question, "task")
-        folder.log(f"{task} failed: {type(error).__name__}: {error}\n{traceback.format_exc()}")
-        return {"site": folder.site, "reason": f"{type(error).__name__}: {error}"}
+        reason = described(error)
+        folder.log(f"{text(question, 'task')} failed: {reason}\n{traceback.format_exc()}")
+        return {"site": folder.site, "reason": reason}
 
 
 def _run(folder: SiteFolder, question: Fields) -> Fields:
