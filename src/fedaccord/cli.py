@@ -28,6 +28,7 @@ from fedaccord.cli_prepare import check, deploy, init, upgrade
 from fedaccord.config import Experiment, load_experiment, parse_experiment
 from fedaccord.engines.crew import importing, started_ahead
 from fedaccord.errors import FedAccordError, RunFolderError, UserError
+from fedaccord.extensions import INSTALLED, trusted
 
 if TYPE_CHECKING:
     from fedaccord.runs.folder import RunFolder
@@ -254,9 +255,9 @@ def _watched(folder: RunFolder) -> Iterator[None]:
     except NotWritten as error:
         if not (folder.path / "config.toml").exists():
             raise
-        raise NotWritten(f"{error}; once that is put right, go on with: fedaccord resume {folder.path}") from None
+        raise NotWritten(f"{error}; once that is put right, go on with: {_resume(folder)}") from None
     except Stopped as stopped:
-        _complain(f"{stopped}; go on with: fedaccord resume {folder.path}")
+        _complain(f"{stopped}; go on with: {_resume(folder)}")
         raise typer.Exit(stopped.exit_code) from None
     except KeyboardInterrupt:  # before the first round
         folder.log("interrupted")
@@ -264,6 +265,11 @@ def _watched(folder: RunFolder) -> Iterator[None]:
         raise typer.Exit(130) from None
     finally:
         folder.close()
+
+
+def _resume(folder: RunFolder) -> str:
+    """Return the command that resumes a run, with the packages that this command trusts."""
+    return " ".join([f"fedaccord resume {folder.path}", *(f"--trust {p}" for p in trusted() if p != INSTALLED)])
 
 
 def _complain(*parts: str | tuple[str, str]) -> None:

@@ -166,7 +166,7 @@ class TestSignals:
         at = (int(number), str(tmp_path / "cut" / "metrics.jsonl"), 12)
         life = nursery.live("run", "experiment.toml", *options, "--out", "cut", cwd=tmp_path, signal=at)
         assert life.code == code
-        assert life.err == f"stopped by {number.name}; go on with: fedaccord resume cut\n"
+        assert life.err == f"stopped by {number.name}; go on with: fedaccord resume cut --trust mortal\n"
         end = time.monotonic() + 10
         while nursery.left_over():
             assert time.monotonic() < end, "a process was left"
@@ -191,7 +191,7 @@ class TestSignals:
         at = (int(signal.SIGTERM), str(tmp_path / "cut" / "log.txt"), 1)
         life = nursery.live("run", "experiment.toml", "--workers", "1", "--out", "cut", cwd=tmp_path, signal=at)
         assert life.code == 143
-        assert life.err == "stopped by SIGTERM; go on with: fedaccord resume cut\n"
+        assert life.err == "stopped by SIGTERM; go on with: fedaccord resume cut --trust mortal\n"
         assert tomllib.loads((tmp_path / "cut" / "config.toml").read_text())["run"]["workers"] == 1
         life = nursery.live("resume", "cut", "--workers", "0", cwd=tmp_path)
         assert (life.code, life.err) == (0, "")

@@ -437,7 +437,7 @@ class TestAFullDisk:
         assert life.code == 3
         assert life.err == (
             "error: 'run/metrics.jsonl' cannot be written: File too large; "
-            "once that is put right, go on with: fedaccord resume run\n"
+            "once that is put right, go on with: fedaccord resume run --trust mortal\n"
         )
         good = kept(tmp_path / "run")
         assert len(good) == 2

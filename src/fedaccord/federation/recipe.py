@@ -10,9 +10,9 @@ import torch
 
 from fedaccord.adversary.attacks import TO_SETS
 from fedaccord.aggregation.replies import Aggregator, Replies
-from fedaccord.errors import ConfigError
+from fedaccord.errors import ConfigError, listed
 from fedaccord.federation.sharing import SHARE_ALL, Sharing
-from fedaccord.labels.views import Candidates, view_class
+from fedaccord.labels.views import Candidates, View, view_class
 from fedaccord.messages.checks import TensorSpec
 from fedaccord.messages.message import Message
 from fedaccord.models.network import Network
@@ -100,6 +100,11 @@ class Recipe:
     tasks: Mapping[str, SiteTask] = field(default_factory=dict)  # further tasks that a server step may request
     trains: Trains = "sites"
 
+    def __post_init__(self) -> None:
+        if isinstance(self.objective, type):
+            name = self.objective.__name__
+            raise ConfigError(f"the objective of a recipe is an instance: {name}(...), not the class {name}")
+
     @property
     def site_solver(self) -> Solver:
         """The solver, by default the optimiser of the settings."""
@@ -130,10 +135,19 @@ def plain_solver(settings: TrainingSettings) -> Solver:
 
 @dataclass(frozen=True)
 class RequireViews:
-    """Requires a property of the views of all sites that train."""
+    """Requires a property of the views of all sites that train.
 
-    needs: str  # an attribute of `View`, e.g. "one_label"
-    needed: str  # the same in words
+    `needs` is a true-or-false attribute of `View`: "one_label" (no tags), "one_name" (exact or coarse labels),
+    "exact" and others. `needed` is the same in words, for the message.
+    """
+
+    needs: str
+    needed: str
+
+    def __post_init__(self) -> None:
+        known = [name for name, value in vars(View).items() if isinstance(value, bool)]
+        if self.needs not in known:
+            raise ConfigError(f"RequireViews: unknown property '{self.needs}'; known: {listed(known, most=20)}")
 
     def __call__(self, server: Server) -> None:
         """Raise ConfigError if a site lacks the property, or would lose it by an attack that makes candidate sets."""

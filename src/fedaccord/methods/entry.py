@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import AfterValidator
 
-from fedaccord.errors import did_you_mean
+from fedaccord.errors import ConfigError, did_you_mean
 from fedaccord.training.settings import TrainingSettings
 
 if TYPE_CHECKING:
@@ -57,9 +57,11 @@ class MethodEntry:
 
     def build(self, settings: TrainingSettings) -> Recipe:
         """Return the recipe for these settings."""
-        if callable(self.recipe):
-            return self.recipe(settings)
-        recipe: Recipe = resolve_name(self.recipe)(settings)
+        from fedaccord.federation.recipe import Recipe  # imports torch
+
+        recipe = (self.recipe if callable(self.recipe) else resolve_name(self.recipe))(settings)
+        if not isinstance(recipe, Recipe):
+            raise ConfigError(f"method.name: the function '{self.name}' must return a Recipe, not {recipe!r}")
         return recipe
 
 

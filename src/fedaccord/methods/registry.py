@@ -10,11 +10,12 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, get_type_hints
 
 from fedaccord import methods
 from fedaccord.errors import ConfigError, did_you_mean
-from fedaccord.extensions import installed, is_outside, load_outside
+from fedaccord.extensions import installed, is_outside, is_trusted, load_outside
 from fedaccord.methods.entry import MethodEntry
 from fedaccord.training.settings import TrainingSettings, place_of
 
@@ -54,7 +55,10 @@ def method_entry(name: str) -> MethodEntry:
                 "imported, or use workers=0"
             )
         return outside_entry(name, load_outside(name, "methods", "method.name"))
-    raise ConfigError(f"method.name: unknown method '{name}'; {did_you_mean(name, [*METHODS, *installed('methods')])}")
+    hint = did_you_mean(name, [*METHODS, *installed("methods")])
+    if is_trusted(name) or (name.isidentifier() and name not in sys.stdlib_module_names and find_spec(name)):
+        hint = f"for a function of the module '{name}', write '{name}:FUNCTION'"
+    raise ConfigError(f"method.name: unknown method '{name}'; {hint}")
 
 
 def outside_entry(name: str, build: Callable[[Any], Recipe]) -> MethodEntry:
