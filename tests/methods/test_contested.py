@@ -6,6 +6,7 @@ import torch
 
 import fedaccord
 from fedaccord.adversary.settings import AttackSettings
+from fedaccord.data.declarations import Fairness
 from fedaccord.errors import ConfigError, DataError
 from fedaccord.federation.state import model_digest
 from fedaccord.hosting import host_spec, site_spec
@@ -233,7 +234,7 @@ class TestPython:
 
     def test_groups_in_memory_may_share_one(self, tmp_path):
         federation = fedaccord.Federation(list(self.sites(tmp_path)))
-        rows = federation._data(0, as_input=True, normalise=True).sites["s0"].train
+        rows = federation._data(0, Fairness(group="north", label="high", normalise=True)).sites["s0"].train
         assert torch.allclose(rows.x[:, 4:], rows.group / rows.group.sum(1, keepdim=True))
         asked = {"group": "north", "label": "high", "normalise": True}
         result = federation.train("fedavg", rounds=1, fairness=asked, defence={"kind": "probe"})
