@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import numpy as np
@@ -26,7 +27,7 @@ TRUST = ("--trust", "fedlc")
 def folder(nursery, tmp_path_factory):
     """A folder with the page's files, and a finished run of two workers whose sites train as one program."""
     place = tmp_path_factory.mktemp("outside")
-    for name in ("fedlc.py", "skewed.toml", "test_fedlc.py", "balanced.py"):
+    for name in ("fedlc.py", "skewed.toml", "test_fedlc.py", "balanced.py", "test_balanced.py"):
         (place / name).write_text(file_on_page(PAGE, name))
     done = nursery.live("run", "skewed.toml", "--out", "skewed", "--workers", "2", *TRUST, cwd=place)
     assert done.code == 0, done.err
@@ -74,7 +75,7 @@ def test_a_cut_run_goes_on(nursery, folder):
 
 
 def test_predictions_need_no_code_of_the_method(nursery, folder):
-    np.savez(folder / "rows.npz", x=np.zeros((3, 1, 8, 8), np.float32))
+    np.savez(folder / "rows.npz", x=np.full((3, 8, 8), 16, np.uint8))
     done = nursery.live("predict", "skewed", "rows.npz", cwd=folder)
     assert done.code == 0, done.err
     assert len(list(csv.DictReader((folder / "predictions.csv").read_text().splitlines()))) == 3
@@ -112,6 +113,7 @@ def test_the_other_objective_of_the_page(folder, monkeypatch):
 
 @pytest.mark.slow
 def test_an_installed_package_is_listed_and_runs_by_its_short_name(folder, tmp_path):
+    assert tomllib.loads(file_on_page(PAGE, "pyproject.toml"))["project"]["name"] == "fedlc"
     entry = re.search(
         r'\[project.entry-points."fedaccord\.(\w+)"\]\n(\w+) = "(\S+)"', file_on_page(PAGE, "pyproject.toml")
     )
@@ -127,6 +129,6 @@ def test_an_installed_package_is_listed_and_runs_by_its_short_name(folder, tmp_p
 
 @pytest.mark.slow
 def test_the_page_s_own_tests_pass(folder):
-    words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_fedlc.py"]
+    words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_fedlc.py", "test_balanced.py"]
     done = subprocess.run(words, cwd=folder, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stdout
