@@ -13,7 +13,8 @@ from fedaccord.federation.state import RunState
 from fedaccord.messages.message import from_bytes, to_bytes
 from fedaccord.methods.accord.recipe import accord
 from fedaccord.methods.accord.settings import AccordSettings
-from fedaccord.methods.averaging.recipe import fedavg, fedprox, scaffold
+from fedaccord.methods.averaging.recipe import fedavg, fedprox
+from fedaccord.methods.averaging.scaffold import scaffold
 from fedaccord.methods.averaging.settings import FedProxSettings, ScaffoldSettings
 from fedaccord.methods.candidate_sets.recipe import with_personal_layer
 from fedaccord.methods.private_labels.recipe import private_labels

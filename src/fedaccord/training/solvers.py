@@ -1,4 +1,4 @@
-"""Solvers: how a site steps, by SGD, Adam or SGD corrected by control variates.
+"""Solvers: how a site steps, by SGD or Adam.
 
 Updates are fused operations on lists of tensors, because importing `torch.optim` takes two seconds.
 """
@@ -158,42 +158,3 @@ class AdamStepper(Stepper):
         self.parameters, self.mean, self.square = (
             [tensor[:sites] for tensor in tensors] for tensors in (self.parameters, self.mean, self.square)
         )
-
-
-class CorrectedSGD(Stepper):
-    """SCAFFOLD's steps at a site (Karimireddy et al. 2020), option II, with controls `c` and `c_i`.
-
-        y   <- y - eta (g - c_i + c)
-        c_i <- c_i - c + (x - y) / (K eta)
-
-    `x` is the received model, `y` the local model and `K` the number of steps. The new control is the mean of the
-    gradients of the round after clipping, including a proximal term and weight decay.
-    """
-
-    def __init__(self, settings: SGD, parameters: list[Tensor], lr: float, correction: list[Tensor]) -> None:
-        # The correction `c - c_i` is constant within a round.
-        self.settings, self.parameters, self.lr, self.correction = settings, parameters, lr, correction
-        self.steps = 0
-        self._sgd = SGDStepper(SGD(settings.momentum, settings.weight_decay), parameters, lr)
-
-    def step(self, gradients: list[Tensor]) -> None:
-        """Take one step."""
-        if self.settings.clip:
-            gradients = clip_norm(gradients, self.settings.clip)
-        self._sgd.step(list(torch._foreach_add(gradients, self.correction)))
-        self.steps += 1
-
-    def control(self, received: list[Tensor]) -> list[Tensor] | None:
-        """Return the site's new control by option II; None if no step was taken or it is not finite."""
-        if not self.steps:
-            return None
-        control = torch._foreach_sub(received, [p.detach() for p in self.parameters])
-        torch._foreach_div_(control, effective_steps(self.steps, self.settings.momentum) * self.lr)
-        torch._foreach_sub_(control, self.correction)
-        return list(control) if all(bool(torch.isfinite(part).all()) for part in control) else None
-
-
-def effective_steps(steps: int, momentum: float) -> float:
-    """Return the sum of the weights of all gradients in `steps` steps with momentum (FedNova)."""
-    weight = steps - momentum * (1 - momentum**steps) / (1 - momentum)
-    return weight / (1 - momentum)

@@ -8,10 +8,9 @@ from fedaccord.aggregation.replies import Replies
 from fedaccord.federation.round import play_round
 from fedaccord.labels.views import Candidates, Tags
 from fedaccord.messages.message import Message
-from fedaccord.methods.averaging.fednova import EFFECTIVE_STEPS, with_normalised_steps
+from fedaccord.methods.averaging.fednova import EFFECTIVE_STEPS, effective_steps, with_normalised_steps
 from fedaccord.methods.registry import make_recipe
 from fedaccord.models.layout import Layout, Slot
-from fedaccord.training.solvers import effective_steps
 from small_federation import SPACE, federation, pets_or_cattle, site, small_network
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -21,7 +21,7 @@ from fedaccord.messages.checks import is_finite
 from fedaccord.messages.message import Message
 from fedaccord.methods.averaging.settings import FedNovaSettings
 from fedaccord.methods.common_model import shared_model_recipe
-from fedaccord.training.solvers import Solver, Stepper, effective_steps
+from fedaccord.training.solvers import Solver, Stepper
 from fedaccord.training.work import LocalWork
 
 EFFECTIVE_STEPS = "effective_steps"  # in a reply: A_k, the sum of the weights of all gradients in the update
@@ -98,3 +98,9 @@ class _CountingStepper(Stepper):
     def finish(self, work: LocalWork, reply: Message) -> None:
         self.inner.finish(work, reply)
         reply.numbers[EFFECTIVE_STEPS] = effective_steps(self.steps, self.momentum)
+
+
+def effective_steps(steps: int, momentum: float) -> float:
+    """Return the sum of the weights of all gradients in `steps` steps with momentum."""
+    weight = steps - momentum * (1 - momentum**steps) / (1 - momentum)
+    return weight / (1 - momentum)

@@ -35,7 +35,7 @@ class FedCurvSettings(ClassicSettings):
 PLAIN_RULE = "fedavg"
 """The local rule that changes nothing."""
 PROXIMAL_RULE = LocalRule("recipe:with_proximal_term", settings=("mu",))
-CONTROLLED_RULE = LocalRule("recipe:with_control_variates", defaults={"momentum": 0.0}, exchanges=True)
+CONTROLLED_RULE = LocalRule("scaffold:with_control_variates", defaults={"momentum": 0.0}, exchanges=True)
 
 METHODS = (
     MethodEntry(
@@ -46,7 +46,7 @@ METHODS = (
         summary="FedAvg (McMahan et al. 2017): models averaged by sample count, one softmax over all classes.",
     ),
     MethodEntry("fedprox", FedProxSettings, "recipe:fedprox", local_rule=PROXIMAL_RULE),
-    MethodEntry("scaffold", ScaffoldSettings, "recipe:scaffold", local_rule=CONTROLLED_RULE),
+    MethodEntry("scaffold", ScaffoldSettings, "scaffold:scaffold", local_rule=CONTROLLED_RULE),
     MethodEntry("fednova", FedNovaSettings, "fednova:fednova"),
     MethodEntry("fedcurv", FedCurvSettings, "fedcurv:fedcurv"),
 )

@@ -1,4 +1,4 @@
-"""SCAFFOLD (Karimireddy et al. 2020), also for sites that know some of the labels only.
+"""SCAFFOLD (Karimireddy et al. 2020; docs/methods.md 3.4), also for sites that know some of the labels only.
 
 The server stores a control `c`, each site a control `c_i`. `c` is the mean of the `c_i` over all sites that may train,
 with the weights of the models. If head rows are averaged over their owners, so are their controls. With private label
@@ -8,27 +8,52 @@ sets, a site receives and sends the controls of the encoder and of its own head 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
 import torch
 from torch import Tensor
 
+from fedaccord.aggregation.mean import with_server_step
 from fedaccord.aggregation.replies import Aggregator
 from fedaccord.errors import TooFewSitesError
 from fedaccord.federation.membership import ALWAYS
-from fedaccord.federation.recipe import equal_weights
+from fedaccord.federation.recipe import Exchange, Recipe, equal_weights
 from fedaccord.federation.sharing import Sharing
 from fedaccord.federation.side_tensors import SideTensors
 from fedaccord.messages.checks import all_finite
 from fedaccord.messages.message import Message, SiteId
-from fedaccord.training.solvers import SGD, CorrectedSGD, Stepper
+from fedaccord.methods.averaging.fednova import effective_steps
+from fedaccord.methods.averaging.settings import ScaffoldSettings
+from fedaccord.methods.common_model import proximal_objective, require_sgd, shared_model_recipe
+from fedaccord.training.solvers import SGD, SGDStepper, Stepper, clip_norm
 from fedaccord.training.work import LocalWork
 
 if TYPE_CHECKING:
     from fedaccord.federation.server import Server, SiteCard
 
 CONTROL = "control"  # prefix in messages and memories; name of `c` in the method's state
+
+
+def scaffold(settings: ScaffoldSettings) -> Recipe:
+    """Return the recipe of SCAFFOLD, option II: FedAvg with control variates in every local step."""
+    recipe = with_control_variates(shared_model_recipe(settings, proximal_objective(settings.mu, settings.loss)))
+    assert recipe.aggregator is not None
+    return replace(recipe, aggregator=with_server_step(recipe.aggregator, settings.server_lr))
+
+
+def with_control_variates(recipe: Recipe, rows_by_owner: bool = False) -> Recipe:
+    """Return the recipe with SCAFFOLD's control variates: the local rule of `scaffold`."""
+    assert recipe.aggregator is not None
+    sgd = require_sgd(recipe.settings, "control variates correct steps of SGD")
+    controls = ControlVariates(recipe.sharing, recipe.aggregator, sgd, rows_by_owner)
+    return replace(
+        recipe,
+        solver=controls,
+        prepare=(controls.prepare, *recipe.prepare),
+        exchange=recipe.exchange.merge(Exchange(controls.brief, controls.side_tensors.expected)),
+        refine=(controls.refine, *recipe.refine),
+    )
 
 
 @dataclass(frozen=True)
@@ -104,6 +129,39 @@ class ControlVariates:
             owned = sum((count * card.informs.float() for count, card in counts), torch.zeros(len(rows)))
             samples[rows] = owned[:, None].expand_as(rows).contiguous()
         return samples
+
+
+class CorrectedSGD(Stepper):
+    """Steps at a site by option II, with controls `c` and `c_i`.
+
+        y   <- y - eta (g - c_i + c)
+        c_i <- c_i - c + (x - y) / (K eta)
+
+    `x` is the received model, `y` the local model and `K` the number of steps. The new control is the mean of the
+    gradients of the round after clipping, including a proximal term and weight decay.
+    """
+
+    def __init__(self, settings: SGD, parameters: list[Tensor], lr: float, correction: list[Tensor]) -> None:
+        # The correction `c - c_i` is constant within a round.
+        self.settings, self.parameters, self.lr, self.correction = settings, parameters, lr, correction
+        self.steps = 0
+        self._sgd = SGDStepper(SGD(settings.momentum, settings.weight_decay), parameters, lr)
+
+    def step(self, gradients: list[Tensor]) -> None:
+        """Take one step."""
+        if self.settings.clip:
+            gradients = clip_norm(gradients, self.settings.clip)
+        self._sgd.step(list(torch._foreach_add(gradients, self.correction)))
+        self.steps += 1
+
+    def control(self, received: list[Tensor]) -> list[Tensor] | None:
+        """Return the site's new control by option II; None if no step was taken or it is not finite."""
+        if not self.steps:
+            return None
+        control = torch._foreach_sub(received, [p.detach() for p in self.parameters])
+        torch._foreach_div_(control, effective_steps(self.steps, self.settings.momentum) * self.lr)
+        torch._foreach_sub_(control, self.correction)
+        return list(control) if all(bool(torch.isfinite(part).all()) for part in control) else None
 
 
 class _Site(CorrectedSGD):

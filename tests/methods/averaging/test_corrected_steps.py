@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fedaccord.training.solvers import SGD, CorrectedSGD, SGDStepper, effective_steps
+from fedaccord.methods.averaging.fednova import effective_steps
+from fedaccord.methods.averaging.scaffold import CorrectedSGD
+from fedaccord.training.solvers import SGD, SGDStepper
 
 
 def one(value):

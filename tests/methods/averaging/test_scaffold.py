@@ -10,7 +10,8 @@ import torch
 
 from fedaccord.federation.membership import Membership
 from fedaccord.federation.round import play_round
-from fedaccord.methods.averaging.recipe import fedavg, fedprox, scaffold
+from fedaccord.methods.averaging.recipe import fedavg, fedprox
+from fedaccord.methods.averaging.scaffold import scaffold
 from fedaccord.methods.averaging.settings import FedProxSettings, ScaffoldSettings
 from fedaccord.methods.private_labels.recipe import private_labels
 from fedaccord.methods.private_labels.settings import PrivateLabelsSettings
