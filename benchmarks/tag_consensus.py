@@ -16,7 +16,8 @@ import torch
 
 from fedaccord.config import check_experiment
 from fedaccord.experiment import load_federation
-from fedaccord.labels.correlation import Consensus, discrepancy, leave_one_out, phi_of_sums, tag_sums
+from fedaccord.labels.correlation import discrepancy, phi_of_sums, tag_sums
+from fedaccord.methods.tags.consensus import Consensus, leave_one_out
 
 OPERATORS = ("mean", "uniform-mean", "median", "trimmed-mean")
 

@@ -30,8 +30,8 @@ from fedaccord.federation.round import play_round
 from fedaccord.labels.views import Candidates, Tags
 from fedaccord.messages.message import Message
 from fedaccord.methods.candidate_sets.recipe import with_personal_layer
-from fedaccord.methods.harmony.site import ALIGNMENT_SHARE
 from fedaccord.methods.registry import METHODS, make_recipe
+from fedaccord.methods.tags.site import ALIGNMENT_SHARE
 from fedaccord.models.catalogue import build
 from fedaccord.models.network import Network, insert_personal_layer
 from fedaccord.session import _cohorts

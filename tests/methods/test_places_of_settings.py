@@ -15,8 +15,8 @@ from fedaccord.hosting import build_host, build_network, host_spec, site_setting
 from fedaccord.labels.views import Candidates, Tags
 from fedaccord.messages.message import Message
 from fedaccord.messages.names import POOL
-from fedaccord.methods.harmony.site import ALIGNMENT_SHARE
 from fedaccord.methods.registry import METHODS, make_recipe, outside_entry
+from fedaccord.methods.tags.site import ALIGNMENT_SHARE
 from fedaccord.models.layout import Layout
 from fedaccord.training.settings import TrainingSettings, place_of, server_setting, site_setting
 from small_federation import SPACE, ScriptedEngine, cloud, copied, exact, pets_or_cattle, site
@@ -149,7 +149,7 @@ def sites_for(method):
         "candidate_sets": [Candidates(SPACE)] * 3,
         "mixed_types": [pets_or_cattle()] * 3,
         "private_labels": [exact(["cat", "dog"]), exact(["dog", "cow"]), exact(["cat", "cow"])],
-        "harmony": [Tags(SPACE), Tags(SPACE), Tags(SPACE, ("cat", "dog"))],
+        "tags": [Tags(SPACE), Tags(SPACE), Tags(SPACE, ("cat", "dog"))],
         "spherefed": [Tags(SPACE)] * 3,
     }.get(family, [exact()] * 3)
     return {name: site(name, 8, view, test=4) for name, view in zip("abc", views, strict=True)}

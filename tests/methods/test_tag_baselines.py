@@ -17,8 +17,8 @@ from fedaccord.methods.averaging.fedcurv import (
     diagonal_fisher,
 )
 from fedaccord.methods.averaging.settings import FedCurvSettings
-from fedaccord.methods.harmony.spherefed import SCALE, TASK
 from fedaccord.methods.registry import make_recipe
+from fedaccord.methods.tags.spherefed import SCALE, TASK
 from fedaccord.models.catalogue import build
 from fedaccord.models.network import Network, UnitLength
 from small_federation import INPUTS, SPACE, exact, federation, pets_or_cattle, site, small_network, work_for

@@ -10,8 +10,8 @@ import torch
 
 from fedaccord.data.site_data import Samples, SiteData
 from fedaccord.labels.views import Candidates, Tags
-from fedaccord.methods.harmony.site import Alignment, Harmony, RunningPhi
 from fedaccord.methods.momentum.mime import MimeSteps
+from fedaccord.methods.tags.site import Alignment, Harmony, RunningPhi
 from fedaccord.models.stacked import stacked_forward
 from fedaccord.seeds import derive
 from fedaccord.training import cohort as together

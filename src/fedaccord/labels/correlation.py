@@ -1,4 +1,4 @@
-"""Correlations of tags: phi from labels or scores, and the consensus of several sites (docs/methods.md 7.1, 7.2).
+"""Correlations of tags: phi from labels or scores (docs/methods.md 7.1).
 
 All are pure functions. Values are 0/1 labels or scores in 0..1, (n, C), with a mask of the values that count. A pair of
 tags uses the rows in which both count, so a tag that was not annotated is neither present nor absent.
@@ -6,11 +6,8 @@ tags uses the rows in which both count, so a tag that was not annotated is neith
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -87,107 +84,10 @@ def off_diagonal(pairs: Tensor) -> Tensor:
     return pairs & ~torch.eye(len(pairs), dtype=torch.bool, device=pairs.device)
 
 
-@dataclass(frozen=True)
-class Consensus:
-    """Combines the matrices of several sites: `mean` by sample count, `uniform-mean`, `median` or `trimmed-mean`.
-
-    Each entry uses the sites that are informed about it. The trimmed mean drops a fifth of the values at either end, at
-    least one of three values.
-    """
-
-    operator: str = "mean"
-
-    def __call__(self, matrices: Sequence[Tensor], informed: Sequence[Tensor], weights: Sequence[float]) -> Tensor:
-        """Return the combined matrix; an entry without an informed site is zero."""
-        values, known = torch.stack(list(matrices)).double(), torch.stack(list(informed))
-        if self.operator in ("mean", "uniform-mean"):
-            given = torch.tensor(weights, dtype=torch.float64) if self.operator == "mean" else torch.ones(len(values))
-            shares = known * given.double()[:, None, None]
-            return (values * shares).sum(0) / shares.sum(0).clamp(min=torch.finfo(torch.float64).tiny)
-        number = known.sum(0)
-        ranked = torch.where(known, values, math.inf).sort(0).values
-        low, high = self._bounds(number)
-        place = torch.arange(len(values))[:, None, None]
-        used = (place >= low) & (place < high)
-        return torch.where(used, ranked, 0.0).sum(0) / used.sum(0).clamp(min=1)
-
-    def _bounds(self, number: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the range of ranked values that are used, out of `number`: first, and last plus one."""
-        if self.operator == "median":
-            cut = (number - 1).clamp(min=0) // 2
-        else:
-            cut = torch.minimum((number // 5).clamp(min=1), (number - 1).clamp(min=0) // 2)
-        return cut, number - cut
-
-
-def leave_one_out(
-    matrices: Mapping[str, Tensor],
-    informed: Mapping[str, Tensor],
-    weights: Mapping[str, float],
-    operator: Consensus,
-    site: str | None = None,
-) -> tuple[Tensor, Tensor] | None:
-    """Return the consensus of all sites except one, and its informed pairs; None if there is no other site."""
-    others = [name for name in sorted(matrices) if name != site]
-    if not others:
-        return None
-    known = [informed[name] for name in others]
-    found = operator([matrices[name] for name in others], known, [weights[name] for name in others])
-    return found, torch.stack(known).any(0)
-
-
 def discrepancy(first: Tensor, second: Tensor, pairs: Tensor) -> float:
     """Return the root mean squared difference of two matrices over off-diagonal pairs; 0 if there are none."""
     inside = off_diagonal(pairs)
     return float((first - second).double()[inside].square().mean().sqrt()) if bool(inside.any()) else 0.0
-
-
-def quality_weights(distances: Tensor, sizes: Tensor, gamma: float, volume: float) -> Tensor:
-    """Return `volume * sizes + (1 - volume) * quality`, both summing to one; quality is `exp(-gamma * distance)`."""
-    quality = torch.exp(-gamma * (distances - distances.min()))  # subtract to avoid underflow
-    return volume * sizes / sizes.sum() + (1 - volume) * quality / quality.sum()
-
-
-def spectral_blocks(correlation: Tensor, pairs: Tensor, blocks: int | None, seed: int) -> Tensor:
-    """Return the block of each tag, int64 (C,), by spectral clustering of absolute correlations.
-
-    A tag without correlations is a block by itself. By default the number of other blocks is the square root of the
-    number of correlated tags, at least two.
-    """
-    affinity = torch.where(off_diagonal(pairs), correlation.double().abs(), 0.0)
-    affinity = (affinity + affinity.T) / 2
-    degree = affinity.sum(1)
-    active = (degree > 0).nonzero().flatten()
-    result = torch.arange(len(correlation))
-    if len(active) < 2:
-        return result
-    wanted = min(len(active), max(2, round(math.sqrt(len(active)))) if blocks is None else blocks)
-    root = degree[active].rsqrt()
-    laplacian = torch.eye(len(active), dtype=torch.float64) - root[:, None] * affinity[active][:, active] * root
-    coordinates = torch.linalg.eigh(laplacian).eigenvectors[:, :wanted]
-    # Normalised rows (Ng, Jordan and Weiss 2001); otherwise rare tags, all near zero, form one large block.
-    coordinates = torch.nn.functional.normalize(coordinates, dim=1)
-    result[active] = len(correlation) + k_means(coordinates, wanted, seed)
-    return torch.unique(result, return_inverse=True)[1]
-
-
-def noisy_sums(sums: PairSums, noise: float, rng: np.random.Generator) -> PairSums:
-    """Return sums with Gaussian noise of `noise` times their sensitivity to one row (the Gaussian mechanism).
-
-    A row adds at most 1 to each number, so the sensitivity is the square root of their count. This holds for labels and
-    for scores of a fixed model, not for a model trained on these rows. Phi of the noisy sums is post-processing.
-    """
-    tags = len(sums.rows)
-    scale = noise * math.sqrt(tags * tags + tags * (tags + 1))
-
-    def drawn(symmetric: bool) -> Tensor:
-        draw = torch.from_numpy(rng.normal(0.0, scale, (tags, tags)))
-        return torch.triu(draw) + torch.triu(draw, 1).T if symmetric else draw
-
-    rows = (sums.rows + drawn(True)).clamp(min=0)
-    first = torch.minimum((sums.first + drawn(False)).clamp(min=0), rows)
-    both = torch.minimum((sums.both + drawn(True)).clamp(min=0), torch.minimum(first, first.T))
-    return PairSums(rows, first, both)
 
 
 def k_means(points: Tensor, clusters: int, seed: int, restarts: int = 10) -> Tensor:

@@ -11,8 +11,8 @@ from fedaccord.labels.correlation import pair_sums, phi_of_scores
 from fedaccord.labels.views import Tags
 from fedaccord.labels.views.likelihoods import PRIOR, relative_offset
 from fedaccord.messages.message import Message
-from fedaccord.methods.harmony.settings import FedHarmonySettings
-from fedaccord.methods.harmony.site import (
+from fedaccord.methods.tags.settings import FedHarmonySettings
+from fedaccord.methods.tags.site import (
     ALIGNMENT_SHARE,
     BLOCKS,
     CORRELATION,

@@ -6,6 +6,7 @@ or of tag counts, which sites send once.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -13,10 +14,11 @@ import torch
 from torch import Tensor
 
 from fedaccord.aggregation.replies import Replies
-from fedaccord.labels.correlation import Consensus, discrepancy, quality_weights, spectral_blocks
+from fedaccord.labels.correlation import discrepancy, k_means, off_diagonal
 from fedaccord.messages.checks import TensorSpec, is_finite
 from fedaccord.messages.message import Message, SiteId
-from fedaccord.methods.harmony.consensus import (
+from fedaccord.methods.tags.consensus import (
+    Consensus,
     Correlations,
     annotated_share,
     ask_for_correlations,
@@ -27,8 +29,8 @@ from fedaccord.methods.harmony.consensus import (
     submatrix,
     tag_frequencies,
 )
-from fedaccord.methods.harmony.settings import FedHarmonySettings
-from fedaccord.methods.harmony.site import (
+from fedaccord.methods.tags.settings import FedHarmonySettings
+from fedaccord.methods.tags.site import (
     ALIGNMENT_SHARE,
     BLOCKS,
     CORRELATION,
@@ -224,3 +226,32 @@ def _one_cycle(count: int, seed: int) -> Tensor:
     order = torch.empty_like(shuffled)
     order[shuffled] = shuffled.roll(1)
     return order
+
+
+def quality_weights(distances: Tensor, sizes: Tensor, gamma: float, volume: float) -> Tensor:
+    """Return `volume * sizes + (1 - volume) * quality`, both summing to one; quality is `exp(-gamma * distance)`."""
+    quality = torch.exp(-gamma * (distances - distances.min()))  # subtract to avoid underflow
+    return volume * sizes / sizes.sum() + (1 - volume) * quality / quality.sum()
+
+
+def spectral_blocks(correlation: Tensor, pairs: Tensor, blocks: int | None, seed: int) -> Tensor:
+    """Return the block of each tag, int64 (C,), by spectral clustering of absolute correlations.
+
+    A tag without correlations is a block by itself. By default the number of other blocks is the square root of the
+    number of correlated tags, at least two.
+    """
+    affinity = torch.where(off_diagonal(pairs), correlation.double().abs(), 0.0)
+    affinity = (affinity + affinity.T) / 2
+    degree = affinity.sum(1)
+    active = (degree > 0).nonzero().flatten()
+    result = torch.arange(len(correlation))
+    if len(active) < 2:
+        return result
+    wanted = min(len(active), max(2, round(math.sqrt(len(active)))) if blocks is None else blocks)
+    root = degree[active].rsqrt()
+    laplacian = torch.eye(len(active), dtype=torch.float64) - root[:, None] * affinity[active][:, active] * root
+    coordinates = torch.linalg.eigh(laplacian).eigenvectors[:, :wanted]
+    # Normalised rows (Ng, Jordan and Weiss 2001); otherwise rare tags, all near zero, form one large block.
+    coordinates = torch.nn.functional.normalize(coordinates, dim=1)
+    result[active] = len(correlation) + k_means(coordinates, wanted, seed)
+    return torch.unique(result, return_inverse=True)[1]

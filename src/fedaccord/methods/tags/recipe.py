@@ -14,9 +14,9 @@ from functools import partial
 
 from fedaccord.federation.recipe import Exchange, Recipe, require_tags
 from fedaccord.methods.common_model import share_model, with_aggregation
-from fedaccord.methods.harmony.server import HarmonyServer
-from fedaccord.methods.harmony.settings import FedHarmonySettings
-from fedaccord.methods.harmony.site import (
+from fedaccord.methods.tags.server import HarmonyServer
+from fedaccord.methods.tags.settings import FedHarmonySettings
+from fedaccord.methods.tags.site import (
     CORRELATE,
     COUNT,
     TEACH,

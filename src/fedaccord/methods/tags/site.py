@@ -8,6 +8,7 @@ only.
 from __future__ import annotations
 
 import copy
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -16,11 +17,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedaccord.labels.correlation import noisy_sums, pair_sums, phi, phi_of_sums, tag_sums
+from fedaccord.labels.correlation import PairSums, pair_sums, phi, phi_of_sums, tag_sums
 from fedaccord.labels.views import NOT_ANNOTATED, View
 from fedaccord.labels.views.likelihoods import PRIOR, relative_offset
 from fedaccord.messages.message import Message
-from fedaccord.methods.harmony.settings import FedHarmonySettings
+from fedaccord.methods.tags.settings import FedHarmonySettings
 from fedaccord.models.network import predict_logits
 from fedaccord.training.objectives import RowObjective
 from fedaccord.training.work import Batch, LocalWork
@@ -309,3 +310,22 @@ def tag_entropy(target: Tensor) -> Tensor:
     """Return the entropy of each tag's smoothed frequency in nats, (C,), from annotations 1, 0 and -1 (missing)."""
     share = ((target == 1).sum(0) + 1) / ((target != NOT_ANNOTATED).sum(0) + 2)
     return torch.special.entr(share) + torch.special.entr(1 - share)
+
+
+def noisy_sums(sums: PairSums, noise: float, rng: np.random.Generator) -> PairSums:
+    """Return sums with Gaussian noise of `noise` times their sensitivity to one row (the Gaussian mechanism).
+
+    A row adds at most 1 to each number, so the sensitivity is the square root of their count. This holds for labels and
+    for scores of a fixed model, not for a model trained on these rows. Phi of the noisy sums is post-processing.
+    """
+    tags = len(sums.rows)
+    scale = noise * math.sqrt(tags * tags + tags * (tags + 1))
+
+    def drawn(symmetric: bool) -> Tensor:
+        draw = torch.from_numpy(rng.normal(0.0, scale, (tags, tags)))
+        return torch.triu(draw) + torch.triu(draw, 1).T if symmetric else draw
+
+    rows = (sums.rows + drawn(True)).clamp(min=0)
+    first = torch.minimum((sums.first + drawn(False)).clamp(min=0), rows)
+    both = torch.minimum((sums.both + drawn(True)).clamp(min=0), torch.minimum(first, first.T))
+    return PairSums(rows, first, both)

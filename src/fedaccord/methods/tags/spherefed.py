@@ -15,7 +15,7 @@ from fedaccord.labels.views import NOT_ANNOTATED
 from fedaccord.messages.checks import TensorSpec
 from fedaccord.messages.message import Message
 from fedaccord.methods.common_model import share_model, with_aggregation
-from fedaccord.methods.harmony.settings import SphereFedSettings
+from fedaccord.methods.tags.settings import SphereFedSettings
 from fedaccord.models.network import CHUNK, Network, UnitLength
 from fedaccord.seeds import derive
 from fedaccord.training.objectives import Objective

@@ -8,11 +8,13 @@ from fedaccord.errors import ConfigError
 from fedaccord.federation.membership import Membership
 from fedaccord.federation.round import play_round
 from fedaccord.federation.state import RunState
-from fedaccord.labels.correlation import Consensus, leave_one_out, phi_of_sums, tag_sums
+from fedaccord.labels.correlation import phi_of_sums, tag_sums
 from fedaccord.labels.views import Candidates, Tags
 from fedaccord.messages.message import Message, from_bytes, to_bytes
-from fedaccord.methods.harmony.server import QUALITY, HarmonyServer
-from fedaccord.methods.harmony.site import (
+from fedaccord.methods.registry import make_recipe
+from fedaccord.methods.tags.consensus import Consensus, leave_one_out
+from fedaccord.methods.tags.server import QUALITY, HarmonyServer
+from fedaccord.methods.tags.site import (
     ALIGNMENT_SHARE,
     BLOCKS,
     CORRELATE,
@@ -25,7 +27,6 @@ from fedaccord.methods.harmony.site import (
     TEACH,
     TEACHER,
 )
-from fedaccord.methods.registry import make_recipe
 from small_federation import SPACE, exact, federation, site
 
 pytestmark = pytest.mark.usefixtures("one_thread")

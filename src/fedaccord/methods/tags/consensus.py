@@ -6,7 +6,8 @@ Matrices in messages cover the tags that the site knows; matrices in the method'
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 from operator import add
@@ -15,15 +16,64 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from fedaccord.labels.correlation import Consensus, PairSums, leave_one_out, phi_of_sums
+from fedaccord.labels.correlation import PairSums, phi_of_sums
 from fedaccord.messages.checks import TensorSpec
 from fedaccord.messages.message import Message, SiteId
-from fedaccord.methods.harmony.site import BLOCKS, CORRELATE, CORRELATION, COUNT, COUNTS, PAIRS
+from fedaccord.methods.tags.site import BLOCKS, CORRELATE, CORRELATION, COUNT, COUNTS, PAIRS
 
 if TYPE_CHECKING:
     from fedaccord.federation.server import Server, SiteCard
 
 MOST_SHOWN = 40  # tags in a report
+
+
+@dataclass(frozen=True)
+class Consensus:
+    """Combines the matrices of several sites: `mean` by sample count, `uniform-mean`, `median` or `trimmed-mean`.
+
+    Each entry uses the sites that are informed about it. The trimmed mean drops a fifth of the values at either end, at
+    least one of three values.
+    """
+
+    operator: str = "mean"
+
+    def __call__(self, matrices: Sequence[Tensor], informed: Sequence[Tensor], weights: Sequence[float]) -> Tensor:
+        """Return the combined matrix; an entry without an informed site is zero."""
+        values, known = torch.stack(list(matrices)).double(), torch.stack(list(informed))
+        if self.operator in ("mean", "uniform-mean"):
+            given = torch.tensor(weights, dtype=torch.float64) if self.operator == "mean" else torch.ones(len(values))
+            shares = known * given.double()[:, None, None]
+            return (values * shares).sum(0) / shares.sum(0).clamp(min=torch.finfo(torch.float64).tiny)
+        number = known.sum(0)
+        ranked = torch.where(known, values, math.inf).sort(0).values
+        low, high = self._bounds(number)
+        place = torch.arange(len(values))[:, None, None]
+        used = (place >= low) & (place < high)
+        return torch.where(used, ranked, 0.0).sum(0) / used.sum(0).clamp(min=1)
+
+    def _bounds(self, number: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the range of ranked values that are used, out of `number`: first, and last plus one."""
+        if self.operator == "median":
+            cut = (number - 1).clamp(min=0) // 2
+        else:
+            cut = torch.minimum((number // 5).clamp(min=1), (number - 1).clamp(min=0) // 2)
+        return cut, number - cut
+
+
+def leave_one_out(
+    matrices: Mapping[str, Tensor],
+    informed: Mapping[str, Tensor],
+    weights: Mapping[str, float],
+    operator: Consensus,
+    site: str | None = None,
+) -> tuple[Tensor, Tensor] | None:
+    """Return the consensus of all sites except one, and its informed pairs; None if there is no other site."""
+    others = [name for name in sorted(matrices) if name != site]
+    if not others:
+        return None
+    known = [informed[name] for name in others]
+    found = operator([matrices[name] for name in others], known, [weights[name] for name in others])
+    return found, torch.stack(known).any(0)
 
 
 @dataclass(frozen=True)
