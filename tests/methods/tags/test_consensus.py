@@ -1,4 +1,4 @@
-"""Consensus, blocks, weights and noise of tag correlations: worked numbers of docs/methods.md 7.2 to 7.4, edge cases."""
+"""Consensus, blocks, weights and noise of tag correlations: numbers of docs/methods.md 7.2 to 7.4 and edge cases."""
 
 import numpy as np
 import pytest
