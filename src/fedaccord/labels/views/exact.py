@@ -99,7 +99,7 @@ class Exact(OneName):
         return torch.from_numpy(arrays.y.copy())
 
     def marks(self, target: Tensor) -> list[object]:
-        """Return a mark of its own for each label that the site knows."""
+        """Return a different mark for each label that the site knows, and None for the others."""
         return [name if known else None for name, known in zip(self.space, self.informs().tolist(), strict=True)]
 
     @classmethod

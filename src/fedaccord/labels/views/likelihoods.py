@@ -36,7 +36,7 @@ def log_prior(confidences: Tensor, known: Tensor, pseudo_count: float = 1.0) -> 
 
 
 def relative_offset(target: Tensor, everybody: Tensor, pseudo_count: float = 20.0) -> Tensor:
-    """Return the difference of a site's log odds of tags, from annotations of 1, 0 and -1, from those of all sites.
+    """Return a site's log odds of tags, estimated from annotations 1, 0 and -1, minus those of all sites.
 
     The site's frequencies are smoothed by `pseudo_count` samples with the frequencies of all sites, (C,), so that a tag
     with few annotations has no offset.

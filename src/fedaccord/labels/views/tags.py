@@ -127,7 +127,7 @@ class Tags(View):
         return list(zip(names, chance.tolist(), strict=True))
 
     def judge(self, logits: Tensor, target: Tensor, truth: Tensor | None) -> tuple[dict[str, float], Tensor]:
-        """Return precision, recall and the like; tags have no confusion counts."""
+        """Return the metrics of tags, such as precision and recall; tags have no confusion counts."""
         names = len(self.answers)
         return tag_metrics(self.answer(logits), target), torch.zeros(names, names, dtype=torch.int64)
 
@@ -136,5 +136,5 @@ class Tags(View):
         return target == 1
 
     def marks(self, target: Tensor) -> list[object]:
-        """Return a mark of its own for each tag that the site knows."""
+        """Return a different mark for each tag that the site knows, and None for the others."""
         return [name if known else None for name, known in zip(self.space, self.informs().tolist(), strict=True)]
