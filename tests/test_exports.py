@@ -13,6 +13,7 @@ import fedaccord
 
 EXPORTED = [
     "Adam",
+    "AnnotationError",
     "Batch",
     "Candidates",
     "Coarse",

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from fedaccord.api import Federation as Federation
     from fedaccord.api import Result as Result
     from fedaccord.api import Site as Site
+    from fedaccord.errors import AnnotationError as AnnotationError
     from fedaccord.errors import ConfigError as ConfigError
     from fedaccord.errors import FedAccordError as FedAccordError
     from fedaccord.federation.recipe import Exchange as Exchange
@@ -62,7 +63,7 @@ _EXPORTS = {
     "aggregation.mean": ("mean", "per_label"),
     "aggregation.replies": ("Replies",),
     "api": ("Federation", "Result", "Site"),
-    "errors": ("ConfigError", "FedAccordError"),
+    "errors": ("AnnotationError", "ConfigError", "FedAccordError"),
     "federation.recipe": ("Exchange", "Recipe", "RequireViews"),
     "federation.server": ("Server",),
     "federation.sharing": ("Sharing",),
