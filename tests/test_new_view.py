@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import html
 import json
 import re
 import shutil
@@ -12,20 +13,21 @@ from pathlib import Path
 
 import pytest
 
-from command_line import checkpoint, file_on_page
+from command_line import checkpoint, command, file_on_page, register
 from fedaccord.errors import UntrustedError
+from fedaccord.extensions import installed
 from fedaccord.runs.model_folder import TrainedModel
 
 PAGE = Path(__file__).parents[1] / "docs" / "new-view.md"
 TRUST = ("--trust", "interval_view")
-KIND = "interval_view:Interval"
+KIND, NOISY = "interval_view:Interval", "noisy_view:Noisy"
 
 
 @pytest.fixture(scope="module")
 def folder(nursery, tmp_path_factory):
     """A folder with the page's three files, its tables, and a finished run of two workers and stacked sites."""
     place = tmp_path_factory.mktemp("outside")
-    for name in ("interval_view.py", "make_files.py", "grades.toml", "study.toml"):
+    for name in ("interval_view.py", "noisy_view.py", "make_files.py", "grades.toml", "study.toml"):
         (place / name).write_text(file_on_page(PAGE, name))
     subprocess.run([sys.executable, "make_files.py"], cwd=place, check=True, timeout=60)
     done = nursery.live("run", "grades.toml", "--out", "graded", "--set", "run.checkpoint_every=4", *TRUST, cwd=place)
@@ -128,8 +130,56 @@ def test_a_site_predicts_and_the_report_names_the_view(nursery, folder):
     assert len(rows) == 120
     assert {row["prediction"] for row in rows} <= {"none", "mild", "moderate", "severe"}
     assert "ranges of labels" in (folder / "graded/report.html").read_text()
-    assert nursery.live("report", "graded", cwd=folder).code == 0  # without trust the view is shown by its kind alone
-    assert KIND in (folder / "graded/report.html").read_text()
+
+
+def test_a_report_without_trust_says_what_it_leaves_out(nursery, folder):
+    done = nursery.live("report", "graded", cwd=folder)  # without trust the view is shown by its kind alone
+    assert done.code == 0
+    sentence = f"The words of the view '{KIND}' were left out because its package is not trusted; write the report with"
+    assert done.err.count(f"note: {sentence} --trust interval_view.") == 1
+    page = (folder / "graded/report.html").read_text()
+    assert KIND in page
+    assert html.unescape(page).count(f"{sentence} --trust interval_view.") == 1
+    assert "ranges of labels" not in page
+    done = nursery.live("report", "graded", *TRUST, cwd=folder)
+    assert (done.code, done.err) == (0, "")
+    page = (folder / "graded/report.html").read_text()
+    assert "ranges of labels" in page
+    assert "left out" not in page
+
+
+def test_a_report_whose_view_is_not_found_says_so(nursery, folder, tmp_path):
+    done = nursery.live("report", folder / "graded", *TRUST, cwd=tmp_path)
+    assert done.code == 0
+    assert "left out because its class is not available: view.kind: the module 'interval_view' cannot" in done.err
+
+
+def test_an_installed_view_needs_no_trust_in_the_report(folder, tmp_path, monkeypatch):
+    register(tmp_path, "interval-dist", views={"interval": KIND})
+    for place in (tmp_path, folder):
+        monkeypatch.syspath_prepend(str(place))
+    installed.cache_clear()
+    done = command("report", "graded", cwd=folder)
+    installed.cache_clear()
+    sys.modules.pop("interval_view", None)
+    assert (done.code, done.err) == (0, "")
+    assert "ranges of labels" in (folder / "graded/report.html").read_text()
+
+
+def test_a_view_that_subclasses_a_built_in_one(nursery, folder):
+    text = (folder / "grades.toml").read_text().replace('west.csv"', 'west.csv"\nview = { kind = "noisy_view:Noisy" }')
+    (folder / "noisy.toml").write_text(text)
+    trust, often = (*TRUST, "--trust", "noisy_view"), ("--set", "run.checkpoint_every=4")
+    done = nursery.live("run", "noisy.toml", "--out", "noisy", *often, *trust, cwd=folder)
+    assert done.code == 0, done.err
+    assert json.loads((folder / "noisy/federation.json").read_text())["sites"]["west"]["view"]["kind"] == NOISY
+    assert digest(folder / "noisy") != digest(folder / "graded")  # workers train with the subclass
+    shutil.copytree(folder / "noisy", folder / "cut noisy")
+    (folder / "cut noisy/summary.json").unlink()
+    checkpoint(folder / "cut noisy", 10).unlink()
+    done = nursery.live("resume", "cut noisy", "--workers", "0", *trust, cwd=folder)
+    assert done.code == 0, done.err
+    assert digest(folder / "cut noisy") == digest(folder / "noisy")
 
 
 def test_a_model_folder_runs_no_code_of_strangers(folder):

@@ -147,7 +147,7 @@ def report(
     out: Annotated[
         Path | None, typer.Option("--out", help="File for a comparison; by default comparison.html in this folder.")
     ] = None,
-    trust: Trust = None,
+    trust: OwnTrust = None,
 ) -> None:
     """Write the report of a run again, or one page that compares several runs."""
     from fedaccord.runs.compare import DEFAULT_NAME, write_comparison
@@ -155,7 +155,10 @@ def report(
 
     if len(runs) == 1 and out is not None:
         raise UserError("--out is for a comparison of several runs; the report of one run goes into its folder")
-    written = write_report(runs[0]) if len(runs) == 1 else write_comparison(runs, out or Path(DEFAULT_NAME))
+    if len(runs) == 1:
+        written = write_report(runs[0], note=lambda text: _complain(f"note: {text}"))
+    else:
+        written = write_comparison(runs, out or Path(DEFAULT_NAME))
     say(f"{'report' if len(runs) == 1 else 'comparison'}: {written}")
 
 

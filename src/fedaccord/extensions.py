@@ -67,6 +67,11 @@ def importable(folder: Path) -> Iterator[None]:
         sys.path.remove(place)
 
 
+def is_ours(module: str) -> bool:
+    """Return whether a module is part of FedAccord."""
+    return module.partition(".")[0] == _OURS
+
+
 def is_reference(name: str) -> bool:
     """Return whether a name points to code, as in "package.module:attribute"."""
     return ":" in name
@@ -93,7 +98,7 @@ def check_trusted(name: str, group: str, what: str) -> None:
     if not (attribute.isidentifier() and all(part.isidentifier() for part in module.split("."))):
         raise ConfigError(f"{what}: '{name}' is not of the form 'package.module:name'")
     package = module.partition(".")[0]
-    if package == _OURS:
+    if is_ours(module):
         raise ConfigError(f"{what}: '{name}' points inside FedAccord; use one of the names it lists")
     points = installed(group).values() if INSTALLED in _trusted else ()
     if not is_trusted(module) and (module, attribute) not in [(point.module, point.attr) for point in points]:

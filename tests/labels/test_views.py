@@ -9,8 +9,9 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import TypeAdapter
 
-from fedaccord import extensions
+from fedaccord import Federation, Site, View, ViewDeclaration, extensions
 from fedaccord.errors import AnnotationError, ConfigError, UntrustedError
 from fedaccord.extensions import trusting
 from fedaccord.labels.space import LabelSpace
@@ -602,6 +603,155 @@ def test_a_view_is_exact_unless_said_otherwise():
 def test_a_view_that_cannot_be_made(spec, message):
     with pytest.raises(ConfigError, match=message):
         make_view(spec, SPACE)
+
+
+# --- views outside FedAccord
+
+
+class Noisier(Exact):
+    """A subclass with a key of its own."""
+
+    class Declaration(Exact.Declaration):
+        share: float = 0.1
+
+    def __init__(self, space, known=None, share=0.1):
+        super().__init__(space, known)
+        self.share = share
+
+
+class Doubtful(Candidates):
+    class Declaration(Candidates.Declaration):
+        doubt: int = 1
+
+    def __init__(self, space, known=None, doubt=1):
+        super().__init__(space, known)
+        self.doubt = doubt
+
+
+class Rough(Coarse):
+    class Declaration(Coarse.Declaration):
+        rough: bool = False
+
+    def __init__(self, space, correspondence=None, names=None, rough=False):
+        super().__init__(space, correspondence, names)
+        self.rough = rough
+
+
+class MoreTags(Tags):
+    pass
+
+
+class Nothing(Unlabelled):
+    pass
+
+
+class Evidence(View):
+    def encode(self, raw, where="annotations", first=1):
+        return torch.tensor([self.space.column(name) for name in raw])
+
+    def evidence(self, target):
+        return torch.nn.functional.one_hot(target, len(self.space)).float()
+
+
+class Kinded(Evidence):
+    kind = "exact"
+
+
+class Unregistered(Evidence):
+    kind = "unregistered"
+
+
+class Narrow(Evidence):
+    def evidence(self, target):
+        return torch.zeros(len(target), 2)
+
+
+class Undeclared(Evidence):
+    def __init__(self, space, chance=0.5):
+        super().__init__(space)
+        self.chance = chance
+
+
+class Unused(Evidence):
+    class Declaration(ViewDeclaration):
+        chance: float = 0.5
+
+
+class Forgetful(Evidence):
+    class Declaration(ViewDeclaration):
+        chance: float = 0.5
+
+    def __init__(self, space, chance=0.5):
+        super().__init__(space)
+
+
+SUBCLASSES = [
+    Noisier(SPACE, ["cat", "cow"], 0.2),
+    Doubtful(SPACE, ["cat", "cow"], 2),
+    Rough(SPACE, PETS, rough=True),
+    Rough(SPACE, names=["a", "b"]),
+    MoreTags(SPACE, ["hen"]),
+    Nothing(SPACE),
+]
+
+
+@pytest.mark.parametrize("view", SUBCLASSES, ids=lambda view: view.title)
+def test_a_subclass_of_a_built_in_view_is_declared_and_made_again(view):
+    with trusting([__name__]):
+        again = make_view(view.describe(), SPACE)
+        declared = TypeAdapter(registry.ViewConfig).validate_python(view.describe())
+    assert type(again) is type(view)
+    assert again.describe() == view.describe()
+    assert declared.kind == f"{__name__}:{type(view).__name__}"
+    assert set(vars(again)) == set(vars(view))
+
+
+def test_a_subclass_keeps_the_keys_of_a_study():
+    with trusting([__name__]):
+        declared = registry.declare({"kind": f"{__name__}:Doubtful", "generate": "uniform", "q": 0.1, "doubt": 3})
+        assert registry.build_view(declared, SPACE).doubt == 3
+        with pytest.raises(ConfigError, match="following has no effect unless generate"):
+            registry.declare({"kind": f"{__name__}:Doubtful", "following": 0.1})
+
+
+@pytest.mark.parametrize("name", ["Noisier", "Evidence"])
+def test_a_view_outside_fedaccord_trains_from_python(name):
+    view, labels = globals()[name](SPACE), [*SPACE] * 5
+    result = Federation([Site("a", torch.randn(20, 3), labels, view)]).train(rounds=1)
+    assert type(result.trained.site("a").view) is type(view)
+
+
+@pytest.mark.parametrize(
+    ("view", "message"),
+    [
+        (Kinded(SPACE), "the view NAME:Kinded has the kind 'exact', which does not stand for it; leave out its 'kind'"),
+        (Unregistered(SPACE), "the view NAME:Unregistered has the kind 'unregistered', which does not stand for it"),
+        (Narrow(SPACE), r"the evidence of the view NAME:Narrow has shape \(2, 2\) .* should have \(2, 4\)"),
+        (Undeclared(SPACE), "the constructor of the view 'NAME:Undeclared' takes 'chance', which is no declared key"),
+        (Forgetful(SPACE), "the view 'NAME:Forgetful' has the key 'chance', but no attribute of that name"),
+        (Evidence(SPACE, ["cat"]), "a view of kind 'NAME:Evidence': unknown key 'known'"),
+    ],
+    ids=lambda value: value.title if isinstance(value, View) else "",
+)
+def test_a_mistake_of_a_views_author_is_named(view, message):
+    with pytest.raises(ConfigError, match=message.replace("NAME", __name__)):
+        Federation([Site("a", torch.randn(20, 3), [*SPACE] * 5, view)]).train(rounds=1)
+
+
+def test_a_declared_key_that_the_constructor_does_not_take_is_named():
+    with trusting([__name__]), pytest.raises(ConfigError, match="Unused' has the key 'chance', which its constructor"):
+        make_view({"kind": f"{__name__}:Unused"}, SPACE)
+
+
+def test_a_view_may_have_the_kind_under_which_it_is_registered(monkeypatch):
+    point = EntryPoint("unregistered", f"{__name__}:Unregistered", "fedaccord.views")
+    for module in (registry, extensions):
+        monkeypatch.setattr(module, "installed", lambda group: {point.name: point} if group == "views" else {})
+    with trusting([extensions.INSTALLED]):
+        registry.check_outside(Unregistered(SPACE), torch.tensor([0, 1]))
+    point = EntryPoint("exact", f"{__name__}:Kinded", "fedaccord.views")
+    with trusting([extensions.INSTALLED]), pytest.raises(ConfigError, match="leave out its 'kind'"):
+        registry.check_outside(Kinded(SPACE), torch.tensor([0, 1]))  # the built-in views keep their names
 
 
 def test_an_installed_package_registers_a_view_that_runs_only_if_trusted(monkeypatch):

@@ -17,7 +17,7 @@ from fedaccord.data.scaling import Moments, apply_moments, pool_moments
 from fedaccord.data.site_data import Samples, ServerTest, SiteData
 from fedaccord.errors import ConfigError, DataError, UserError
 from fedaccord.labels.space import LabelSpace
-from fedaccord.labels.views import Exact, LabelArrays, View, ViewContext, ViewDeclaration, build_view
+from fedaccord.labels.views import Exact, LabelArrays, View, ViewContext, ViewDeclaration, build_view, check_outside
 from fedaccord.labels.views.pooled import pool
 
 SMALLEST_WITH_TEST = 5  # a site with fewer samples uses all of them for training
@@ -97,6 +97,7 @@ class FederationData:
 
     def add(self, site: SiteData, test: float) -> None:
         """Add a site, with a note if it is too small for the requested test share."""
+        check_outside(site.view, site.train.target)
         self.sites[site.name] = site
         if test > 0 and not len(site.test):
             self.notes.append(f"site '{site.name}' has {len(site.train)} samples only and keeps them all for training")

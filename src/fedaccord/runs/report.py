@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 from fedaccord.federation.membership import ALWAYS, Membership
 from fedaccord.federation.traffic import sum_by_site
-from fedaccord.labels.views.registry import shown_class
+from fedaccord.labels.views.registry import missing_words, shown_class
 from fedaccord.runs import page as parts
 from fedaccord.runs import report_fairness as fairness
 from fedaccord.runs import report_figures as draw
@@ -20,12 +21,15 @@ PAIR = (draw.BLUE, draw.ORANGE)
 QUALITY, ALIGNMENT = "quality/", "alignment_share"
 
 
-def write_report(folder: Path, alone: Path | None = None) -> Path:
+def write_report(folder: Path, alone: Path | None = None, note: Callable[[str], object] = str) -> Path:
     """Write `report.html` into a run folder; `alone` is a run of the same sites without federation, to compare with.
 
+    `note` is called with a sentence for each kind of view whose class, and so its words, could not be used.
     Raise RunFolderError if a file of the run is missing, damaged or cannot be written.
     """
     run, figures = read_run(Path(folder)), dict[str, Figure]()
+    for missing in _missing_words(run):
+        note(missing)
     gains = [] if alone is None else [_gains(run, read_summary(Path(alone)))]
     body = [
         _headline(run),
@@ -138,7 +142,12 @@ def _sites(run: Run) -> Html:
         figures += [percent(at_best.get(name, {}).get("accuracy")), *(percent(final.get(key)) for key in more.values())]
         rows.append([name, words, site.train, site.test, f"{taught} of {labels}", *figures])
     task = "Accuracy is on the site's own task and test samples: a site that labels in groups is judged by groups."
-    return section("Sites", table(head, rows, numbers=range(2, len(head))), remark(task))
+    remarks = map(remark, [task, *_missing_words(run)])
+    return section("Sites", table(head, rows, numbers=range(2, len(head))), *remarks)
+
+
+def _missing_words(run: Run) -> list[str]:
+    return missing_words(site.view for site in run.federation.sites.values())
 
 
 def _classes(run: Run) -> Html:

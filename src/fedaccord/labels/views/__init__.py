@@ -12,6 +12,7 @@ from fedaccord.labels.views.declaration import ViewDeclaration as ViewDeclaratio
 from fedaccord.labels.views.exact import Exact as Exact
 from fedaccord.labels.views.exact import ExactView as ExactView
 from fedaccord.labels.views.registry import build_view as build_view
+from fedaccord.labels.views.registry import check_outside as check_outside
 from fedaccord.labels.views.registry import make_view as make_view
 from fedaccord.labels.views.registry import view_class as view_class
 from fedaccord.labels.views.tags import Tags as Tags

@@ -16,8 +16,9 @@ from typing import Any, ClassVar, Self
 
 from fedaccord.errors import ConfigError, DataError
 from fedaccord.evaluation.metrics import NOT_ANNOTATED, accuracy, confusion
+from fedaccord.extensions import is_ours
 from fedaccord.labels.space import LabelSpace, plain
-from fedaccord.labels.views.declaration import LabelArrays, ViewContext, ViewDeclaration
+from fedaccord.labels.views.declaration import LabelArrays, ViewContext, ViewDeclaration, arguments
 from fedaccord.labels.views.likelihoods import below_top, log_prior
 from fedaccord.lazy import Array, Tensor, np, torch
 
@@ -31,6 +32,7 @@ class View(ABC):
 
     kind: ClassVar[str]  # the name in config files; a class outside FedAccord gets "package.module:Class"
     Declaration: ClassVar[type[ViewDeclaration]] = ViewDeclaration
+    special_keys: ClassVar[tuple[str, ...]] = ()  # keys that are not arguments and attributes of the view
 
     # What kind of annotation it is.
     one_label: ClassVar[bool] = True  # exactly one label is true: a softmax decides between the labels
@@ -64,6 +66,8 @@ class View(ABC):
         super().__init_subclass__(**keywords)
         if "kind" not in vars(cls):
             cls.kind = f"{cls.__module__}:{cls.__qualname__}"
+        if not is_ours(cls.__module__):
+            cls.Declaration = cls.Declaration.of_any_kind()
 
     def __init__(self, space: LabelSpace, known: Iterable[str] | None = None) -> None:
         self.space = space
@@ -78,14 +82,17 @@ class View(ABC):
     @classmethod
     def from_declaration(cls, declared: Any, space: LabelSpace, context: ViewContext) -> View:
         """Build the view that a validated declaration asks for."""
-        return cls(space, **{key: getattr(declared, key) for key in type(declared).model_fields if key != "kind"})
+        return cls(space, **arguments(cls, declared))
 
     def describe(self) -> dict[str, Any]:
         """Return the view as a config file writes it; `make_view` builds it again.
 
         By default each key of the declaration is the attribute of the same name.
         """
-        settings = {key: getattr(self, key, None) for key in self.Declaration.model_fields if key != "kind"}
+        keys = self.Declaration.argument_keys(self.special_keys)
+        if lost := [key for key in keys if not hasattr(self, key)]:
+            raise ConfigError(f"the view '{self.kind}' has the key '{lost[0]}', but no attribute of that name")
+        settings = {key: getattr(self, key) for key in dict.fromkeys([*keys, "known"])}
         plain = {key: list(value) if isinstance(value, tuple) else value for key, value in settings.items()}
         return {"kind": self.kind} | {key: value for key, value in plain.items() if value is not None}
 
@@ -197,7 +204,7 @@ class View(ABC):
     def candidate_sets(self, target: Tensor) -> Tensor | None:
         """Return the labels that each annotation leaves possible, bool (B, C).
 
-        None if annotations are no sets: those with probabilities weigh the labels, tags are no choice between labels.
+        None if annotations are not sets: probabilities weigh the labels, and tags do not choose between them.
         """
         if not (self.one_label and self.has_annotations):
             return None

@@ -10,9 +10,9 @@ from pydantic import Field, model_validator
 
 from fedaccord.errors import ConfigError, DataError, refuse_unused
 from fedaccord.labels import corruption
-from fedaccord.labels.space import LabelSpace, check_labels, columns_of, raise_problems, split_names
+from fedaccord.labels.space import check_labels, columns_of, raise_problems, split_names
 from fedaccord.labels.views.base import View
-from fedaccord.labels.views.declaration import KnownDeclaration, LabelArrays, ViewContext
+from fedaccord.labels.views.declaration import KnownDeclaration, LabelArrays
 from fedaccord.labels.views.exact import Exact
 from fedaccord.labels.views.likelihoods import below_top, log_mask
 from fedaccord.lazy import Array, Tensor, np, torch
@@ -72,6 +72,7 @@ class Candidates(View):
 
     kind = "candidates"
     Declaration = CandidatesView
+    special_keys = ("generate", *chain(*DRAWN_BY.values()), *BOUNDS)  # of `generate` alone
     ambiguous = True
     judges_unannotated = True
     separator = "|"
@@ -81,15 +82,6 @@ class Candidates(View):
     counts_heading = "sets that hold it"
     unannotated_words = "excludes nothing"
     silent_warning = "its candidate sets never exclude anything: each holds every label, so they teach nothing"
-
-    @classmethod
-    def from_declaration(cls, declared: Any, space: LabelSpace, context: ViewContext) -> Candidates:
-        """Build the view; the other settings are for `generate`."""
-        return cls(space, declared.known)
-
-    def describe(self) -> dict[str, Any]:
-        """Return the view without the settings of a study: the sets are there."""
-        return {"kind": self.kind} | ({} if self.known is None else {"known": list(self.known)})
 
     def encode(self, raw: Iterable[Any], where: str = "annotations", first: int = 1) -> Tensor:
         """Read sets written `a|b|c` or given as sequences; an empty value excludes nothing."""

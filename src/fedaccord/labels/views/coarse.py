@@ -15,7 +15,7 @@ from fedaccord.labels import corruption
 from fedaccord.labels.correspondence import SMALLEST, Groups, correspondence_matrix, readable_groups, uniform_matrix
 from fedaccord.labels.space import LabelSpace
 from fedaccord.labels.views.base import View
-from fedaccord.labels.views.declaration import LabelArrays, Names, ViewContext, ViewDeclaration
+from fedaccord.labels.views.declaration import LabelArrays, Names, ViewContext, ViewDeclaration, arguments
 from fedaccord.labels.views.exact import Exact, OneName
 from fedaccord.labels.views.likelihoods import below_top, log_mask
 from fedaccord.lazy import Array, Tensor, np, torch
@@ -53,6 +53,7 @@ class Coarse(OneName):
 
     kind = "coarse"
     Declaration = CoarseView
+    special_keys = ("correspondence", "names")
     has_own_names = True
     letter, colour, words = "G", "#b5e2d3", "labels in groups"
 
@@ -79,27 +80,27 @@ class Coarse(OneName):
 
     @classmethod
     def from_declaration(cls, declared: CoarseView, space: LabelSpace, context: ViewContext) -> Coarse:
-        """Build the view; the context collects a wrong correspondence, and then the view comes close to it."""
-        groups = declared.correspondence
+        """Build the view; report a wrong correspondence to the context, and leave out its wrong entries."""
+        groups, settings = declared.correspondence, arguments(cls, declared)
         if groups is None:
-            return cls(space, names=declared.names)
+            return cls(space, names=declared.names, **settings)
         if isinstance(groups, str):
             if groups not in context.groupings:
                 hint = did_you_mean(groups, context.groupings)
                 raise ConfigError(f"the data set names no grouping '{groups}'; {hint}")
             groups = {name: list(members) for name, members in context.groupings[groups].items()}
         try:
-            return cls(space, groups)
+            return cls(space, groups, **settings)
         except CorrespondenceError as error:
             context.report(error.at(context.where) if context.where else error)
-            return cls(space, readable_groups(groups, space))
+            return cls(space, readable_groups(groups, space), **settings)
 
     def describe(self) -> dict[str, Any]:
         """Return the view as a config file writes it."""
         if self.groups is None:
-            return {"kind": self.kind, "names": list(self.coarse.names)}
+            return super().describe() | {"names": list(self.coarse.names)}
         groups = {k: dict(v) if isinstance(v, Mapping) else list(v) for k, v in self.groups.items()}
-        return {"kind": self.kind, "correspondence": groups}
+        return super().describe() | {"correspondence": groups}
 
     def with_matrix(self, matrix: Tensor | None) -> Coarse:
         """Return this view with an estimated correspondence in place of a declared one; None: not estimated yet."""

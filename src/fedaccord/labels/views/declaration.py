@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, ClassVar, Literal, Self
+from inspect import Parameter, signature
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, create_model
 
-from fedaccord.errors import UserError
+from fedaccord.errors import ConfigError, UserError
 from fedaccord.lazy import Array, np
 
 Names = Annotated[list[str], Field(min_length=1)]
@@ -23,6 +24,17 @@ class ViewDeclaration(BaseModel, extra="forbid", frozen=True, strict=True, defer
     needs_label: ClassVar[bool] = True  # a table must have a label column
 
     kind: str
+
+    @classmethod
+    def argument_keys(cls, special: Sequence[str]) -> list[str]:
+        """Return the keys that are arguments of the view: all but `kind` and special ones."""
+        return [key for key in cls.model_fields if key not in ("kind", *special)]
+
+    @classmethod
+    def of_any_kind(cls) -> type[ViewDeclaration]:
+        """Return the declaration of a subclass of the view: that of a built-in view allows one kind only."""
+        pinned = cls.model_fields["kind"].annotation is not str
+        return create_model(cls.__name__, __base__=cls, kind=(str, ...)) if pinned else cls
 
     @property
     def knows_own(self) -> bool:
@@ -71,6 +83,19 @@ class KnownDeclaration(ViewDeclaration):
     def with_known(self, names: list[str] | None) -> Self:
         """Return the declaration with these known labels."""
         return self.model_copy(update={"known": names})
+
+
+def arguments(view: Any, declared: ViewDeclaration) -> dict[str, Any]:
+    """Return the keys of a declaration as arguments of a view's constructor; ConfigError if it takes others."""
+    keys = declared.argument_keys(view.special_keys)
+    _, *takes = signature(view).parameters.values()
+    named = [p.name for p in takes if p.kind not in (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)]
+    # Every view has `known`, and `describe` writes it if it is given.
+    if lacking := [name for name in named if name not in (*keys, *view.special_keys, "known")]:
+        raise ConfigError(f"the constructor of the view '{view.kind}' takes '{lacking[0]}', which is no declared key")
+    if unused := [key for key in keys if key not in named and len(named) == len(takes)]:
+        raise ConfigError(f"the view '{view.kind}' has the key '{unused[0]}', which its constructor lacks")
+    return {key: getattr(declared, key) for key in keys}
 
 
 def raise_error(error: UserError) -> None:

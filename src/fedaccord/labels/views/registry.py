@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, SerializeAsAny, ValidationError, WrapValidator
 
 from fedaccord.config_errors import sentence
 from fedaccord.errors import ConfigError, CorrespondenceError, UntrustedError, did_you_mean
-from fedaccord.extensions import installed, is_outside, load_outside
+from fedaccord.extensions import installed, is_ours, is_outside, load_outside
 from fedaccord.labels.space import LabelSpace
 from fedaccord.labels.views.base import View
 from fedaccord.labels.views.candidates import Candidates, CandidatesView
@@ -19,6 +19,7 @@ from fedaccord.labels.views.exact import Exact, ExactView
 from fedaccord.labels.views.pooled import Pooled
 from fedaccord.labels.views.tags import Tags, TagsView
 from fedaccord.labels.views.unlabelled import Unlabelled, UnlabelledView
+from fedaccord.lazy import Tensor
 
 VIEWS: dict[str, type[View]] = {view.kind: view for view in (Exact, Candidates, Coarse, Tags, Unlabelled, Pooled)}
 
@@ -44,6 +45,19 @@ def shown_class(described: Mapping[str, Any]) -> type[View]:
         return view_class(str(with_kind(described)["kind"]))
     except ConfigError:
         return View
+
+
+def missing_words(described: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Return a sentence for each kind of view that `shown_class` shows by its name alone."""
+    said = {}
+    for kind in (str(with_kind(view)["kind"]) for view in described):
+        try:
+            view_class(kind)
+        except UntrustedError as error:
+            said[kind] = f"because its package is not trusted; write the report with --trust {error.package}"
+        except ConfigError as error:
+            said[kind] = f"because its class is not available: {error}"
+    return [f"The words of the view '{kind}' were left out {why}." for kind, why in said.items()]
 
 
 def with_kind(value: Any) -> Any:
@@ -75,6 +89,23 @@ def build_view(declared: ViewDeclaration, space: LabelSpace, context: ViewContex
 def make_view(table: Mapping[str, Any], space: LabelSpace) -> View:
     """Build a view from its settings as a config file writes them: what `View.describe` returns."""
     return build_view(declare(table), space)
+
+
+def check_outside(view: View, target: Tensor) -> None:
+    """Raise ConfigError if a view outside FedAccord cannot be built again, or its evidence has a wrong shape."""
+    name = f"{type(view).__module__}:{type(view).__qualname__}"
+    if is_ours(name):
+        return
+    kind = str(view.describe()["kind"])
+    found = view_class(kind) if kind == name or kind in installed("views") else VIEWS.get(kind)
+    if found is not type(view):
+        raise ConfigError(f"the view {name} has the kind '{kind}', which does not stand for it; leave out its 'kind'")
+    make_view(view.describe(), view.space)
+    if view.one_label and (type(view).evidence is not View.evidence or type(view).nll is View.nll):
+        rows, wanted = target[:2], (len(target[:2]), len(view.space))
+        if (shape := tuple(view.evidence(rows).shape)) != wanted:
+            what = f"has shape {shape} for {len(rows)} annotations and {len(view.space)} labels"
+            raise ConfigError(f"the evidence of the view {name} {what}, but should have {wanted}")
 
 
 def _declare_others(value: Any, validate: Callable[[Any], Any]) -> Any:
