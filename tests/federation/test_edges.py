@@ -182,7 +182,7 @@ class TestJudging:
 
     def test_a_prior_is_kept_but_not_for_labels_the_site_does_not_know(self):
         data = site("a", view=exact(["cat", "cow"]))
-        trained = data.view.widened().with_offset(torch.tensor([-1.0, -2.0, -3.0]))
+        trained = data.view.with_offset(None).with_offset(torch.tensor([-1.0, -2.0, -3.0]))
         assert evaluation_view(data, trained).offset.tolist() == [-1.0, float("-inf"), -3.0]
 
 

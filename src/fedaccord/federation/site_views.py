@@ -15,7 +15,7 @@ from fedaccord.training.settings import TrainingSettings
 
 def training_view(site: SiteData, settings: TrainingSettings) -> View:
     """Return the view that a site trains with: the declared one, or with the softmax over all labels."""
-    return site.view.widened() if settings.softmax == "full" else site.view
+    return site.view.with_offset(None) if settings.softmax == "full" else site.view
 
 
 def usable_samples(site: SiteData, recipe: Recipe) -> int:

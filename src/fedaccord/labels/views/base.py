@@ -230,7 +230,7 @@ class View(ABC):
     # ------------------------------------------------------------------------------------------- variants
 
     def with_offset(self, offset: Tensor | None) -> Self:
-        """Return this view with another logit offset, e.g. a site prior."""
+        """Return this view with another logit offset, e.g. a site prior; None: a softmax over all labels."""
         view = copy.copy(self)
         view.offset = offset
         return view
@@ -238,10 +238,6 @@ class View(ABC):
     def shifted(self, shift: Tensor) -> Self:
         """Return this view with `shift`, (C,), added to the logits beside the offset that it has."""
         return self.with_offset(shift if self.offset is None else self.offset + shift)
-
-    def widened(self) -> Self:
-        """Return this view with the softmax over all labels."""
-        return self.with_offset(None)
 
     def with_matrix(self, matrix: Tensor | None) -> View:
         """Return this view with an estimate of `matrix` in place of a declared one; None: not estimated yet."""

@@ -17,7 +17,7 @@ from fedaccord.labels.space import LabelSpace
 from fedaccord.labels.views.base import View
 from fedaccord.labels.views.declaration import LabelArrays, Names, ViewContext, ViewDeclaration, arguments
 from fedaccord.labels.views.exact import Exact, OneName
-from fedaccord.labels.views.likelihoods import below_top, log_mask
+from fedaccord.labels.views.likelihoods import log_mask
 from fedaccord.lazy import Array, Tensor, np, torch
 
 
@@ -149,22 +149,14 @@ class Coarse(OneName):
             return torch.zeros(len(self.space), dtype=torch.bool)
         return super().informs()
 
-    def nll(self, logits: Tensor, target: Tensor) -> Tensor:
-        """Return -log (M p)[coarse label]."""
-        z = below_top(self.adjusted(logits))
-        loss = torch.logsumexp(z, -1) - torch.logsumexp(z + self._rows(target, logits.device), -1)
-        return torch.where(target == NOT_ANNOTATED, torch.zeros_like(loss), loss)
-
     def evidence(self, target: Tensor) -> Tensor:
         """Return the row log M[coarse label]; zero for a sample without annotation."""
-        rows = self._rows(target, target.device)
+        names, matrix = target.clamp(min=0), self._log_matrix.to(target.device)
+        if matrix.ndim == 3:  # of several sites
+            rows = matrix[torch.arange(len(target), device=target.device)[:, None], names]
+        else:
+            rows = matrix[names]
         return torch.where((target == NOT_ANNOTATED)[..., None], torch.zeros_like(rows), rows)
-
-    def _rows(self, target: Tensor, device: torch.device) -> Tensor:
-        rows = target.clamp(min=0)
-        if self._log_matrix.ndim == 3:  # of several sites
-            return self._log_matrix[torch.arange(len(target), device=device)[:, None], rows]
-        return self._log_matrix.to(device)[rows]
 
     def answer(self, logits: Tensor) -> Tensor:
         """Return the probabilities of the coarse labels, M p."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, Literal
 
-from fedaccord.errors import DataError
 from fedaccord.evaluation.metrics import NOT_ANNOTATED, accuracy, confusion
 from fedaccord.labels.space import LabelSpace, check_labels, is_missing, not_a_label, raise_problems
 from fedaccord.labels.views.base import View
@@ -37,12 +36,9 @@ class OneName(View):
 
     def read_arrays(self, arrays: LabelArrays, where: str) -> Tensor:
         """Read the names of the numbers in `y`."""
-        if arrays.y is None:
-            raise DataError(f"{where}: a view of kind '{self.kind}' needs an array 'y'")
-        found = [arrays.names[c] if c >= 0 else None for c in arrays.y.tolist()]
-        used = [[] if name is None else [name] for name in found]
+        used = [] if arrays.y is None else [[arrays.names[c]] if c >= 0 else [] for c in arrays.y.tolist()]
         check_labels(used, arrays.names, self.allowed_names, where)
-        return self.encode(found, where)
+        return super().read_arrays(arrays, where)
 
     def annotated(self, target: Tensor) -> Tensor:
         """Return which samples have a name."""
@@ -60,6 +56,10 @@ class OneName(View):
     def names_in(self, target: Tensor) -> Tensor:
         """Return the name of each annotation, one-hot."""
         return target[:, None] == torch.arange(len(self.answers))
+
+    def marks(self, target: Tensor) -> list[object]:
+        """Return a different mark for each label that the site knows, and None for the others."""
+        return [name if known else None for name, known in zip(self.space, self.informs().tolist(), strict=True)]
 
 
 class ExactView(KnownDeclaration):
@@ -97,10 +97,6 @@ class Exact(OneName):
         """Return the true classes."""
         assert arrays.y is not None
         return torch.from_numpy(arrays.y.copy())
-
-    def marks(self, target: Tensor) -> list[object]:
-        """Return a different mark for each label that the site knows, and None for the others."""
-        return [name if known else None for name, known in zip(self.space, self.informs().tolist(), strict=True)]
 
     @classmethod
     def in_words(cls, described: Mapping[str, Any], taught: int, labels: int) -> str:

@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Literal
+from typing import Any
 
 from fedaccord.errors import ConfigError
 from fedaccord.labels.views.base import View
-from fedaccord.labels.views.declaration import ViewDeclaration
 from fedaccord.labels.views.likelihoods import below_top
 from fedaccord.lazy import Tensor, torch
 
 
-class PooledView(ViewDeclaration):
-    """Samples of several views; made by a study, not declared in a config file."""
-
-    kind: Literal["pooled"] = "pooled"
-
-
 class Pooled(View):
-    """Samples of several single-label views in one place. Target: float (B, 2, C), offset and evidence."""
+    """Samples of several single-label views in one place, made by a study and not declared in a config file.
+
+    Target: float (B, 2, C), offset and evidence.
+    """
 
     kind = "pooled"
-    Declaration = PooledView
 
     def encode(self, raw: Iterable[Any], where: str = "annotations", first: int = 1) -> Tensor:
         """Refuse: pooled targets are made from targets of other views."""

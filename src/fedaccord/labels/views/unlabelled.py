@@ -54,7 +54,3 @@ class Unlabelled(OneName):
     def informs(self) -> Tensor:
         """Return no label."""
         return torch.zeros(len(self.space), dtype=torch.bool)
-
-    def marks(self, target: Tensor) -> list[object]:
-        """Return the same mark for all labels."""
-        return [None] * len(self.space)
