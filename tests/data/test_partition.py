@@ -248,10 +248,10 @@ def test_classes_that_nobody_owns_are_unused_and_said():
     assert f"classes that no site was dealt, their samples unused: [{left}]" in made.notes
 
 
-def test_a_class_without_samples_can_be_dealt_where_the_label_space_is_known():
-    made = by_classes(samples(10, 10), 2, 3, rng(), total_classes=3)
-    assert made.labels == [[0, 1, 2], [0, 1, 2]]
-    assert made.notes == ["classes dealt to a site that got no sample of them: 2"]
+def test_a_class_with_fewer_samples_than_sites_is_said():
+    made = by_classes(samples(10, 10, 1), 3, 3, rng())
+    assert made.labels == [[0, 1, 2]] * 3
+    assert "classes dealt to a site that got no sample of them: 2" in made.notes
 
 
 def test_with_replacement_every_site_reaches_the_equal_size():
@@ -444,11 +444,9 @@ def test_the_site_size_is_fixed_where_asked():
     assert made.notes == ["the classes of 3 of 3 sites cannot supply 500 samples"]
 
 
-def test_labels_without_samples_count_where_the_label_space_is_known():
-    made = label_sets(samples(30, 30), 2, 2, rng(1), total_classes=4, coverage=False)
-    assert {c for labels in made.labels for c in labels} & {2, 3}
+def test_too_few_labels_per_site_cannot_cover_all():
     with pytest.raises(PartitionError, match="2 sites with 1 labels each cannot cover 4 labels"):
-        label_sets(samples(30, 30), 2, 1, rng(), total_classes=4)
+        label_sets(samples(30, 30, 30, 30), 2, 1, rng())
 
 
 # --- natural ---------------------------------------------------------------------------------------------------------
@@ -536,7 +534,7 @@ IDS = np.arange(180) % 7
         ({"kind": "classes", "sites": 3, "classes": 2}, lambda: by_classes(Y, 3, 2, rng())),
         (
             {"kind": "classes", "sites": 3, "classes": 1, "replace": True},
-            lambda: by_classes(Y, 3, 1, rng(), None, True),
+            lambda: by_classes(Y, 3, 1, rng(), True),
         ),
         ({"kind": "quantity", "sizes": [20, 40]}, lambda: quantity(Y, [20, 40], rng())),
         ({"kind": "dirichlet", "sites": 3, "alpha": 0.3}, lambda: dirichlet(Y, 3, 0.3, rng())),
@@ -553,7 +551,7 @@ IDS = np.arange(180) % 7
         ({"kind": "label-sets", "sites": 3, "labels": 4}, lambda: label_sets(Y, 3, 4, rng())),
         (
             {"kind": "label-sets", "sites": 3, "labels": 1, "samples": 9, "coverage": False},
-            lambda: label_sets(Y, 3, 1, rng(), None, 9, False),
+            lambda: label_sets(Y, 3, 1, rng(), 9, False),
         ),
         ({"kind": "natural", "by": "hospital"}, lambda: natural(IDS)),
         (
@@ -649,8 +647,6 @@ def test_a_skew_of_classes_needs_class_indices(y):
 @pytest.mark.parametrize(
     "make",
     [
-        lambda y: by_classes(y, 2, 1, rng(), total_classes=2),
-        lambda y: label_sets(y, 2, 1, rng(), total_classes=2),
         lambda y: gamma(y, 2, 0.5, rng(), groups=np.array([0, 0])),
         lambda y: iid(y, 2, rng()).histogram(y, 2),
     ],
@@ -660,10 +656,9 @@ def test_a_class_outside_the_label_space_is_refused(make):
         make(samples(5, 5, 5))
 
 
-@pytest.mark.parametrize("replace", [False, True])
-def test_a_site_without_samples_is_refused(replace):
-    with pytest.raises(PartitionError, match="1 of 3 sites would get no samples"):
-        by_classes(samples(20, 20), 3, 1, rng(), total_classes=3, replace=replace)
+def test_a_site_without_samples_is_refused():
+    with pytest.raises(PartitionError, match="1 of 6 sites would get no samples"):
+        by_classes(samples(1, 1, 1, 20), 6, 1, rng(2))
 
 
 def test_no_samples_make_no_sites():

@@ -13,12 +13,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedaccord.data.partition_checks import IntArray, class_index, number, require, site_count, whole
-from fedaccord.errors import did_you_mean
+from fedaccord.errors import PartitionError, did_you_mean
 
-FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
 Rng = np.random.Generator
-
 _TIE = 9  # decimals to which shares are rounded, so that ties are the same on every machine
 _REPLACED = "samples were drawn with replacement, so a sample may be at several sites and more than once at one"
 
@@ -38,12 +36,12 @@ class Partition:
         index = class_index(y, classes)
         return np.stack([np.bincount(index[part], minlength=classes) for part in self.parts]).astype(np.int64)
 
-    def report(self, y: IntArray, class_names: Sequence[str]) -> dict[str, Any]:
-        """Return a description of the partition for JSON."""
-        table = self.histogram(y, len(class_names)).tolist()
+    def report(self, y: IntArray | None, class_names: Sequence[str]) -> dict[str, Any]:
+        """Return a description of the partition for JSON, with a histogram if samples have one class."""
+        table = [] if y is None else self.histogram(y, len(class_names)).tolist()
         return {
             "sizes": [int(part.size) for part in self.parts],
-            "histogram": [dict(zip(class_names, row, strict=True)) for row in table],
+            "histogram": [dict(zip(class_names, row, strict=True)) for row in table] or None,
             "labels": None if self.labels is None else [[class_names[c] for c in dealt] for dealt in self.labels],
             "names": self.names,
             "unused": int(self.unused.size),
@@ -75,25 +73,22 @@ def iid(y: IntArray, sites: int, rng: Rng, stratified: bool = False) -> Partitio
     n, sites = len(y), site_count(sites, len(y))
     order = rng.permutation(n)
     if not stratified:
-        return _partition(n, np.split(order, np.cumsum(largest_remainder(np.ones(sites), n))[:-1]))
+        return _partition(n, np.array_split(order, sites))
     index = class_index(y)
     turn = rng.permutation(index.max() + 1)  # the odd samples must not depend on the numbering of classes
     order = order[np.argsort(turn[index[order]], kind="stable")]
     return _partition(n, [order[site::sites] for site in range(sites)])
 
 
-def by_classes(
-    y: IntArray, sites: int, classes_per_site: int, rng: Rng, total_classes: int | None = None, replace: bool = False
-) -> Partition:
+def by_classes(y: IntArray, sites: int, classes_per_site: int, rng: Rng, replace: bool = False) -> Partition:
     """Give each site the same number of classes and, if its classes have enough, the same number of samples."""
-    index = class_index(y, total_classes)
-    sites = site_count(sites, index.size)
-    classes = np.unique(index) if total_classes is None else np.arange(total_classes)
+    index = class_index(y)
+    sites, classes = site_count(sites, index.size), np.unique(index)
     each = whole("classes per site", classes_per_site, 1, classes.size)
     ring = rng.permutation(classes)
     # The next `each` entries of the ring never repeat a class; all classes are dealt if sites * each >= classes.
     dealt = [ring[np.arange(site * each, (site + 1) * each) % ring.size] for site in rng.permutation(sites)]
-    return _among_owners(index, classes, dealt, index.size // sites, rng, replace)
+    return _among_owners(index, dealt, index.size // sites, rng, replace)
 
 
 def quantity(y: IntArray, sizes: Sequence[int], rng: Rng) -> Partition:
@@ -138,12 +133,11 @@ def dirichlet(y: IntArray, sites: int, alpha: float, rng: Rng, min_size: int = 1
     return _partition(index.size, _deal(index, classes, counts, rng), notes=notes)
 
 
-def gamma_prior(draws: npt.ArrayLike, client: int, gamma: float, reading: str = "multiply") -> FloatArray:
+def gamma_prior(draws: npt.ArrayLike, client: int, gamma: float, reading: str = "multiply") -> npt.NDArray[np.float64]:
     """Return a site's class proportions: the draws, with its two majority classes times (or set to) 4 / (1 - gamma)."""
     prior = np.array(draws, dtype=np.float64)
     majority = sorted({2 * client % prior.size, (2 * client + 1) % prior.size})
-    factor = 4 / (1 - gamma)
-    prior[majority] = factor if reading == "set" else prior[majority] * factor
+    prior[majority] = (1 if reading == "set" else prior[majority]) * (4 / (1 - gamma))
     return prior / prior.sum()
 
 
@@ -182,18 +176,11 @@ def gamma(
 
 
 def label_sets(
-    y: IntArray,
-    sites: int,
-    labels_per_site: int,
-    rng: Rng,
-    total_classes: int | None = None,
-    samples_per_site: int | None = None,
-    coverage: bool = True,
+    y: IntArray, sites: int, labels_per_site: int, rng: Rng, samples_per_site: int | None = None, coverage: bool = True
 ) -> Partition:
     """Draw a set of labels for each site; with `coverage` every label has a site."""
-    index = class_index(y, total_classes)
-    sites = site_count(sites, index.size)
-    classes = np.unique(index) if total_classes is None else np.arange(total_classes)
+    index = class_index(y)
+    sites, classes = site_count(sites, index.size), np.unique(index)
     each = whole("labels per site", labels_per_site, 1, classes.size)
     size = None if samples_per_site is None else whole("samples per site", samples_per_site, 1)
     drawn: list[list[int]] = [[] for _ in range(sites)]
@@ -204,7 +191,7 @@ def label_sets(
             drawn[rng.choice([site for site in range(sites) if len(drawn[site]) < each])].append(label)
     for labels in drawn:
         labels.extend(rng.choice(np.setdiff1d(classes, labels), each - len(labels), replace=False))
-    return _among_owners(index, classes, drawn, size, rng)
+    return _among_owners(index, drawn, size, rng, replace=False)
 
 
 def natural(ids: npt.ArrayLike, min_size: int = 1, small: str = "drop", most: int | None = None) -> Partition:
@@ -268,23 +255,21 @@ def split(y: IntArray, spec: Mapping[str, Any], rng: Rng, ids: Any = None, group
     if kind == "natural":
         require(ids is not None and len(ids) == len(y), "partition 'natural' needs one site id for each sample")
         return function(ids, **arguments)
-    if kind == "gamma":
-        arguments["groups"] = groups
+    arguments |= {"groups": groups} if kind == "gamma" else {}
     return function(y, rng=rng, **arguments)
 
 
-def _among_owners(
-    y: IntArray, classes: IntArray, dealt: Sequence[Iterable[int]], size: int | None, rng: Rng, replace: bool = False
-) -> Partition:
+def _among_owners(y: IntArray, dealt: Sequence[Iterable[int]], size: int | None, rng: Rng, replace: bool) -> Partition:
     """Split each class evenly among its sites, and reduce every site to at most `size` samples."""
     labels = [sorted(map(int, classes_of_site)) for classes_of_site in dealt]
+    classes, available = np.unique(y, return_counts=True)
     owned = np.stack([np.isin(classes, own) for own in labels])
-    available, owners = np.bincount(y, minlength=classes.max() + 1)[classes], owned.sum(axis=0)
+    owners = owned.sum(axis=0)
     limit = y.size if size is None else size
     notes = []
     if replace:
         shares = owned * available / np.maximum(owners, 1)
-        counts = allocate(limit * shares.any(axis=1), shares)
+        counts = allocate(np.full(len(labels), limit), shares)
         notes.append(_REPLACED)
     else:
         supply = np.zeros(owned.shape, dtype=np.int64)
@@ -325,3 +310,41 @@ def _site_name(value: Any) -> str:
         value = None if np.isnan(value) else int(value) if value.is_integer() else value
     text = "" if value is None else str(value).strip()
     return "" if text in ("<NA>", "NaT") else text
+
+
+def require(condition: Any, message: str) -> None:
+    """Raise PartitionError with a message unless a condition holds."""
+    if not condition:
+        raise PartitionError(message)
+
+
+def whole(name: str, value: Any, least: int, most: int | None = None) -> int:
+    """Return a whole number between two limits."""
+    whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
+    bounds = f"of at least {least}" if most is None else f"from {least} to {most}"
+    fits = whole and value >= least and (most is None or value <= most)
+    require(fits, f"{name} must be a whole number {bounds}, not {value!r}")
+    return int(value)
+
+
+def number(name: str, value: Any) -> float:
+    """Return a finite number."""
+    fits = isinstance(value, int | float | np.number) and not isinstance(value, bool) and np.isfinite(value)
+    require(fits, f"{name} must be a finite number, not {value!r}")
+    return float(value)
+
+
+def site_count(sites: Any, samples: int) -> int:
+    """Return a number of sites, at most the number of samples."""
+    count = whole("sites", sites, 1)
+    require(count <= samples, f"{count} sites cannot be made from {samples} samples")
+    return count
+
+
+def class_index(y: IntArray, total: int | None = None) -> IntArray:
+    """Return class indices, one for each sample, below `total`."""
+    index = np.asarray(y)
+    fits = index.ndim == 1 and index.dtype.kind in "iu" and not (index < 0).any()
+    require(fits, "this partition needs one class index (0, 1, 2, ...) for each sample")
+    require(total is None or not (index >= total).any(), f"a class index does not fit into {total} classes")
+    return index.astype(np.int64)

@@ -61,10 +61,7 @@ def split_dataset(dataset: Dataset, request: Split) -> FederationData:
     if request.samples is not None and request.samples > len(dealt.rows):
         result.notes.append(f"data.samples asks for {request.samples}, but there are {len(dealt.rows)}; all are used")
     _add_sites(result, _observe(result, dataset, dealt, request), dataset, request)
-    classes = np.zeros(len(dealt.rows), dtype=np.int64) if dealt.rows.y is None else dealt.rows.y
-    used = dealt.parts.report(classes, space.names)
-    if dealt.rows.y is None:
-        used["histogram"] = None  # tags were dealt without looking at them
+    used = dealt.parts.report(dealt.rows.y, space.names)
     result.partition = {"asked": dict(request.partition), "used": used}
     result.histogram = _histogram(result.sites, space)
     _add_server_data(result, dataset, dealt, request)
