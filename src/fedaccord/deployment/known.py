@@ -21,21 +21,18 @@ from fedaccord.labels.views import make_view
 from fedaccord.messages.message import Message, from_bytes, to_bytes
 
 _FILE, _TENSORS = "known.json", "known.safetensors"
+_SAME = ("notes", "groups", "brightest")  # written as they are
 
 
 def write_known(folder: Path, data: FederationData) -> None:
     """Write what the server may know; test data pooled from the sites are excluded."""
-    tensors: dict[str, Tensor] = {}
+    tensors: dict[str, Tensor | None] = {"unlabelled": data.unlabelled}
     pooled = data.test_source == POOLED_TEST
     if data.test is not None and not pooled:
-        tensors |= {"test/x": data.test[0], "test/y": data.test[1]}
-        if data.test_groups is not None:
-            candidates, true = data.test_groups
-            tensors |= {"test/groups": candidates, **({} if true is None else {"test/group": true})}
-    if data.unlabelled is not None:
-        tensors["unlabelled"] = data.unlabelled
+        tensors |= zip(("test/x", "test/y"), data.test, strict=True)
+        tensors |= zip(("test/groups", "test/group"), data.test_groups or (None, None), strict=True)
     if data.labelled is not None:
-        tensors |= {"labelled/x": data.labelled[0], "labelled/y": data.labelled[1]}
+        tensors |= zip(("labelled/x", "labelled/y"), data.labelled, strict=True)
     moments = pool_moments(list(data.moments.values())) if data.moments else None
     known: dict[str, Any] = {
         "labels": list(data.space.names),
@@ -45,15 +42,14 @@ def write_known(folder: Path, data: FederationData) -> None:
             for name, site in data.sites.items()
         },
         "test_source": FederationData.test_source if pooled else data.test_source,
-        "notes": data.notes,
         "features": None if data.features is None else data.features.model_dump(mode="json"),
-        "groups": data.groups,
         "block": data.group_features,
         "moments": None if moments is None else {name: part.tolist() for name, part in vars(moments).items()},
-        "brightest": data.brightest,
+        **{name: getattr(data, name) for name in _SAME},
     }
     (folder / _FILE).write_text(json.dumps(known, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    (folder / _TENSORS).write_bytes(to_bytes(Message(tensors)))
+    given = {name: tensor for name, tensor in tensors.items() if tensor is not None}
+    (folder / _TENSORS).write_bytes(to_bytes(Message(given)))
 
 
 def read_known(folder: Path) -> FederationData:
@@ -72,14 +68,11 @@ def read_known(folder: Path) -> FederationData:
             test=(tensors["test/x"], tensors["test/y"]) if "test/x" in tensors else None,
             labelled=(tensors["labelled/x"], tensors["labelled/y"]) if "labelled/x" in tensors else None,
             unlabelled=tensors.get("unlabelled"),
-            test_source=known["test_source"],
-            notes=known["notes"],
             features=None if known["features"] is None else FeaturePlan.model_validate(known["features"]),
             test_groups=(tensors["test/groups"], tensors.get("test/group")) if "test/groups" in tensors else None,
-            groups=known["groups"],
             group_features=known.get("block"),
             moments=moments,
-            brightest=known["brightest"],
+            **{name: known[name] for name in ("test_source", *_SAME)},
         )
     except OSError as error:
         name = Path(error.filename).name

@@ -25,14 +25,8 @@ from fedaccord import __version__
 from fedaccord.config import Experiment, to_toml
 from fedaccord.config_sections import Labels, ServerSection
 from fedaccord.data.sites import FederationData
-from fedaccord.deployment.certificates import (
-    make_authority,
-    make_certificate,
-    make_node_key,
-    private_pem,
-    valid_until,
-    write_secret,
-)
+from fedaccord.deployment import certificates
+from fedaccord.deployment.certificates import valid_until, write_secret
 from fedaccord.deployment.known import write_known
 from fedaccord.durable import read_bytes
 from fedaccord.engines.flower.site_folder import SiteFolder, write_site_folder
@@ -126,20 +120,24 @@ def write_site_data(experiment: Experiment, base: Path, folder: Path, site: str)
     write_site_folder(folder, site, host, written.deployment, written.version, written.code)
 
 
+@dataclass
 class _Writer:
-    def __init__(
-        self, experiment: Experiment, base: Path, folder: Path, address: Address, local_port: int, data: FederationData
-    ) -> None:
-        self.experiment, self.base, self.folder, self.address = experiment, base, folder, address
-        self.local_port, self.data = local_port, data
-        self.folders = _folder_names(sorted(data.sites))
+    experiment: Experiment
+    base: Path
+    folder: Path
+    address: Address
+    local_port: int
+    data: FederationData
+
+    def __post_init__(self) -> None:
+        self.folders = _folder_names(sorted(self.data.sites))
         self.deployment = uuid.uuid4().hex
-        self.authority = make_authority(f"FedAccord {experiment.name} {self.deployment[:8]}")
-        self.server = folder / "server"
-        (folder / "sites").mkdir(parents=True)
+        self.authority = certificates.make_authority(f"FedAccord {self.experiment.name} {self.deployment[:8]}")
+        self.server = self.folder / "server"
+        (self.folder / "sites").mkdir(parents=True)
         # Folders with samples, memories or keys are private before anything is written to them.
-        sites = [folder / "sites" / name for name in self.folders.values()]
-        for private in (self.server, folder / "authority", *sites):
+        sites = [self.folder / "sites" / name for name in self.folders.values()]
+        for private in (self.server, self.folder / "authority", *sites):
             private.mkdir(mode=0o700)
         for name in ("tls", "keys", "runs"):
             (self.server / name).mkdir()
@@ -147,18 +145,18 @@ class _Writer:
     def write_server(self, given: GivenCertificate | None) -> None:
         tls, authority = self.server / "tls", self.authority.pem()
         if given is None:
-            certificate, key = make_certificate(self.authority, [self.address.host])
+            certificate, key = certificates.make_certificate(self.authority, [self.address.host])
             self.ca = authority
         else:
             self.ca, certificate, key = (read_bytes(path, UserError) for path in given)
-        local = make_certificate(self.authority, ["localhost", "127.0.0.1"])
+        local = certificates.make_certificate(self.authority, ["localhost", "127.0.0.1"])
         for name, (public, secret) in {"server": (certificate, key), "link": local}.items():
             (tls / f"{name}.crt").write_bytes(public)
             write_secret(tls / f"{name}.key", secret)
         (tls / "ca.crt").write_bytes(self.ca)
         (tls / "link-ca.crt").write_bytes(authority)
         (self.folder / "authority/ca.crt").write_bytes(authority)
-        write_secret(self.folder / "authority/ca.key", private_pem(self.authority.key))
+        write_secret(self.folder / "authority/ca.key", certificates.private_pem(self.authority.key))
         (self.server / "config.toml").write_text(to_toml(self.experiment), encoding="utf-8")
         write_known(self.server, self.data)
         link = {
@@ -182,7 +180,7 @@ class _Writer:
             write_site_folder(folder, site, spec, self.deployment, __version__, code=["code"])
             (folder / "tls").mkdir()
             (folder / "tls/ca.crt").write_bytes(self.ca)
-            private, public = make_node_key()
+            private, public = certificates.make_node_key()
             write_secret(folder / "node.key", private)
             (folder / "node.pub").write_bytes(public)
             (self.server / f"keys/{name}.pub").write_bytes(public)
