@@ -223,7 +223,7 @@ def test_stopping_rules_can_be_given(sites):
 
 
 def test_a_report_that_cannot_be_written(result, tmp_path):
-    with pytest.raises(fedaccord.FedAccordError, match="cannot write"):
+    with pytest.raises(fedaccord.FedAccordError, match="cannot be written"):
         result.report(tmp_path / "nowhere" / "report.html")
 
 

@@ -14,9 +14,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from fedaccord import __version__
 from fedaccord.data.registry import DATA_VARIABLE, dataset_files
-from fedaccord.errors import UserError
+from fedaccord.durable import write_file
+from fedaccord.errors import RunFolderError, UserError
 from fedaccord.runs.folder import FolderLock
-from fedaccord.runs.page import duration, write_page
+from fedaccord.runs.page import duration
 from fedaccord.stopping import Stopped, signals_stop
 from papers.harness.cells import Cell, FinishedCells, Results, Size
 from papers.harness.pages import Chapter, to_html, to_markdown
@@ -75,8 +76,8 @@ def write_table(
         ],
     )
     chapters = [*table.chapters(results, size), about]
-    write_page(out / "table.md", to_markdown(table.TITLE, chapters))
-    return write_page(out / "table.html", to_html(table.TITLE, chapters))
+    write_file(out / "table.md", to_markdown(table.TITLE, chapters), RunFolderError)
+    return write_file(out / "table.html", to_html(table.TITLE, chapters), RunFolderError)
 
 
 def _finished_results(cells: list[Cell], finished: FinishedCells) -> Results:

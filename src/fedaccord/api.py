@@ -21,6 +21,7 @@ from fedaccord.data.server_data import check_apart_from_test
 from fedaccord.data.site_data import Samples, SiteData
 from fedaccord.data.sites import FederationData
 from fedaccord.data.tables import natural
+from fedaccord.durable import write_file
 from fedaccord.errors import ConfigError, DataError, RunFolderError
 from fedaccord.experiment import run_experiment
 from fedaccord.extensions import INSTALLED, trusting
@@ -32,7 +33,6 @@ from fedaccord.models.catalogue import give_model
 from fedaccord.runs.checkpoint import read_lines
 from fedaccord.runs.folder import RunFolder
 from fedaccord.runs.model_folder import TrainedModel
-from fedaccord.runs.page import write_page
 from fedaccord.seeds import derive
 
 if TYPE_CHECKING:
@@ -223,7 +223,7 @@ class Result:
         """Write the report to a file and return its path."""
         if not (self.folder / "report.html").is_file():
             raise RunFolderError(f"there is no report in '{self.folder}' any more")
-        return write_page(Path(path), (self.folder / "report.html").read_text(encoding="utf-8"))
+        return write_file(Path(path), (self.folder / "report.html").read_bytes(), RunFolderError)
 
 
 @contextmanager

@@ -10,7 +10,7 @@ import io
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from importlib import resources
 from pathlib import Path
@@ -89,10 +89,8 @@ def run(
     trust: OwnTrust = None,
 ) -> None:
     """Train the federation of an experiment file, and write its run folder with a report."""
-    changes = [*_changes(change, workers, seed), *([f"run.track={json.dumps(track)}"] if track else [])]
-    if engine is not None:
-        changes.append(f"run.engine={json.dumps(engine)}")
-    experiment, base = load_experiment(config, changes)
+    options = {"run.workers": workers, "seed": seed, "run.track": track or None, "run.engine": engine}
+    experiment, base = load_experiment(config, [*(change or []), *_changes(options)])
     folder = _carry_out(experiment, base, out)
     say(f"report: {folder.path / 'report.html'}")
 
@@ -101,7 +99,7 @@ def run(
 def demo(out: Out = None, workers: Workers = None, seed: Seed = None) -> None:
     """Train the bundled federation of five disagreeing sites, and compare it with every site training alone."""
     text = resources.files("fedaccord").joinpath("demo.toml").read_text(encoding="utf-8")
-    changes = _changes(None, workers, seed)
+    changes = _changes({"run.workers": workers, "seed": seed})
     together = parse_experiment(text, changes, "demo")
     alone = parse_experiment(text, [*changes, 'name="demo-alone"', 'method.name="local"'], "demo")
     say("First every site trains alone, then all train one model together.\n")
@@ -198,13 +196,9 @@ def export(
     say(f"model: {written}")
 
 
-def _changes(change: list[str] | None, workers: int | None, seed: int | None) -> list[str]:
-    changes = list(change or [])
-    if workers is not None:
-        changes.append(f"run.workers={workers}")
-    if seed is not None:
-        changes.append(f"seed={seed}")
-    return changes
+def _changes(options: Mapping[str, Any]) -> list[str]:
+    """Return the options that were given as changes of an experiment file."""
+    return [f"{key}={json.dumps(value)}" for key, value in options.items() if value is not None]
 
 
 def _carry_out(experiment: Experiment, base: Path, out: Path | None, alone: Path | None = None) -> RunFolder:
@@ -281,20 +275,14 @@ def _complain(*parts: str | tuple[str, str]) -> None:
 
 
 def _compare(alone: Path, together: Path) -> None:
-    def read(folder: Path) -> dict[str, Any]:
-        summary: dict[str, Any] = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
-        each: dict[str, Any] = summary["final"]["sites"]["each"]
-        return each
+    from fedaccord.runs.reading import gains, read_summary
 
-    before, after = read(alone), read(together)
     say("\nWhat federation brought each site: accuracy on its own task")
     table = Table("site", "alone", "together", "gain")
     for column in table.columns[1:]:
         column.justify = "right"
-    for site in after:
-        if "accuracy" in after[site] and "accuracy" in before.get(site, {}):
-            old, new = before[site]["accuracy"], after[site]["accuracy"]
-            table.add_row(Text(site), f"{old:.1%}", f"{new:.1%}", f"{100 * (new - old):+.1f}")
+    for site, (old, new) in gains(read_summary(alone), read_summary(together)).items():
+        table.add_row(Text(site), f"{old:.1%}", f"{new:.1%}", f"{100 * (new - old):+.1f}")
     console.print(table)
 
 

@@ -11,7 +11,7 @@ import typer
 
 from fedaccord.cli_options import Change, Config, OwnTrust, console, say
 from fedaccord.config import load_experiment, read_text
-from fedaccord.durable import atomic_write
+from fedaccord.durable import write_file
 from fedaccord.errors import UserError
 from fedaccord.renamed import upgrade_text
 
@@ -48,28 +48,20 @@ def upgrade(
 def _write(file: Path, text: str, new: str, out: Path | None) -> str:
     """Write an upgraded file and return its path, with that of the backup."""
     if out is not None:
-        _replace(out, new)
-        return str(out)
+        return str(write_file(out, new, UserError))
     backups = (file.with_name(f"{file.name}.bak{number or ''}") for number in itertools.count())
     backup = next(path for path in backups if not path.exists())
-    _replace(backup, text)
+    write_file(backup, text, UserError)
     described = file.with_name("run.json")
     if file.name == "config.toml" and described.is_file():  # a run that is resumed must find its own configuration
         from fedaccord.runs.checkpoint import config_digest
 
         run = json.loads(described.read_text(encoding="utf-8"))
         if run.get("config") == config_digest(text):
-            _replace(described, json.dumps(run | {"config": config_digest(new)}, indent=2, ensure_ascii=False) + "\n")
-    _replace(file, new)
+            updated = json.dumps(run | {"config": config_digest(new)}, indent=2, ensure_ascii=False)
+            write_file(described, updated + "\n", UserError)
+    write_file(file, new, UserError)
     return f"{file}; as it was: {backup}"
-
-
-def _replace(path: Path, text: str) -> None:
-    try:
-        with atomic_write(path) as file:
-            file.write(text.encode())
-    except OSError as error:
-        raise UserError(f"'{path}' cannot be written: {error.strerror}") from None
 
 
 def check(

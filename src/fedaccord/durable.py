@@ -1,8 +1,9 @@
-"""Atomic file writes that survive a power cut, and reads whose errors are sentences."""
+"""Atomic file writes that survive a power cut, and errors of files as sentences."""
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -36,6 +37,18 @@ def read_bytes(path: Path, error: type[Exception]) -> bytes:
         return path.read_bytes()
     except OSError as problem:
         raise error(f"'{path}' cannot be read: {problem.strerror}") from None
+
+
+def write_file(path: Path, content: str | bytes, error: type[Exception]) -> Path:
+    """Write a file atomically and return its path; raise `error` with a sentence if it cannot be written."""
+    try:
+        if path.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        with atomic_write(path) as file:
+            file.write(content.encode() if isinstance(content, str) else content)
+    except OSError as problem:
+        raise error(f"'{path}' cannot be written: {problem.strerror}") from None
+    return path
 
 
 def sync(path: Path) -> None:

@@ -156,7 +156,7 @@ def run_experiment(
     with signals_stop() as signals, importable(base):
         with signals.deferred():
             folder.write_json("run.json", run)  # first: a folder with a config.toml can be resumed
-            folder.write_config(config)
+            folder.write("config.toml", config)
             folder.log(f"fedaccord {__version__}, method {experiment.method_name}, seed {experiment.seed}")
         return _run(experiment, base, folder, run, Past(), watcher or Watcher(), signals, data, remote)
 

@@ -304,8 +304,8 @@ class TestMistakes:
             (["runs/tables", "new.csv", "--candidates", "may"], 2, "has no column 'may'; did you mean 'maybe'?"),
             (["runs/tables", "new.csv", "--candidates", "smoker"], 2, "line 2, column 'smoker': 'yes' is not one of"),
             (["runs/tables", "new.csv", "--out", "new.csv"], 2, "the predictions would be written over 'new.csv'"),
-            (["runs/tables", "new.csv", "--out", "no/where.csv"], 3, "cannot write no/where.csv: No such file"),
-            (["runs/tables", "new.csv", "--out", "."], 3, "cannot write .: it is a folder"),
+            (["runs/tables", "new.csv", "--out", "no/where.csv"], 3, "'no/where.csv' cannot be written: No such file"),
+            (["runs/tables", "new.csv", "--out", "."], 3, "'.' cannot be written: Is a directory"),
             (["runs/tables", "runs"], 2, "'runs' is a folder, but only models of images read folders"),
         ],
     )
@@ -430,8 +430,8 @@ class TestOnnx:
         [
             (["runs/small", "--onnx", "m.onnx", "--site", "site-7"], 2, "the model has no site 'site-7'; did you mean"),
             (["runs", "--onnx", "m.onnx"], 3, "'runs' is neither a run folder nor a model folder"),
-            (["runs/small", "--onnx", "no/m.onnx"], 3, "cannot write no/m.onnx: "),
-            (["runs/small", "--onnx", "."], 3, "cannot write .: it is a folder"),
+            (["runs/small", "--onnx", "no/m.onnx"], 3, "'no/m.onnx' cannot be written: "),
+            (["runs/small", "--onnx", "."], 3, "'.' cannot be written: Is a directory"),
         ],
     )
     def test_mistakes(self, digits, arguments, code, said):

@@ -366,7 +366,7 @@ def test_a_page_that_cannot_be_written_leaves_nothing_behind(tmp_path):
     before = sorted(tmp_path.iterdir())
     assert command("report", *runs, "--out", "no/such/page.html", cwd=tmp_path).code == 3
     ended = command("report", *runs, "--out", runs[0], cwd=tmp_path)
-    assert (ended.code, "cannot write" in ended.err) == (3, True)
+    assert (ended.code, "cannot be written" in ended.err) == (3, True)
     assert sorted(tmp_path.iterdir()) == before
 
 

@@ -86,14 +86,14 @@ class TestWriting:
         assert two.endswith(" two")
 
     def test_a_file_that_cannot_be_written_leaves_the_old_one(self, folder, monkeypatch):
-        folder.write_config("old = 1\n")
+        folder.write("config.toml", "old = 1\n")
 
         def full(file):
             raise OSError(28, "No space left on device")
 
         monkeypatch.setattr("os.fsync", full)
         with pytest.raises(RunFolderError) as caught:
-            folder.write_config("new = 2\n")
+            folder.write("config.toml", "new = 2\n")
         assert str(caught.value) == f"'{folder.path}/config.toml' cannot be written: No space left on device"
         assert (folder.path / "config.toml").read_text() == "old = 1\n"
         assert names(folder.path) == ["checkpoints", "config.toml", "model"]
@@ -116,7 +116,7 @@ class TestWriting:
 
 class TestDiscarding:
     def test_a_run_that_never_began_leaves_nothing(self, folder):
-        folder.write_config("a = 1\n")
+        folder.write("config.toml", "a = 1\n")
         folder.log("started")
         folder.discard()
         assert not folder.path.exists()

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
 
-from fedaccord.errors import UserError
+from fedaccord.durable import write_file
+from fedaccord.errors import RunFolderError, UserError
 from fedaccord.runs import contestants as rivals
 from fedaccord.runs import page as parts
 from fedaccord.runs import report_figures as draw
@@ -41,7 +42,7 @@ def write_comparison(folders: Sequence[Path], target: Path) -> Path:
         _runs(contestants),
     ]
     title = f"Comparison of {listed([contestant.label for contestant in contestants])}"
-    return parts.write_page(target, parts.page(title, body, figures))
+    return write_file(target, parts.page(title, body, figures), RunFolderError)
 
 
 def _headline(contestants: Sequence[Contestant]) -> Html:

@@ -14,7 +14,7 @@ from typing import Any
 
 from torch import Tensor
 
-from fedaccord.durable import atomic_write, sync
+from fedaccord.durable import sync, write_file
 from fedaccord.errors import FolderTakenError, RunFolderError
 from fedaccord.messages.message import Message, to_bytes
 from fedaccord.runs.checkpoint import pack, seal
@@ -56,13 +56,13 @@ class RunFolder:
                 raise
             raise RunFolderError(f"the run folder '{path}' cannot be created: {error.strerror}") from None
 
-    def write_config(self, toml: str) -> None:
-        """Write the complete experiment file."""
-        self._write("config.toml", toml)
+    def write(self, name: str, content: str | bytes) -> None:
+        """Write a file atomically."""
+        write_file(self.path / name, content, NotWritten)
 
     def write_json(self, name: str, table: Mapping[str, Any]) -> None:
         """Write a JSON file atomically."""
-        self._write(name, json.dumps(table, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+        self.write(name, json.dumps(table, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
 
     def append_metrics(self, lines: list[dict[str, Any]]) -> None:
         """Append the lines of a round to metrics.jsonl."""
@@ -83,7 +83,7 @@ class RunFolder:
             if metrics.exists():
                 sync(metrics)
                 sync(self.path)
-        self._write(f"checkpoints/round-{round_:06d}.checkpoint", seal(pack(state, memories)))
+        self.write(f"checkpoints/round-{round_:06d}.checkpoint", seal(pack(state, memories)))
         self.drop_old_checkpoints()
 
     def drop_old_checkpoints(self) -> None:
@@ -107,14 +107,14 @@ class RunFolder:
         for name, part in (parts or {}).items():
             with self._checked("model") as place:
                 (place / name).parent.mkdir(exist_ok=True)
-            self._write(f"model/{name}", to_bytes(part))
-        self._write("model/model.safetensors", to_bytes(Message(dict(tensors))))
-        self._write("model/README.txt", asset("model_readme.txt"))
+            self.write(f"model/{name}", to_bytes(part))
+        self.write("model/model.safetensors", to_bytes(Message(dict(tensors))))
+        self.write("model/README.txt", asset("model_readme.txt"))
         self.write_json("model/model.json", description)
 
     def trim_metrics(self, lines: list[dict[str, Any]]) -> None:
         """Replace metrics.jsonl by these lines."""
-        self._write("metrics.jsonl", "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
+        self.write("metrics.jsonl", "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
 
     def close(self) -> None:
         """Release the lock."""
@@ -124,11 +124,6 @@ class RunFolder:
         """Remove the folder of a run that ended before its first round; it was empty before, so this is safe."""
         if not (self.path / "metrics.jsonl").exists():
             shutil.rmtree(self.path, ignore_errors=True)
-
-    def _write(self, name: str, content: str | bytes) -> None:
-        """Write a file atomically."""
-        with self._checked(name) as target, atomic_write(target) as file:
-            file.write(content.encode() if isinstance(content, str) else content)
 
     def _append(self, name: str, text: str) -> None:
         with self._checked(name) as target, target.open("a", encoding="utf-8") as file:

@@ -12,12 +12,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fedaccord.errors import UserError
+from fedaccord.durable import write_file
+from fedaccord.errors import RunFolderError, UserError
 from fedaccord.labels.views import View
 from fedaccord.messages.message import SiteId
 from fedaccord.models.network import Network
 from fedaccord.runs.model_folder import TrainedModel
-from fedaccord.runs.page import write_page
 
 INPUT, OUTPUT = "x", "probabilities"
 
@@ -68,4 +68,4 @@ def export_onnx(run: Path, target: Path, site: SiteId | None = None) -> Path:
     document = onnx.load_from_string(buffer.getvalue())
     texts = {key: json.dumps(value, ensure_ascii=False) for key, value in metadata.items()}
     onnx.helper.set_model_props(document, texts)
-    return write_page(target, document.SerializeToString())
+    return write_file(target, document.SerializeToString(), RunFolderError)

@@ -12,12 +12,8 @@ import tomllib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from importlib import resources
 from itertools import groupby
-from pathlib import Path
 from string import Template
 from typing import Any
-
-from fedaccord.durable import atomic_write
-from fedaccord.errors import RunFolderError
 
 Figure = dict[str, Any]
 
@@ -146,18 +142,6 @@ def page(title: str, body: Iterable[Html], figures: Mapping[str, Figure]) -> str
     scripts = _scripts(figures) if figures else ""
     parts = {"title": text(title), "styles": asset("report.css"), "body": "".join(body), "scripts": scripts}
     return Template(asset("page.html")).substitute(parts)
-
-
-def write_page(target: Path, content: str | bytes) -> Path:
-    """Write a file atomically; raise RunFolderError if it cannot be written."""
-    if target.is_dir():
-        raise RunFolderError(f"cannot write {target}: it is a folder, but must be a file")
-    try:
-        with atomic_write(target) as file:
-            file.write(content.encode() if isinstance(content, str) else content)
-    except OSError as error:
-        raise RunFolderError(f"cannot write {target}: {error.strerror}") from error
-    return target
 
 
 def _scripts(figures: Mapping[str, Figure]) -> str:

@@ -17,12 +17,12 @@ from fedaccord.data.own_files import FILE_COLUMN, label_table, read_images
 from fedaccord.data.registry import existing
 from fedaccord.data.site_tables import read_labels
 from fedaccord.data.tables import Table, is_table, read_table, report_cells
-from fedaccord.errors import DataError, UserError, did_you_mean
+from fedaccord.durable import write_file
+from fedaccord.errors import DataError, RunFolderError, UserError, did_you_mean
 from fedaccord.labels.space import LabelSpace
 from fedaccord.labels.views import Candidates, View
 from fedaccord.messages.message import SiteId
 from fedaccord.runs.model_folder import TrainedModel
-from fedaccord.runs.page import write_page
 
 UNKNOWN = "its candidates are all unknown to the site"
 
@@ -55,7 +55,7 @@ def predict_file(
     rows = read_rows(model, file, site, view, candidates)
     logits = model.logits(rows.x, site, answers)
     probabilities = view.answer(logits) if rows.sets is None else within_candidates(view, logits, rows.sets)
-    return write_page(out, _as_csv(view, probabilities, rows.files)), rows
+    return write_file(out, _as_csv(view, probabilities, rows.files), RunFolderError), rows
 
 
 def read_rows(model: TrainedModel, file: Path, site: SiteId | None, view: View, candidates: str | None = None) -> Rows:

@@ -157,6 +157,13 @@ def read_summary(folder: Path) -> Summary:
     return _parsed(_bytes(path), Summary, path)
 
 
+def gains(alone: Summary, together: Summary) -> dict[str, tuple[float, float]]:
+    """Return the accuracies of each site that has one in both runs."""
+    before, after = (run.final.sites.each for run in (alone, together))
+    both = {site: (before.get(site, {}).get("accuracy"), metrics.get("accuracy")) for site, metrics in after.items()}
+    return {site: (old, new) for site, (old, new) in both.items() if old is not None and new is not None}
+
+
 def read_settings(folder: Path) -> dict[str, Any]:
     """Read the complete experiment file of a run as nested tables."""
     path = folder / "config.toml"

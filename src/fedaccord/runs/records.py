@@ -187,9 +187,4 @@ def past_warnings(lines: Sequence[Mapping[str, Any]]) -> list[str]:
 
 def past_drops(lines: Sequence[Mapping[str, Any]]) -> list[Dropped]:
     """Return the dropped replies in lines of metrics.jsonl."""
-    return [
-        Dropped(line["round"], drop["site"], drop["task"], drop["tensor"], drop["reason"])
-        for line in lines
-        if line["scope"] == "round"
-        for drop in line["dropped"]
-    ]
+    return [Dropped(**drop) for line in lines if line["scope"] == "round" for drop in line["dropped"]]

@@ -7,6 +7,8 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
+from fedaccord.durable import write_file
+from fedaccord.errors import RunFolderError
 from fedaccord.federation.membership import ALWAYS, Membership
 from fedaccord.federation.traffic import sum_by_site
 from fedaccord.labels.views.registry import missing_words, shown_class
@@ -14,7 +16,7 @@ from fedaccord.runs import page as parts
 from fedaccord.runs import report_fairness as fairness
 from fedaccord.runs import report_figures as draw
 from fedaccord.runs.page import Figure, Html, counted, decimal, listed, percent, remark, section, table, text
-from fedaccord.runs.reading import Line, Metrics, Run, Summary, read_run, read_summary
+from fedaccord.runs.reading import Line, Metrics, Run, Summary, gains, read_run, read_summary
 
 MATRIX = {"matrix_error": "distance from the declared matrix", "matrix_change": "change since the site's last round"}
 PAIR = (draw.BLUE, draw.ORANGE)
@@ -30,11 +32,11 @@ def write_report(folder: Path, alone: Path | None = None, note: Callable[[str], 
     run, figures = read_run(Path(folder)), dict[str, Figure]()
     for missing in _missing_words(run):
         note(missing)
-    gains = [] if alone is None else [_gains(run, read_summary(Path(alone)))]
+    compared = [] if alone is None else [_gains(run, read_summary(Path(alone)))]
     body = [
         _headline(run),
         fairness.exclusions(run, figures),
-        *gains,
+        *compared,
         _curves(run, figures),
         _sites(run),
         _classes(run),
@@ -53,7 +55,7 @@ def write_report(folder: Path, alone: Path | None = None, note: Callable[[str], 
         _bytes(run),
         _settings(run),
     ]
-    return parts.write_page(Path(folder) / "report.html", parts.page(run.summary.name, body, figures))
+    return write_file(Path(folder) / "report.html", parts.page(run.summary.name, body, figures), RunFolderError)
 
 
 def _headline(run: Run) -> Html:
@@ -91,12 +93,7 @@ def _card(label: str, metrics: Metrics, spread: str = "") -> Html:
 
 
 def _gains(run: Run, alone: Summary) -> Html:
-    title, before, after = "What federation brought each site", alone.final.sites.each, run.summary.final.sites.each
-    both = {
-        site: (before[site]["accuracy"], metrics["accuracy"])
-        for site, metrics in after.items()
-        if "accuracy" in metrics and "accuracy" in before.get(site, {})
-    }
+    title, both = "What federation brought each site", gains(alone, run.summary)
     if not both:
         return section(title, f"No site has an accuracy both in this run and in '{alone.name}'.")
     source = f"Alone: run '{alone.name}', method {alone.method}, seed {alone.seed}."
