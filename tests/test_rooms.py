@@ -44,7 +44,6 @@ ROOMS = [
     "init",
     "display",
     "cli_options",
-    "cli_lists",
     "cli_prepare",
     "cli",
     "__main__",

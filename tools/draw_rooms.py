@@ -67,7 +67,7 @@ STYLE = """
 
 
 def room_of(module: str) -> str:
-    """Return the room of a module, such as "labels.views.exact" or "cli_lists"."""
+    """Return the room of a module, such as "labels.views.exact" or "cli_options"."""
     first = module.split(".")[0]
     grouped = {name: room for room, names in TOGETHER.items() for name in names}
     return grouped.get(first) or grouped.get(first.partition("_")[0], first)

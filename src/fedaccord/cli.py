@@ -22,9 +22,8 @@ from rich.table import Table
 from rich.text import Text
 
 from fedaccord import __version__
-from fedaccord.cli_lists import datasets, methods, models, reproduce, tables, views
 from fedaccord.cli_options import Change, Config, OwnTrust, Trust, console, say
-from fedaccord.cli_prepare import check, deploy, init, upgrade
+from fedaccord.cli_prepare import check, datasets, deploy, init, methods, models, reproduce, tables, upgrade, views
 from fedaccord.config import Experiment, load_experiment, parse_experiment
 from fedaccord.engines.crew import importing, started_ahead
 from fedaccord.errors import FedAccordError, RunFolderError, UserError
@@ -192,8 +191,7 @@ def export(
     """Write the trained model as an ONNX file: samples in, probabilities of the classes out."""
     from fedaccord.runs.onnx_export import export_onnx
 
-    written = export_onnx(run, onnx, site)
-    say(f"model: {written}")
+    say(f"model: {export_onnx(run, onnx, site)}")
 
 
 def _changes(options: Mapping[str, Any]) -> list[str]:
@@ -236,8 +234,7 @@ def _is_finished(run: Path) -> bool:
         from fedaccord.experiment import finish_report
         from fedaccord.runs.checkpoint import read_run
 
-        written = finish_report(run, read_run(run))
-        say(f"but its report was missing: {written}")
+        say(f"but its report was missing: {finish_report(run, read_run(run))}")
     return True
 
 

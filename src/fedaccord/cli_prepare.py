@@ -1,18 +1,26 @@
-"""The commands before a run: `fedaccord init`, `check`, `upgrade` and `deploy`."""
+"""The commands before a run: `init`, `check`, `upgrade` and `deploy`, and the lists to choose from."""
 
 from __future__ import annotations
 
 import itertools
 import json
+import shlex
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.table import Table
+from rich.text import Text
 
 from fedaccord.cli_options import Change, Config, OwnTrust, console, say
 from fedaccord.config import load_experiment, read_text
+from fedaccord.data.registry import DATA_VARIABLE, DATASETS
 from fedaccord.durable import write_file
 from fedaccord.errors import UserError
+from fedaccord.extensions import listed_packages
+from fedaccord.labels.views.registry import VIEWS
+from fedaccord.methods.registry import METHODS
+from fedaccord.models.registry import MODELS
 from fedaccord.renamed import upgrade_text
 
 _File = Annotated[Path | None, typer.Option(help="Of the server, with the other two: a certificate you have already.")]
@@ -41,8 +49,7 @@ def upgrade(
     if dry:
         raise typer.Exit(1 if changes else 0)
     if changes or out is not None:
-        written = _write(file, text, new, out)
-        say(f"written: {written}")
+        say(f"written: {_write(file, text, new, out)}")
 
 
 def _write(file: Path, text: str, new: str, out: Path | None) -> str:
@@ -68,9 +75,7 @@ def check(
     config: Config,
     change: Change = None,
     trust: OwnTrust = None,
-    site: Annotated[
-        str | None, typer.Option("--site", help="Read and show only what this site may see: its own part.")
-    ] = None,
+    site: Annotated[str | None, typer.Option(help="Read and show only what this site may see.")] = None,
 ) -> None:
     """Show which site knows which label, and find problems before training. Exit code 1: warnings; 2: errors."""
     experiment, base = load_experiment(config, change or [])
@@ -90,18 +95,10 @@ def check(
 def deploy(
     config: Annotated[Path, typer.Argument(metavar="CONFIG", help="The experiment file; with --check, a folder.")],
     folder: Annotated[Path | None, typer.Argument(metavar="DIR", help="A new or empty folder.")] = None,
-    check: Annotated[
-        bool, typer.Option("--check", help="Test a deployment, or one folder of it, and change nothing.")
-    ] = False,
-    address: Annotated[
-        str, typer.Option("--address", help="Where nodes find the server: host:port.")
-    ] = "localhost:9443",
-    local_port: Annotated[
-        int, typer.Option("--local-port", min=1, max=65000, help="First port used on a machine's own loopback.")
-    ] = 9444,
-    site: Annotated[
-        str | None, typer.Option("--site", help="Put only this site's own samples into its folder, DIR.")
-    ] = None,
+    check: Annotated[bool, typer.Option("--check", help="Test a deployment, or one folder; change nothing.")] = False,
+    address: Annotated[str, typer.Option(help="Where nodes find the server: host:port.")] = "localhost:9443",
+    local_port: Annotated[int, typer.Option(min=1, max=65000, help="First port on a machine's own loopback.")] = 9444,
+    site: Annotated[str | None, typer.Option(help="Put only this site's own samples into its folder, DIR.")] = None,
     change: Change = None,
     trust: OwnTrust = None,
     ca: _File = None,
@@ -115,10 +112,7 @@ def deploy(
         from fedaccord.deployment.checking import check_folder
 
         problems = check_folder(config)
-        for problem in problems:
-            say(problem)
-        if not problems:
-            say("nothing is wrong")
+        say("\n".join(problems) or "nothing is wrong")
         raise typer.Exit(1 if problems else 0)
     if folder is None:
         raise UserError("a folder is missing: fedaccord deploy CONFIG DIR")
@@ -138,6 +132,60 @@ def deploy(
         return
     given_certificate = None if not given else GivenCertificate(*given)
     sites = write_deployment(experiment, base, folder, Address.parse(address), local_port, given_certificate)
-    for place in ("server", *sites):
-        say(f"{folder / place}")
+    say("\n".join(str(folder / place) for place in ("server", *sites)))
     say(f"next: {folder / 'README.md'}")
+
+
+def reproduce(
+    context: typer.Context, table: Annotated[str, typer.Argument(help="The table, e.g. fedmt.")] = "TABLE"
+) -> None:
+    """Print how to run a table of a paper from a clone of the repository."""
+    _say_where_tables_are(table, *context.args)
+    raise typer.Exit(2)
+
+
+def tables() -> None:
+    """Print how to list the tables of papers from a clone of the repository."""
+    _say_where_tables_are()
+
+
+def _say_where_tables_are(*arguments: str) -> None:
+    here = Path.cwd()
+    clone = next((folder for folder in (here, *here.parents) if (folder / "papers" / "__main__.py").is_file()), None)
+    if clone is None:
+        target = f"reproduce TABLE={arguments[0]}" if arguments else "reproduce"
+        say(f"The tables of papers are in a clone of FedAccord's repository, not in the package. There: make {target}")
+    else:
+        command = shlex.join(["python", "-m", "papers", *arguments])
+        say(f"The tables of papers are in this clone. In {clone}, run: {command}")
+
+
+def methods() -> None:
+    """List the methods, ours and those of installed packages."""
+    _list("method", {entry.name: entry.summary for entry in METHODS.values()} | listed_packages("methods"))
+
+
+def models() -> None:
+    """List the networks, ours and those of installed packages."""
+    _list("model", {entry.name: entry.summary for entry in MODELS.values()} | listed_packages("models"))
+
+
+def views() -> None:
+    """List the kinds of views, ours and those of installed packages."""
+    _list("view", {kind: view.words for kind, view in VIEWS.items() if view.words} | listed_packages("views"))
+
+
+def datasets() -> None:
+    """List the data sets that an experiment can name."""
+    _list("data set", {entry.name: entry.summary for entry in DATASETS.values()})
+    say(
+        f"\nAll but digits are read from the folder named by {DATA_VARIABLE}. "
+        "Any .npz file can be named by its path instead."
+    )
+
+
+def _list(what: str, entries: dict[str, str]) -> None:
+    table = Table(what, "", box=None, pad_edge=False)
+    for name, summary in entries.items():
+        table.add_row(Text(name, "bold"), Text(summary))
+    console.print(table)
