@@ -23,7 +23,8 @@ from fedaccord.methods.registry import METHODS
 from fedaccord.models.registry import MODELS
 from fedaccord.renamed import upgrade_text
 
-_File = Annotated[Path | None, typer.Option(help="Of the server, with the other two: a certificate you have already.")]
+_EXISTING = "PEM file of a certificate that the server already has: give --ca, --certificate and --key."
+_File = Annotated[Path | None, typer.Option(help=_EXISTING)]
 
 
 def init(folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new or empty folder.")]) -> None:

@@ -1,6 +1,6 @@
 """The Flower ClientApp of a site, which runs one task with the site's host.
 
-Flower starts a new process for every question, so slow modules are imported when a task needs them.
+Slow modules are imported when a task needs them, because the node's SuperNode needs none while it has a keeper.
 """
 
 from __future__ import annotations

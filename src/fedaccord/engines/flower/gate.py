@@ -3,7 +3,7 @@
     nodes --TLS--> gate --TLS, loopback--> SuperLink
 
 Flower serves requests of nodes and requests that submit apps on one port, and authenticates only the nodes: anyone who
-could reach `/v1/control/` could run code at every site. So the SuperLink listens on the loopback interface only, and
+could reach `/v1/control/` could start a run. So the SuperLink listens on the loopback interface only, and
 the gate forwards requests of nodes, whose signature the SuperLink checks, and health checks.
 
 Anyone can connect, so a request is received completely before it gets a connection to the SuperLink: a slow or endless

@@ -4,10 +4,10 @@
 
 The folder's `link.json` has the server's address and the port of the loopback interface for the node.
 
-Flower starts a process for every question, and importing torch alone takes it seconds. So the node also runs the
-keeper, which keeps the host loaded:
+The SuperNode is a process of its own, which is restarted if it ends. The node also runs the keeper, which keeps the
+host loaded meanwhile:
 
-    ClientApp --question--> keeper.sock --> host --> answer        (without a keeper the ClientApp runs the task itself)
+    SuperNode --question--> keeper.sock --> host --> answer        (without a keeper the SuperNode runs the task itself)
 
 The socket is in the site's folder and only its owner can use it. It carries the same fields as the network.
 """
@@ -43,7 +43,6 @@ _LONGEST = 100  # bytes in the path of a socket; the kernel's limit is 107
 def main() -> None:
     """Run a site's node."""
     folder = SiteFolder.open(Path(sys.argv[1]).resolve())
-    link = json.loads((folder.path / "link.json").read_text(encoding="utf-8"))
     os.environ.update(flower_environment(folder.path))
     ending = threading.Event()
     node: list[subprocess.Popen[bytes]] = []
@@ -57,25 +56,14 @@ def main() -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, end)
     threading.Thread(target=_run_keeper, args=(folder,), daemon=True).start()
+    command = [sys.executable, "-m", "fedaccord.engines.flower.supernode", str(folder.path)]
     while not ending.is_set():
-        node[:] = [subprocess.Popen(_command(folder.path, link), stdin=subprocess.DEVNULL)]
+        node[:] = [subprocess.Popen(command, stdin=subprocess.DEVNULL)]
         code = node[0].wait()
         if not ending.is_set():
             retry = float(os.environ.get("RETRY_SECONDS", _RETRY))
             folder.log(f"the node ended with exit code {code}; it restarts in {retry:g} s")
             ending.wait(retry)
-
-
-def _command(folder: Path, link: dict[str, str]) -> list[str]:
-    return [
-        "flower-supernode",
-        f"--superlink={link['address']}",
-        f"--root-certificates={folder / 'tls/ca.crt'}",
-        f"--auth-supernode-private-key={folder / 'node.key'}",
-        "--host=127.0.0.1",
-        f"--port={link['port']}",
-        f"--node-config=site={json.dumps(str(folder))}",
-    ]
 
 
 def _run_keeper(folder: SiteFolder) -> None:

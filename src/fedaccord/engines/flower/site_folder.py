@@ -6,8 +6,7 @@
     memory/       the site's memories between rounds, by run
     log.txt       messages for the site's staff; traces are only here
 
-Flower starts a process for every question, so the folder must be quick to open, without importing torch before a task
-needs it.
+The folder is opened for every question, so this must be quick, without importing torch before a task needs it.
 """
 
 from __future__ import annotations
