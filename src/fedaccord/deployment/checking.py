@@ -62,10 +62,12 @@ def _check_site(folder: Path) -> Iterator[str]:
     except FedAccordError as error:
         yield str(error)
         return
-    yield from _check_version(site.version)
+    other_version = [*_check_version(site.version)]
+    yield from other_version
     try:
-        host: Any = site.build_host()
-        yield from _check_samples(host.sites[site.site])
+        if not other_version:  # otherwise the host is not built, for the same reason
+            host: Any = site.build_host()
+            yield from _check_samples(host.sites[site.site])
     except (FedAccordError, ImportError) as error:
         yield f"the site's data cannot be used: {error}"
     except Exception as error:  # a user's model may raise anything

@@ -43,7 +43,7 @@ class FakeGrid:
             data = {name: tensor for name, tensor in site_data().items() if name.startswith(f"{site}/")}
             self.folders[site] = folder / site
             spec = HostSpec("toy_host:build", {}, data) if specs is None else specs[site]
-            write_site_folder(folder / site, site, spec, deployment, "0", ["."])
+            write_site_folder(folder / site, site, spec, deployment, "", ["."])
             (folder / site / "site.toml").write_text('trust = ["toy_host"]\n')
             self.join(site, number + 1)
 

@@ -116,7 +116,7 @@ class Deployed:
         spec = self.specs[site]
         tensors = {name: t[:rows] if "/train/" in name else t for name, t in spec.tensors.items()}
         changed = dataclasses.replace(spec, tensors=tensors)
-        write_site_folder(self.grid.folders[site], site, changed, "d", "0", ["."])
+        write_site_folder(self.grid.folders[site], site, changed, "d", "", ["."])
 
     def go_on(self, watcher=None):
         folder = RunFolder(self.folder / "run", reopen=True)

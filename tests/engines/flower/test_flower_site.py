@@ -17,6 +17,7 @@ from all_recipes import texts, write_tags
 from fake_grid import FakeGrid
 
 from command_line import SMALL, command, write
+from fedaccord import __version__
 from fedaccord.config import parse_experiment
 from fedaccord.deployment.certificates import make_authority
 from fedaccord.deployment.checking import check_folder
@@ -139,7 +140,7 @@ class TestFolder:
         tensors = folder.build_host().tensors
         before = {name: tensor.clone() for name, tensor in tensors.items()}
         fewer = {name: tensor[:1] * 0 - 7 for name, tensor in before.items()}
-        write_site_folder(place, "site-1", HostSpec("toy_host:build", {}, fewer), "d", "0", ["."])
+        write_site_folder(place, "site-1", HostSpec("toy_host:build", {}, fewer), "d", "", ["."])
         assert all(torch.equal(tensors[name], before[name]) for name in before)
         assert all((tensor == -7).all() for tensor in SiteFolder.open(place).build_host().tensors.values())
         assert not list(place.rglob("*.tmp"))
@@ -236,6 +237,24 @@ def own(settings: ClassicSettings):
         assert "has not agreed" in self.asked(site)["reason"]
         (site / "site.json").write_text(json.dumps(description | {"entry": "own_method:own"}))
         assert "has not agreed" in self.asked(site)["reason"]
+        assert not (tmp_path / "imported").exists()
+
+    def test_a_folder_of_another_version_gives_both_versions_and_asks_for_no_agreement(self, deployed, tmp_path):
+        site = deployed / "sites/site-0"
+        description = json.loads((site / "site.json").read_text())
+        old = {"entry": "fedaccord.methods.hosting:build_host", "fedaccord": "0.1.0"}
+        (site / "site.json").write_text(json.dumps(description | old))
+        versions = f"was written by fedaccord 0.1.0, but {__version__} is installed"
+        told = self.asked(site)["reason"]
+        assert f"the folder of site 'site-0' {versions}" in told
+        assert "agreed" not in told
+        problems = check_folder(site)
+        assert [problem for problem in problems if "0.1.0" in problem] == [f"the folder {versions}"]
+        assert not any("agreed" in problem for problem in problems)
+
+        (site / "site.toml").write_text('trust = ["fedaccord"]')  # agreeing opens no other entry inside FedAccord
+        (site / "site.json").write_text(json.dumps(description | {"entry": "fedaccord.session:os.system"}))
+        assert "its entry must be 'fedaccord.hosting:build_host'" in self.asked(site)["reason"]
         assert not (tmp_path / "imported").exists()
 
     def test_decisions_that_cannot_be_read(self, deployed):

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fedaccord import __version__
 from fedaccord.durable import atomic_write
 from fedaccord.errors import ConfigError, DataError, UntrustedError
 
@@ -77,11 +78,17 @@ class SiteFolder:
     def build_host(self) -> Host:
         """Build the host, with read-only tensors that are mapped from the files.
 
-        Raise ConfigError if it would run code of a package that the site has not agreed to.
+        Raise ConfigError if another version wrote the folder, or if the host would run code of a package that the site
+        has not agreed to.
         """
         from fedaccord.engines.engine import OUR_HOST, build_host
 
+        if self.version not in (__version__, ""):  # a simulation writes none
+            versions = f"was written by fedaccord {self.version}, but {__version__} is installed"
+            raise ConfigError(f"the folder of site '{self.site}' {versions}; install the version that wrote it")
         trust, package = self.trust, self.entry.partition(":")[0].partition(".")[0]
+        if package == "fedaccord" and self.entry != OUR_HOST:  # agreeing to other packages must not lead elsewhere
+            raise DataError(f"'{self.path / _DESCRIPTION}' is damaged: its entry must be '{OUR_HOST}'")
         if self.entry != OUR_HOST and package not in trust:
             raise self._refusal(package)
         for folder in self.code if trust else ():  # without trust nothing is looked for there
