@@ -38,13 +38,13 @@ def host_spec(
     target: Mapping[str, Any] | None = None,
     hostile: Sequence[SiteId] = (),
 ) -> HostSpec:
-    """Describe the sites of a run, so that any process can build their host."""
+    """Describe the sites of a run with the settings that belong to them, so that any process can build their host."""
     spec = {
         "labels": list(space.names),
         "views": {name: data.view.describe() for name, data in sites.items()},
         "model": dict(model),
         "method": method,
-        "settings": settings.model_dump(mode="json"),
+        "settings": site_settings(method, settings.model_dump(mode="json"), bool(hostile)),
         "seed": seed,
         "device": device,
         "target": None if target is None else dict(target),
@@ -75,10 +75,9 @@ def site_spec(spec: HostSpec, site: SiteData) -> HostSpec:
 
 
 def site_settings(method: str, settings: Mapping[str, Any], hostile: bool = False) -> dict[str, Any]:
-    """Return the settings of a method that belong to the sites; only hostile sites of a study receive `attack`."""
-    fields = method_entry(method).settings.model_fields
-    sent = {key for key, field in fields.items() if place_of(field) == "site" and (hostile or key != "attack")}
-    return {key: value for key, value in settings.items() if key in sent}
+    """Return the settings of a method that belong to the sites, and its attack if a site among them is hostile."""
+    fields, places = method_entry(method).settings.model_fields, {"site", "hostile site"} if hostile else {"site"}
+    return {key: value for key, value in settings.items() if key in fields and place_of(fields[key]) in places}
 
 
 def _words(value: Any) -> Iterator[str]:
@@ -100,7 +99,8 @@ def build_host(spec: dict[str, Any], tensors: dict[str, Tensor]) -> SiteHost:
         recipe = make_recipe(spec["method"], spec["settings"])
         network = build_network(spec["model"], space.names, recipe, seed).to(device)
         target, attack = Target.read(spec.get("target")), make_attack(recipe.settings)
-        return SiteHost(sites, network, recipe, seed, target, attack, spec.get("hostile", ()), spec.get("folds", False))
+        hostile, means = spec.get("hostile", ()), spec.get("cohort_means", "never")
+        return SiteHost(sites, network, recipe, seed, target, attack, hostile, means)
 
 
 def build_network(model: Mapping[str, Any], labels: Sequence[str], recipe: Recipe, seed: int) -> Network:

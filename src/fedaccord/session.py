@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from fedaccord.adversary.attacks import TO_SETS, refuse_site
-from fedaccord.adversary.settings import hostile_sites
+from fedaccord.adversary.settings import attack_of, hostile_sites
 from fedaccord.config import Experiment
 from fedaccord.data.sensitive import Target, find_target
 from fedaccord.data.site_data import SiteData, with_tensors
@@ -31,6 +31,7 @@ from fedaccord.federation.network import draw_links
 from fedaccord.federation.server import Server
 from fedaccord.federation.site_views import owned_labels, usable_samples
 from fedaccord.federation.state import RunState, SiteCard
+from fedaccord.federation.streaming import cohort_means
 from fedaccord.hosting import build_network, host_spec, site_spec
 from fedaccord.messages.message import Message
 from fedaccord.messages.names import POOL
@@ -105,7 +106,7 @@ def _target(experiment: Experiment, data: FederationData) -> Target | None:
 
 def _hostile(experiment: Experiment, data: FederationData) -> tuple[str, ...]:
     """Return the hostile sites of a study, sampled from those that may train."""
-    attack = getattr(experiment.settings, "attack", None)
+    attack = attack_of(experiment.settings)
     if attack is None:
         return ()
     trainers = _trainers(experiment, data)
@@ -172,7 +173,9 @@ def _engine(experiment: Experiment, data: FederationData) -> Engine:
     links = None if experiment.network is None else draw_links(experiment.network, data.sites, experiment.seed)
     engine: Engine
     if experiment.run.engine == "embedded":
-        spec = replace(spec, spec=spec.spec | {"folds": _averages_cohorts(experiment)})
+        # Only the server's settings say how it aggregates.
+        means = cohort_means(recipe) if _averages_cohorts(experiment) else "never"
+        spec = replace(spec, spec=spec.spec | {"cohort_means": means})
         cohorts, names = _cohorts(experiment, data, sites), list(sites)
         # Drop all other references to the samples, so that they are never in memory twice.
         empty = {key: tensor[:0].clone() for key, tensor in spec.tensors.items()}
@@ -194,8 +197,9 @@ def _is_missing(device: str) -> bool:
 
 
 def _averages_cohorts(experiment: Experiment) -> bool:
-    """Return whether cohorts may reply with their mean; a simulated network charges each site's own messages."""
-    return experiment.run.engine == "embedded" and experiment.network is None
+    """Return whether cohorts may reply with their mean; attacks and a simulated network need each site's own reply."""
+    is_attacked = attack_of(experiment.settings) is not None
+    return experiment.run.engine == "embedded" and experiment.network is None and not is_attacked
 
 
 def _cohorts(experiment: Experiment, data: FederationData, sites: Mapping[str, SiteData]) -> Cohorts | None:

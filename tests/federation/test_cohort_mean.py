@@ -9,7 +9,7 @@ from fedaccord.aggregation.mean import mean, per_label
 from fedaccord.federation.recipe import Exchange, Recipe
 from fedaccord.federation.round import play_round
 from fedaccord.federation.sharing import Sharing
-from fedaccord.federation.streaming import COHORT_SAMPLES, REPRESENTATIVE, can_average, stacked_mean
+from fedaccord.federation.streaming import COHORT_SAMPLES, REPRESENTATIVE, cohort_means, stacked_mean
 from fedaccord.messages.checks import NOT_FINITE
 from fedaccord.messages.message import Message
 from fedaccord.training.settings import TrainingSettings
@@ -31,7 +31,7 @@ def cohort(recipe, sites, averages_cohorts=True):
     """A server whose sites train together; `averages_cohorts` is what it believes of its engine."""
     server = federation(recipe, sites)
     server.engine = TogetherEngine(server.engine.host)
-    server.engine.host.averages_cohorts, server.averages_cohorts = True, averages_cohorts
+    server.engine.host.cohort_means, server.averages_cohorts = cohort_means(recipe), averages_cohorts
     return server
 
 
@@ -99,12 +99,13 @@ def test_on_a_network_nobody_speaks_for_others():
 
 class TestWhoMayBeSpokenFor:
     def test_not_where_the_server_looks_at_single_replies(self):
-        assert can_average(recipe())
-        assert not can_average(recipe(lambda replies: replies.matrix[0]))
-        assert not can_average(recipe(admit=(lambda server, replies: replies,)))
-        assert not can_average(recipe(refine=(print,)))
-        assert not can_average(recipe(exchange=Exchange(expected=lambda server, card: {})))
-        assert not can_average(recipe(per_label, sharing=Sharing(own_rows=True)))
+        assert cohort_means(recipe()) == "always"
+        assert cohort_means(recipe(per_label)) == "same labels"
+        assert cohort_means(recipe(lambda replies: replies.matrix[0])) == "never"
+        assert cohort_means(recipe(admit=(lambda server, replies: replies,))) == "never"
+        assert cohort_means(recipe(refine=(print,))) == "never"
+        assert cohort_means(recipe(exchange=Exchange(expected=lambda server, card: {}))) == "never"
+        assert cohort_means(recipe(per_label, sharing=Sharing(own_rows=True))) == "never"
 
     def test_in_a_mean_by_label_only_by_those_who_know_the_same(self):
         few = {"b": ["cat", "dog"]}

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 from pydantic import ValidationError
 
+from fedaccord import Federation, Recipe, RowObjective, SharedModelSettings, Site, shared_model_recipe
+from fedaccord.config import check_experiment
 from fedaccord.data.sites import pool_sites
 from fedaccord.errors import ConfigError
+from fedaccord.experiment import load_federation
 from fedaccord.federation.round import play_round
 from fedaccord.federation.server import Server
 from fedaccord.federation.state import RunState
-from fedaccord.hosting import build_host, build_network, host_spec, site_settings, site_spec
+from fedaccord.hosting import build_host, build_network, host_spec, site_spec
 from fedaccord.labels.views import Candidates, Tags
 from fedaccord.messages.message import Message
 from fedaccord.messages.names import POOL
 from fedaccord.methods.registry import METHODS, make_recipe, outside_entry
 from fedaccord.methods.tags.site import ALIGNMENT_SHARE
 from fedaccord.models.layout import Layout
+from fedaccord.session import open_server
 from fedaccord.training.settings import TrainingSettings, place_of, server_setting, site_setting
 from small_federation import SPACE, ScriptedEngine, cloud, copied, exact, pets_or_cattle, site
 
@@ -162,8 +168,9 @@ def play(method, settings):
     if method == "pooled":
         sites[POOL] = pool_sites(POOL, sites, SPACE, checked.labels)
     spec = host_spec(sites, SPACE, model, method, checked, seed=0)
-    alone = {**spec.spec, "settings": site_settings(method, spec.spec["settings"])}
-    engine = TwinEngine(build_host(spec.spec, spec.tensors), build_host(alone, spec.tensors), f"{method} {settings}")
+    assert set(spec.spec["settings"]) == set(keys(method, "site")), method  # the embedded engine sends no more either
+    whole = {**spec.spec, "settings": checked.model_dump(mode="json")}
+    engine = TwinEngine(build_host(whole, spec.tensors), build_host(spec.spec, spec.tensors), f"{method} {settings}")
     # A defence needs sensitive groups, so only the host is given one.
     recipe = make_recipe(method, {key: value for key, value in settings.items() if key != "defence"})
     network = build_network(model, SPACE.names, recipe, 0)
@@ -177,7 +184,7 @@ def play(method, settings):
         play_round(server)
     assert server.dropped == []
     described = site_spec(spec, sites["a"]).spec["settings"]
-    assert set(described) == set(keys(method, "site")) - {"attack"}, method
+    assert set(described) == set(keys(method, "site")), method
     return engine
 
 
@@ -228,3 +235,56 @@ def test_a_method_from_outside_must_say_where_its_settings_belong():
     fields = outside_entry("mine", recipe).settings.model_fields
     assert [place_of(fields[key]) for key in ("tau", "trust", "lr")] == ["site", "server", "site"]
     assert fields["lr"].description == TrainingSettings.model_fields["lr"].description
+
+
+class Scaled(RowObjective):
+    """Scales the loss, and writes down the factor that the site was given."""
+
+    def __init__(self, factor, seen):
+        self.factor, self.seen = factor, seen
+
+    def row_losses(self, view, logits, batch):
+        self.seen.append(self.factor)
+        return self.factor * view.nll(logits, batch.target)
+
+
+@pytest.mark.parametrize("batched", ["always", "never"])
+def test_the_embedded_engine_keeps_server_settings_from_sites_as_a_deployment_does(batched):
+    class Own(SharedModelSettings):
+        mistaken: float = server_setting(1.0, "read by the sites all the same")
+        attack: float = site_setting(1.0, "a setting of the method that only shares its name with ours")
+
+    seen = {"mistaken": [], "attack": []}
+
+    def recipe_of(key):
+        def recipe(settings: Own) -> Recipe:
+            return shared_model_recipe(settings, Scaled(getattr(settings, key), seen[key]))
+
+        recipe.__annotations__["settings"] = Own
+        return recipe
+
+    rows = cloud(30, exact(), torch.Generator().manual_seed(1))
+    labels = [SPACE.names[label] for label in rows.truth.tolist()]
+    federation = Federation([Site(name, rows.x.numpy(), labels, exact()) for name in "abc"])
+    run = {"batched": batched, "workers": 0}
+    for key in seen:
+        assert federation.train(recipe_of(key), rounds=1, run=run, **{key: 3.0}).summary["dropped"] == 0
+    assert set(seen["mistaken"]) == {1.0}  # the default, as in a deployment
+    assert set(seen["attack"]) == {3.0}
+
+
+def test_a_cohort_sends_no_mean_where_a_setting_of_the_server_asks_for_more():
+    """The sites' host cannot know that: it has no settings of the server."""
+    for settings, means in (
+        ({}, "always"),
+        ({"aggregation": "median"}, "never"),
+        ({"attack": {"kind": "sign-flip", "sites": 1}}, "never"),
+    ):
+        method = {"name": "fedavg", "rounds": 1, "steps": 1, **settings}
+        data = {"dataset": "digits", "samples": 100, "partition": {"kind": "iid", "sites": 4}}
+        run = {"batched": "whole", "workers": 0}
+        experiment = check_experiment({"data": data, "model": {"hidden": [8]}, "method": method, "run": run})
+        with open_server(experiment, load_federation(experiment, Path())) as server:
+            assert server.engine._host.cohort_means == means
+            record = play_round(server)
+            assert (record.replied, record.dropped) == (4, [])

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 
 from fedaccord.errors import ConfigError, did_you_mean, refuse_unused
 from fedaccord.seeds import derive
-from fedaccord.training.settings import Count, Device
+from fedaccord.training.settings import Count, Device, TrainingSettings
 
 SENDING = ("sign-flip", "scaling", "alie", "ipm")  # attacks on replies
 
@@ -179,6 +179,12 @@ def share_of(share: float, sites: int) -> int:
     """Return a share of `sites` sites, rounded down."""
     # The epsilon corrects products such as 0.29 * 100, which is just below 29 in floating point.
     return math.floor(share * sites + 1e-9)
+
+
+def attack_of(settings: TrainingSettings) -> AttackSettings | None:
+    """Return the attack of a study, or None; a method outside FedAccord may use the name for a setting of its own."""
+    attack = getattr(settings, "attack", None)
+    return attack if isinstance(attack, AttackSettings) else None
 
 
 def hostile_sites(

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fedaccord import __version__
+from fedaccord.adversary.settings import attack_of
 from fedaccord.config import Experiment, to_toml
 from fedaccord.config_sections import Labels, ServerSection
 from fedaccord.data.sites import FederationData
@@ -80,7 +81,7 @@ def write_deployment(
     if make_recipe(experiment.method_name, experiment.settings).is_pooled:
         name = experiment.method_name
         raise ConfigError(f"method.name: '{name}' moves all samples to one place, so it cannot be deployed")
-    if getattr(experiment.settings, "attack", None) is not None:
+    if attack_of(experiment.settings) is not None:
         raise ConfigError("method.attack simulates hostile sites in a study, so it cannot be deployed")
     if folder.exists() and any(folder.iterdir()):
         raise FolderTakenError(f"the folder '{folder}' is not empty; give another one")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from fedaccord.adversary.attacks import FAIRNESS, forged, poisoned, why_harmless
+from fedaccord.adversary.settings import attack_of
 from fedaccord.aggregation.replies import Replies
 from fedaccord.data.sensitive import Target
 from fedaccord.data.site_data import SiteData
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 def make_attack(settings: TrainingSettings) -> Attack | None:
     """Return the attack of a method's settings, if any."""
-    chosen = getattr(settings, "attack", None)
+    chosen = attack_of(settings)
     return None if chosen is None else Attack(chosen.kind, chosen.ratio, chosen.strength)
 
 

@@ -23,7 +23,7 @@ from fedaccord.federation.site_views import (
     site_view,
     usable_samples,
 )
-from fedaccord.federation.streaming import COHORT_SAMPLES, REPRESENTATIVE, can_average, stacked_mean
+from fedaccord.federation.streaming import COHORT_SAMPLES, REPRESENTATIVE, CohortMeans, stacked_mean
 from fedaccord.labels.judging import disambiguation, site_metrics
 from fedaccord.labels.views import View
 from fedaccord.labels.views.likelihoods import PRIOR
@@ -60,10 +60,10 @@ class SiteHost:
         target: Target | None = None,
         attack: Attack | None = None,
         hostile: Collection[SiteId] = (),
-        averages_cohorts: bool = False,
+        cohort_means: CohortMeans = "never",
     ) -> None:
         self.network, self.recipe, self.seed, self.target, self.attack = network, recipe, seed, target, attack
-        self.averages_cohorts = averages_cohorts  # only if the server is on this machine, see `streaming`
+        self.cohort_means = cohort_means  # only if the server is on this machine, see `streaming`
         self._declared = dict(sites)  # without attacks, for the evaluation
         self.sites = {n: attack.poison(s, target) if attack and n in hostile else s for n, s in sites.items()}
         self.informs = {name: owned_labels(site, recipe) for name, site in self.sites.items()}  # bool (labels,) each
@@ -195,12 +195,9 @@ class SiteHost:
 
     def _cohort_mean(self, works: Sequence[LocalWork], trained: CohortResult) -> list[Tensor] | None:
         """Return the mean of a cohort's shared tensors; None if each site has to reply with its own."""
-        if (
-            not self.averages_cohorts
-            or len(works) < 2
-            or self.attack is not None
-            or not can_average(self.recipe, [self.informs[work.site.name] for work in works])
-        ):
+        first = self.informs[works[0].site.name]
+        same_labels = all(torch.equal(self.informs[work.site.name], first) for work in works)
+        if len(works) < 2 or self.cohort_means == "never" or not (self.cohort_means == "always" or same_labels):
             return None
         stack = dict(zip(self._trainable, trained.stack, strict=True))
         weights = [_samples(works[index]) for index in trained.order]

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import torch
 from torch import Tensor
@@ -30,6 +30,7 @@ _PART_BYTES = 2**26  # of replies in memory at a time, if the engine has no limi
 _FEWEST_SITES = 16  # trained at a time, so that workers do not wait for each other
 REPRESENTATIVE = "speaker"
 """Word in a reply: the site whose reply contains the mean that includes this site."""
+CohortMeans = Literal["never", "same labels", "always"]
 COHORT_SAMPLES = "behind"
 """Number in a representative's reply: the samples of all sites in its mean."""
 
@@ -83,13 +84,11 @@ def needs_only_mean(recipe: Recipe) -> bool:
     return recipe.aggregator in (mean, per_label) and not reads_replies
 
 
-def can_average(recipe: Recipe, informs: Sequence[Tensor] = ()) -> bool:
-    """Return whether sites that inform these labels, bool (labels,) each, may send one mean.
-
-    A mean per label needs sites that inform the same labels.
-    """
-    same_labels = recipe.aggregator is mean or all(torch.equal(labels, informs[0]) for labels in informs)
-    return needs_only_mean(recipe) and not recipe.sharing.own_rows and same_labels
+def cohort_means(recipe: Recipe) -> CohortMeans:
+    """Return which sites may send one mean; a mean per label needs sites that inform the same labels."""
+    if not needs_only_mean(recipe) or recipe.sharing.own_rows:
+        return "never"
+    return "always" if recipe.aggregator is mean else "same labels"
 
 
 @torch.no_grad()

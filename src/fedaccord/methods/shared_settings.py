@@ -8,7 +8,15 @@ from pydantic import Field, field_validator
 
 from fedaccord.adversary.settings import AttackSettings, DefenceSettings
 from fedaccord.methods.entry import LossName
-from fedaccord.training.settings import Fraction, NotNegative, Softmax, TrainingSettings, server_setting, site_setting
+from fedaccord.training.settings import (
+    Fraction,
+    NotNegative,
+    Softmax,
+    TrainingSettings,
+    attack_setting,
+    server_setting,
+    site_setting,
+)
 
 OF_SITES = ("sites", "participation", "softmax", "prior", "prior_count", "bn")
 """Settings of how sites take part, which have no effect in a method without sites."""
@@ -27,7 +35,7 @@ class SharedModelSettings(TrainingSettings):
         "number of sites that a robust rule assumes hostile: a fraction below 0.5, rounded down to at least one site, "
         "or a whole number",
     )
-    attack: AttackSettings | None = site_setting(
+    attack: AttackSettings | None = attack_setting(
         None, "attack by some sites in a study; sent only to these sites (docs/fairness.md)"
     )
     defence: DefenceSettings | None = server_setting(

@@ -22,7 +22,7 @@ Optimiser = Literal["sgd", "adam"]
 Schedule = Literal["constant", "cosine"]
 Softmax = Literal["view", "full"]
 Prior = Literal["off", "exact-sites", "all"]
-Place = Literal["server", "site"]
+Place = Literal["server", "site", "hostile site"]
 T = TypeVar("T")
 LARGEST_ADAM_LR = 0.02  # a step of Adam changes each parameter by about `lr`, whatever the size of the gradient
 
@@ -44,6 +44,11 @@ def site_setting(default: T, description: str) -> T:
 def server_setting(default: T, description: str) -> T:
     """Declare a setting that only the server reads, so that it never leaves the server."""
     return Field(default, description=description, json_schema_extra={"belongs": "server"})
+
+
+def attack_setting(default: T, description: str) -> T:
+    """Declare a setting that is sent only to the sites that are hostile in a study."""
+    return Field(default, description=description, json_schema_extra={"belongs": "hostile site"})
 
 
 def place_of(setting: FieldInfo) -> Place | None:
