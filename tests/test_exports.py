@@ -22,6 +22,7 @@ EXPORTED = [
     "Exchange",
     "FedAccordError",
     "Federation",
+    "FigureSection",
     "LabelSpace",
     "LocalWork",
     "Message",

@@ -7,12 +7,15 @@ import sys
 import pytest
 
 from command_line import SMALL, command, process, register, write
+from fedaccord.config import check_experiment
 from fedaccord.errors import ConfigError, UntrustedError
 from fedaccord.extensions import INSTALLED, importable, installed, load_outside, trusted, trusting
 from fedaccord.methods.registry import method_entry
 
 METHOD = """
-from fedaccord import Recipe
+from dataclasses import replace
+
+from fedaccord import FigureSection, Recipe, site_setting
 from fedaccord.methods.averaging.recipe import fedavg
 from fedaccord.methods.shared_settings import ClassicSettings
 
@@ -28,6 +31,19 @@ def bare(settings):
 
 def unregistered(settings: ClassicSettings) -> Recipe:
     return fedavg(settings)
+
+
+class DrawnSettings(ClassicSettings):
+    report_sections = (FigureSection("Strange figures", "Half of them.", {"half": "always a half"}),)
+    correspondence: str = site_setting("known", "a key that a method of the package has as well")
+
+
+def half(server):
+    server.figures["half"] = 0.5
+
+
+def drawn(settings: DrawnSettings) -> Recipe:
+    return replace(fedavg(settings), refine=(half,))
 
 
 NUMBER = 3
@@ -134,6 +150,29 @@ def test_a_run_of_a_method_beside_the_experiment(folder):
     done = command("resume", "run", cwd=folder)
     assert done.code == 2
     assert "--trust strange" in done.err
+
+
+def test_the_report_draws_the_figures_that_the_settings_describe(folder):
+    path = write(folder, SMALL.replace('"fedavg"', '"strange:drawn"'))
+    done = command("run", path, "--out", "run", "--trust", "strange", cwd=folder)
+    assert done.code == 0, done.err
+    page = folder / "run/report.html"
+    assert all(words in page.read_text() for words in ("Strange figures", "Half of them.", "always a half"))
+    for trust, shown in (
+        (["--trust", "strange"], True),
+        ([], False),
+    ):  # the report of a run needs no code of its method
+        assert command("report", "run", *trust, cwd=folder).code == 0
+        assert ("Strange figures" in page.read_text()) is shown
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_key_that_another_method_has_as_well_is_not_checked_as_its_own():
+    site = {"name": "a", "data": "a.csv", "label": "y", "view": {"kind": "coarse", "names": ["x"]}}
+    with trusting(["strange"]):
+        assert (
+            check_experiment({"sites": [site], "method": {"name": "strange:drawn"}}).method["correspondence"] == "known"
+        )
 
 
 def path_with(folder):

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from fedaccord.training.objectives import Sum as Sum
     from fedaccord.training.objectives import ViewLikelihood as ViewLikelihood
     from fedaccord.training.objectives import WrappedObjective as WrappedObjective
+    from fedaccord.training.settings import FigureSection as FigureSection
     from fedaccord.training.settings import TrainingSettings as TrainingSettings
     from fedaccord.training.settings import server_setting as server_setting
     from fedaccord.training.settings import site_setting as site_setting
@@ -77,7 +78,7 @@ _EXPORTS = {
     "models.network": ("Network",),
     "runs.model_folder": ("TrainedModel",),
     "training.objectives": ("Objective", "Proximal", "RowObjective", "Sum", "ViewLikelihood", "WrappedObjective"),
-    "training.settings": ("TrainingSettings", "server_setting", "site_setting"),
+    "training.settings": ("FigureSection", "TrainingSettings", "server_setting", "site_setting"),
     "training.solvers": ("SGD", "Adam", "Solver", "Stepper"),
     "training.work": ("Batch", "LocalWork"),
 }

@@ -91,8 +91,9 @@ def check_experiment(table: Mapping[str, Any], where: str = "experiment") -> Exp
         settings = experiment.settings
     except ValidationError as error:
         raise ConfigError(f"{where}: {sentence(error, entry.settings, ('method',))}") from None
-    if getattr(settings, "correspondence", "") == "known":
-        _need_correspondences(experiment, where)
+    for site in experiment.sites or []:
+        if reason := settings.view_problem(site.view):
+            raise ConfigError(f"{where}: site '{site.name}' {reason}")
     _reach_last_step(experiment.stop, settings, where)
     # Add every default of method and model, so that the written file is complete.
     complete = {"name": entry.name} | settings.model_dump(mode="json", exclude_none=True)
@@ -110,13 +111,6 @@ def _at(place: str) -> Iterator[None]:
         raise
     except UserError as error:
         raise ConfigError(f"{place}{error}") from None
-
-
-def _need_correspondences(experiment: Experiment, where: str) -> None:
-    for site in experiment.sites or []:
-        if site.view.is_unexplained:
-            known = f"method.correspondence is 'known', but site '{site.name}' has names alone"
-            raise ConfigError(f"{where}: {known}; use 'estimated'")
 
 
 def _reach_last_step(stop: Stop, settings: TrainingSettings, where: str) -> None:

@@ -195,5 +195,5 @@ class TestNamesAlone:
             "sites": [{"name": "a", "data": "a.csv", "label": "y", "view": {"kind": "coarse", "names": ["x"]}}],
             "method": {"name": "fedmt", "correspondence": "known"},
         }
-        with pytest.raises(ConfigError, match="'known', but site 'a' has names alone; use 'estimated'"):
+        with pytest.raises(ConfigError, match="site 'a' declares names without a correspondence, but method"):
             check_experiment(table)

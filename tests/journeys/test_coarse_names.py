@@ -89,8 +89,8 @@ class TestTheRunFolder:
     def test_the_report_draws_it(self, mixed):
         page = (mixed / "report.html").read_text()
         for said in (
-            "What coarse names were found to stand for",
-            "as found out",
+            "Estimated correspondences of coarse names",
+            ", estimated",
             "distance from the declared matrix",
             "Pseudo-labels",
             "confident samples of the sites",
@@ -100,7 +100,7 @@ class TestTheRunFolder:
     def test_other_methods_have_no_such_parts(self, tmp_path):
         out = run(tmp_path, "method.name=single", "method.rounds=1", "method.warmup=5")
         page = (out / "report.html").read_text()
-        assert "found to stand for" not in page
+        assert "Estimated correspondences" not in page
         assert "the server's own samples, fitted" in page
         assert not json.loads((out / "summary.json").read_text())["warnings"]
         assert lines(out, "correspondence") == []

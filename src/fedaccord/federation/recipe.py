@@ -96,7 +96,7 @@ class Recipe:
     prepare: tuple[ServerStep, ...] = ()  # before the sites train
     admit: tuple[ReplyStep, ...] = ()  # on valid replies: defences, weights
     refine: tuple[ServerStep, ...] = ()  # after the aggregation
-    report: Callable[[Server], list[dict[str, Any]]] | None = None  # lines for metrics.jsonl after a round
+    report: Callable[[Server], list[dict[str, Any]]] | None = None  # lines for metrics.jsonl after the last round
     tasks: Mapping[str, SiteTask] = field(default_factory=dict)  # further tasks that a server step may request
     trains: Trains = "sites"
 

@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
 from fedaccord.durable import write_file
-from fedaccord.errors import RunFolderError
+from fedaccord.errors import RunFolderError, UserError
 from fedaccord.federation.membership import ALWAYS, Membership
 from fedaccord.federation.traffic import sum_by_site
 from fedaccord.labels.views.registry import missing_words, shown_class
+from fedaccord.methods.registry import method_entry
 from fedaccord.runs import page as parts
 from fedaccord.runs import report_fairness as fairness
 from fedaccord.runs import report_figures as draw
 from fedaccord.runs.page import Figure, Html, counted, decimal, listed, percent, remark, section, table, text
 from fedaccord.runs.reading import Line, Metrics, Run, Summary, gains, read_run, read_summary
+from fedaccord.training.settings import FigureSection
 
 MATRIX = {"matrix_error": "distance from the declared matrix", "matrix_change": "change since the site's last round"}
 PAIR = (draw.BLUE, draw.ORANGE)
-QUALITY, ALIGNMENT = "quality/", "alignment_share"
 
 
 def write_report(folder: Path, alone: Path | None = None, note: Callable[[str], object] = str) -> Path:
@@ -46,9 +48,8 @@ def write_report(folder: Path, alone: Path | None = None, note: Callable[[str], 
         _absent(run),
         _correspondences(run, figures),
         _estimated_correspondences(run, figures),
-        *_shares(run, figures),
         _correlations(run, figures),
-        _agreement(run, figures),
+        *_figure_sections(run, figures),
         _dropped(run),
         _time(run),
         _network(run),
@@ -269,21 +270,38 @@ def _settings(run: Run) -> Html:
     return Html(settings + section("Model", digest if run.summary.model_sha256 else "No global model was saved."))
 
 
-def _shares(run: Run, figures: dict[str, Figure]) -> list[Html]:
-    """Draw the shares that steps on the server measured, one section per method that has any."""
-    shown = []
-    for key, words in parts.TEXTS["shares"].items():
-        curves = {label: run.curve("round", "figures", name) for name, label in words["curves"].items()}
-        if any(curves.values()):
-            figures[key] = draw.named_curves(curves, PAIR, share=True)
-            shown.append(section(words["title"], words["reading"], parts.figure_box(key, "Shares over the rounds")))
-    return shown
+def _figure_sections(run: Run, figures: dict[str, Figure]) -> list[Html]:
+    """Draw the server's figures in the sections that the settings of the method describe."""
+    sections: tuple[FigureSection, ...] = ()
+    with contextlib.suppress(UserError):  # a method outside the package that is not trusted or not there
+        sections = method_entry(run.summary.method).settings.report_sections
+    shown = [(part, _figure_curves(run, part, f"figures-{at}", figures)) for at, part in enumerate(sections)]
+    return [section(part.title, *body) for part, body in shown if body]
+
+
+def _figure_curves(run: Run, part: FigureSection, key: str, figures: dict[str, Figure]) -> list[str]:
+    """Draw the curves of a section into `figures` and return its body; empty if the run has none of its figures."""
+    prefix, names = part.per_site, sorted({name for line in run.of("round") for name in line.figures})
+    sites = {name: text(name.removeprefix(prefix)) for name in names if prefix and name.startswith(prefix)}
+    curves = {words: run.curve("round", "figures", name) for name, words in (sites or part.curves).items()}
+    body: list[str] = []
+    if sites:
+        colours = list(draw.site_colours(list(sites)).values())
+        figures[key] = draw.named_curves(curves, colours, width=1.8, legend=len(sites) <= 12)
+    elif any(curves.values()):
+        figures[key] = draw.named_curves(curves, PAIR, share=True)
+    if key in figures:
+        body += [part.reading, parts.figure_box(key, f"{part.title} over the rounds")]
+    for name, words in part.means.items():
+        if shares := [share for _, share in run.curve("round", "figures", name)]:
+            body.append(remark(words.format(mean=percent(sum(shares) / len(shares)))))
+    return body
 
 
 def _estimated_correspondences(run: Run, figures: dict[str, Figure]) -> Html:
     """Draw the estimated correspondence matrices, and how they changed over the rounds."""
     found = [(str(line.site), line.names, line.matrix) for line in run.of("correspondence")]
-    shown = draw.names_by_class("found", found, run.federation.labels, figures, ", as found out")
+    shown = draw.names_by_class("found", found, run.federation.labels, figures, ", estimated")
     if not shown:
         return Html("")
     how = "As estimated in the last round: how often a sample of a class (column) gets each name (row) of the site."
@@ -294,7 +312,7 @@ def _estimated_correspondences(run: Run, figures: dict[str, Figure]) -> Html:
         rows = [(words, decimal(curve[0][1]), decimal(curve[-1][1])) for words, curve in curves.items()]
         ends = table(["Frobenius norm", "First", "Last"], rows, numbers={1, 2})
         shown += [Html(f"<h3>{norm}</h3>"), parts.figure_box("matrix", norm), ends]
-    return section("What coarse names were found to stand for", how, *shown)
+    return section("Estimated correspondences of coarse names", how, *shown)
 
 
 def _correlations(run: Run, figures: dict[str, Figure]) -> Html:
@@ -309,22 +327,6 @@ def _correlations(run: Run, figures: dict[str, Figure]) -> Html:
         return Html("")
     choice = parts.figure_choice("Correlations of", options, "tailored")
     return section("How tags go together", parts.TEXTS["correlations"], *choice)
-
-
-def _agreement(run: Run, figures: dict[str, Figure]) -> Html:
-    """Draw how well each site agreed with the others over the rounds, and report the cost of the alignment."""
-    names = sorted({name for line in run.of("round") for name in line.figures if name.startswith(QUALITY)})
-    costs = [share for _, share in run.curve("round", "figures", ALIGNMENT)]
-    body: list[str] = []
-    if names:
-        curves = {text(name.removeprefix(QUALITY)): run.curve("round", "figures", name) for name in names}
-        colours = list(draw.site_colours(names).values())
-        figures["quality"] = draw.named_curves(curves, colours, width=1.8, legend=len(names) <= 12)
-        body.append("Quality is near 1 if a site's model has the correlations that the other sites agree on.")
-        body.append(parts.figure_box("quality", "Quality of each site over the rounds"))
-    if costs:
-        body.append(remark(f"Aligning the sites took {percent(sum(costs) / len(costs))} of their training time."))
-    return section("Agreement of the sites", *body) if body else Html("")
 
 
 def _by_block(line: Line) -> tuple[list[str], list[list[float | None]]]:

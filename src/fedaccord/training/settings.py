@@ -8,10 +8,15 @@ from __future__ import annotations
 
 import math
 import re
-from typing import Annotated, Any, Literal, TypeVar, cast
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeVar, cast
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
 from pydantic.fields import FieldInfo
+
+if TYPE_CHECKING:
+    from fedaccord.labels.views.declaration import ViewDeclaration
 
 Count = Annotated[int, Field(ge=1)]
 Rate = Annotated[float, Field(gt=0, le=1000)]  # a learning rate
@@ -57,10 +62,22 @@ def place_of(setting: FieldInfo) -> Place | None:
     return cast("Place | None", extra.get("belongs")) if isinstance(extra, dict) else None
 
 
+@dataclass(frozen=True)
+class FigureSection:
+    """A section of a run's report that draws values in `server.figures` over the rounds."""
+
+    title: str
+    reading: str  # how to read the curves
+    curves: Mapping[str, str] = field(default_factory=dict)  # from names of shares to their descriptions
+    per_site: str = ""  # prefix of names that end in a site's name: one curve per site
+    means: Mapping[str, str] = field(default_factory=dict)  # from names of shares to a sentence with {mean}
+
+
 class TrainingSettings(BaseModel):
     """Settings of every method; a subclass that only changes a default keeps description and place."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, defer_build=True)
+    report_sections: ClassVar[tuple[FigureSection, ...]] = ()
 
     rounds: Count = site_setting(50, "number of communication rounds")
     epochs: Count | None = site_setting(None, "number of local epochs per round; 1 if `steps` is not given either")
@@ -102,6 +119,10 @@ class TrainingSettings(BaseModel):
     @property
     def last_step(self) -> str:
         """What is done only after the last round, which a run that stops early never reaches; empty if nothing is."""
+        return ""
+
+    def view_problem(self, view: ViewDeclaration) -> str:
+        """Return why the method cannot train a site with this view; empty if it can."""
         return ""
 
     @model_validator(mode="before")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
@@ -12,6 +12,7 @@ from fedaccord.methods.entry import LocalRuleName, MethodEntry, local_rules
 from fedaccord.methods.shared_settings import SharedModelSettings
 from fedaccord.training.settings import (
     Count,
+    FigureSection,
     Fraction,
     NotNegative,
     Positive,
@@ -22,13 +23,24 @@ from fedaccord.training.settings import (
     site_setting,
 )
 
+if TYPE_CHECKING:
+    from fedaccord.labels.views.declaration import ViewDeclaration
+
 Whole = Annotated[int, Field(ge=0)]
 Estimator = Literal["counts", "em-pool"]
 PseudoLabel = Literal["paper", "posterior"]
+PSEUDO_LABELS = FigureSection(
+    "Pseudo-labels",
+    "Confident samples are those whose pseudo-label is more likely than the threshold: without any, the sites teach "
+    "nothing. The server's accuracy is on the samples that it trains on.",
+    {"confident": "confident samples of the sites", "server_accuracy": "the server's own samples, fitted"},
+)
 
 
 class SupercentreSettings(TrainingSettings):
     """Settings of methods whose server trains on labelled samples of its own; those of `single`."""
+
+    report_sections: ClassVar[tuple[FigureSection, ...]] = (PSEUDO_LABELS,)
 
     rounds: Count = 200
     batch: Count = 64
@@ -126,6 +138,12 @@ class FedMTSettings(SemiFLSettings):
         "confident", "samples whose coarse labels contribute to the loss"
     )
     lambda2: NotNegative = site_setting(0.0625, "weight of pseudo-labels relative to the coarse labels")
+
+    def view_problem(self, view: ViewDeclaration) -> str:
+        """Return why a site has no correspondence, if the views have to declare them."""
+        if self.correspondence == "known" and view.is_unexplained:
+            return "declares names without a correspondence, but method.correspondence is 'known'; use 'estimated'"
+        return ""
 
     @model_validator(mode="after")
     def _consistent_correspondence(self) -> FedMTSettings:

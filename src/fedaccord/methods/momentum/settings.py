@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
 from fedaccord.errors import refuse_unused
 from fedaccord.methods.entry import MethodEntry
 from fedaccord.methods.shared_settings import OF_SITES, ClassicSettings
-from fedaccord.training.settings import Count, Fraction, Rate, server_setting, site_setting
+from fedaccord.training.settings import Count, FigureSection, Fraction, Rate, server_setting, site_setting
 
 Rule = Literal["pull", "printed", "reversed"]
+PERSONALISED_MODELS = FigureSection(
+    "Personalised models",
+    "A site's score measures how well its model agrees with the server's. The model that the site gets back is moved "
+    "towards the server's by that share (times `pi`). The server's model is evaluated on public samples that it does "
+    "not train on.",
+    {"score": "mean score of the sites", "representation_accuracy": "the server's own model, held-out samples"},
+)
 _BETA = "momentum of the server, kept over the rounds"
 
 
@@ -111,6 +118,8 @@ class FastSlowMoSettings(NesterovSettings):
 
 class PublicDataSettings(NesterovSettings):
     """Settings of methods whose server trains on public data with the sites' learning rate and number of steps."""
+
+    report_sections: ClassVar[tuple[FigureSection, ...]] = (PERSONALISED_MODELS,)
 
     held_out: Annotated[float, Field(gt=0, lt=1)] = server_setting(
         0.2, "fraction of the server's labelled samples held out to compute scores"

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
 from fedaccord.methods.entry import MethodEntry
 from fedaccord.methods.shared_settings import Aggregation, ClassicSettings, SharedModelSettings
-from fedaccord.training.settings import Count, NotNegative, Optimiser, Positive, Rate, server_setting, site_setting
+from fedaccord.training.settings import (
+    Count,
+    FigureSection,
+    NotNegative,
+    Optimiser,
+    Positive,
+    Rate,
+    server_setting,
+    site_setting,
+)
 
 Teacher = Literal["scores", "counts", "none"]
 StrengthAgainst = Literal["tag", "frequencies"]
@@ -16,10 +25,18 @@ Blocks = Literal["off", "common", "per-site", "auto"]
 BlockLoss = Literal["sum", "mean"]
 Weights = Literal["quality", "samples", "uniform"]
 HeadRows = Literal["owners", "annotated"]
+AGREEMENT = FigureSection(
+    "Agreement of the sites",
+    "Quality is near 1 if a site's model has the correlations that the other sites agree on.",
+    per_site="quality/",
+    means={"alignment_share": "Aligning the sites took {mean} of their training time."},
+)
 
 
 class FedHarmonySettings(SharedModelSettings):
     """Tags: FedHarmony, which aligns sites with the others' tag correlations and weights them by agreement."""
+
+    report_sections: ClassVar[tuple[FigureSection, ...]] = (AGREEMENT,)
 
     epochs: Count | None = 5
     batch: Count = 16
