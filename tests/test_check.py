@@ -286,9 +286,9 @@ class TestFeatures:
     def test_numbers_taken_for_words(self, federation):
         both = self.pair(federation, lambda i: "x" if i % 5 == 0 else i, lambda i: "y" if i % 5 == 0 else i)
         (found,) = both.warnings()
-        assert found.startswith("column 'size' is taken for words, because of 'x', 'y'; if it is one of numbers, name")
+        assert found.startswith("column 'size' is read as words because of 'x', 'y'; if it should contain numbers, add")
         (own,) = check_own_data(*load_experiment(both.file), "y").findings
-        assert own.text.startswith("column 'size' is taken for words, because of 'y';")
+        assert own.text.startswith("column 'size' is read as words because of 'y';")
         both.text += '[features]\ncategories = ["size"]\n'
         assert both.warnings() == []
 

@@ -118,7 +118,9 @@ def resume(
     if not run.is_dir():
         raise RunFolderError(f"'{run}' cannot be resumed: there is no such folder")
     if not (run / "config.toml").exists():
-        raise RunFolderError(f"'{run}' cannot be resumed: it has no config.toml; if it was cut so early, run it again")
+        raise RunFolderError(
+            f"'{run}' cannot be resumed: it has no config.toml; if it was interrupted at its start, run it again"
+        )
     experiment, _ = load_experiment(run / "config.toml")
     if _is_finished(run):
         return
@@ -249,7 +251,7 @@ def _watched(folder: RunFolder) -> Iterator[None]:
     except NotWritten as error:
         if not (folder.path / "config.toml").exists():
             raise
-        raise NotWritten(f"{error}; once that is put right, go on with: {_resume(folder)}") from None
+        raise NotWritten(f"{error}; fix this, then continue with: {_resume(folder)}") from None
     except Stopped as stopped:
         _complain(f"{stopped}; go on with: {_resume(folder)}")
         raise typer.Exit(stopped.exit_code) from None

@@ -104,7 +104,7 @@ def check_experiment(table: Mapping[str, Any], where: str = "experiment") -> Exp
 
 @contextmanager
 def _at(place: str) -> Iterator[None]:
-    """Add a place to the errors of this block, except those about trust."""
+    """Prefix the messages of user errors in this block with `place`; UntrustedError is raised unchanged."""
     try:
         yield
     except UntrustedError:
@@ -116,12 +116,12 @@ def _at(place: str) -> Iterator[None]:
 def _reach_last_step(stop: Stop, settings: TrainingSettings, where: str) -> None:
     early = "metric" if stop.metric is not None else "seconds" if stop.seconds is not None else ""
     if early and settings.last_step:
-        late = f"stop.{early} may end the run before its last round, after which alone {settings.last_step}"
+        late = f"stop.{early} may end the run early, but {settings.last_step} only after the last round"
         raise ConfigError(f"{where}: {late}; leave one of them out")
 
 
 def _check_values(value: Any, where: str, place: str = "") -> None:
-    """Raise ConfigError for values that TOML allows but no setting does; model settings are checked nowhere else."""
+    """Raise ConfigError for dates, times and numbers that are not finite, which no setting allows."""
     if isinstance(value, Mapping | list):
         for key, inner in value.items() if isinstance(value, Mapping) else enumerate(value):
             _check_values(inner, where, f"{place}[{key}]" if isinstance(key, int) else f"{place}.{key}".lstrip("."))

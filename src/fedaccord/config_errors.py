@@ -1,4 +1,4 @@
-"""Describe the mistakes in an experiment file in one sentence: where, what, and what was probably meant."""
+"""Turn validation errors of an experiment file into one sentence: the key, the mistake and the closest valid name."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fedaccord.errors import did_you_mean
 SHOWN = 3
 _PYDANTICS_OWN = re.compile(r"^(int|float|str|list|literal|dict)$|[\[\]]|constrained")  # types of a union
 
-# Expected values by pydantic's error type, in terms of TOML.
+# What a value should be, by pydantic's error type, in words of TOML.
 _SHOULD_BE = {
     "list_type": "a list",
     "dict_type": "a table",
@@ -37,12 +37,12 @@ _SHOULD_BE = {
 
 
 def sentence(error: ValidationError, root: type[BaseModel], prefix: tuple[str, ...] = ()) -> str:
-    """Return the first mistakes of a failed validation, one clause each."""
+    """Return a sentence with a clause for each of the first `SHOWN` mistakes."""
     problems: dict[str, list[tuple[Any, type[BaseModel]]]] = {}  # by place: a union fails once for each of its types
     for problem in error.errors():
         model, path = _follow(root, problem["loc"])
         problems.setdefault(".".join([*prefix, *path]), []).append((problem, model))
-    # If a key inside a table is wrong, ignore errors from the other union members.
+    # If a key inside a table is wrong, do not report that the table does not fit the other types of its union.
     outer = {place for place in problems if any(p.startswith((f"{place}.", f"{place}[")) for p in problems if place)}
     clauses = [_clause(place, found) for place, found in problems.items() if place not in outer]
     more = len(clauses) - SHOWN
@@ -85,12 +85,12 @@ def _short(value: Any) -> str:
 
 
 def _follow(root: type[BaseModel], location: tuple[int | str, ...]) -> tuple[type[BaseModel], list[str]]:
-    """Return the model and the path of a location, without the union tags and types that pydantic adds."""
+    """Return the model that holds a location, and the keys that lead to it without pydantic's union tags and types."""
     model, path = root, list[str]()
     candidates = [root]  # the models the next step may enter
     for step in location:
         name = str(step)
-        # A step is a tag only between several models, because a model may have a field of the same name.
+        # A step is a union tag only if several models are possible; otherwise it is a field with the same name.
         tagged = [candidate for candidate in candidates if name in _tags(candidate)] if len(candidates) > 1 else []
         if tagged:
             model, candidates = tagged[0], tagged

@@ -145,7 +145,7 @@ class TestWrongMetrics:
         done = command("run", path, *options, "--set", early, cwd=tmp_path)
         assert done.code == 2
         key = early.partition("=")[0]
-        said = f"{key} may end the run before its last round, after which alone {late}; leave one of them out\n"
+        said = f"{key} may end the run early, but {late} only after the last round; leave one of them out\n"
         assert done.err == f"error: {path}: {said}"
         assert not (tmp_path / "runs").exists()
 

@@ -405,7 +405,7 @@ class TestTheBeginning:
         life = nursery.live("resume", "run", cwd=tmp_path)
         assert life.code == 3
         assert life.err == (
-            "error: 'run' cannot be resumed: it has no config.toml; if it was cut so early, run it again\n"
+            "error: 'run' cannot be resumed: it has no config.toml; if it was interrupted at its start, run it again\n"
         )
 
     def test_a_run_cut_before_its_first_round(self, nursery, whole, tmp_path):
@@ -437,7 +437,7 @@ class TestAFullDisk:
         assert life.code == 3
         assert life.err == (
             "error: 'run/metrics.jsonl' cannot be written: File too large; "
-            "once that is put right, go on with: fedaccord resume run --trust mortal\n"
+            "fix this, then continue with: fedaccord resume run --trust mortal\n"
         )
         good = kept(tmp_path / "run")
         assert len(good) == 2
@@ -454,7 +454,7 @@ class TestAFullDisk:
         life = nursery.live("run", folder / "experiment.toml", "--out", "run", cwd=disk)
         assert life.code == 3
         assert life.err.startswith("error: 'run/")
-        assert "cannot be written: No space left on device; once that is put right, go on with: fedaccord " in life.err
+        assert "cannot be written: No space left on device; fix this, then continue with: fedaccord " in life.err
         good = kept(disk / "run")
         assert good
         for name in good:

@@ -50,9 +50,11 @@ def word_findings(plan: FeaturePlan, declared: Sequence[str]) -> list[Finding]:
             words = np.array(column.values, dtype=object)
             other = words[read_numbers(words, plan.missing)[1]].tolist()
             if 0 < len(other) < len(words) / 2:
-                taken = f"column '{column.name}' is taken for words, because of {listed(other)}"
+                taken = f"column '{column.name}' is read as words because of {listed(other)}"
                 findings.append(
-                    warning(f"{taken}; if it is one of numbers, name it in features.numbers to find the wrong cells")
+                    warning(
+                        f"{taken}; if it should contain numbers, add it to features.numbers to find the wrong cells"
+                    )
                 )
     return findings
 

@@ -49,8 +49,8 @@ def indistinguishable_classes(data: FederationData) -> list[list[str]]:
 def distinguished(data: FederationData, coarse: bool = True) -> set[str]:
     """Return the classes that the sites' annotations distinguish from every other class.
 
-    One coarse name may stand for a class alone, or the names of several sites may single it out together. Without
-    `coarse`, sites with coarse names are ignored.
+    A class is distinguished by a coarse name of its own, or by the combination of its names at several sites.
+    Without `coarse`, sites with coarse names are ignored.
     """
     sites = {name: site for name, site in data.sites.items() if coarse or not site.view.has_own_names}
     if not sites:

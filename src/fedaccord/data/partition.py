@@ -75,7 +75,9 @@ def iid(y: IntArray, sites: int, rng: Rng, stratified: bool = False) -> Partitio
     if not stratified:
         return _partition(n, np.array_split(order, sites))
     index = class_index(y)
-    turn = rng.permutation(index.max() + 1)  # the odd samples must not depend on the numbering of classes
+    turn = rng.permutation(
+        index.max() + 1
+    )  # which sites get a class's remaining samples must not depend on the class's number
     order = order[np.argsort(turn[index[order]], kind="stable")]
     return _partition(n, [order[site::sites] for site in range(sites)])
 

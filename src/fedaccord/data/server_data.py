@@ -181,5 +181,6 @@ def check_apart_from_test(
     if 2 * len(common) > len(labelled[0]):
         raise DataError(f"{overlap}, so the model would be judged on what it learned from; take them out of one")
     if common:
-        return [f"{overlap} by all features (the first is number {common[0] + 1}); if that is no chance, take them out"]
+        which = f"by all features (the first is number {common[0] + 1})"
+        return [f"{overlap} {which}; if they are the same samples, remove them from one"]
     return []
