@@ -13,7 +13,7 @@ demo: $(VENV)/.runs
 test: $(VENV)/.tests lint
 	$(PYTEST) -m "not slow"
 
-# Slow tests: all notebooks, wheels, deployments with faults. Continuous integration runs both targets.
+# Slow tests: deployments with faults, killed and long runs, tables of papers, the wheel. Continuous integration runs both targets.
 test-slow: $(VENV)/.tests
 	$(PYTEST) -m slow
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
@@ -22,5 +23,7 @@ def test_the_picture_is_not_stale():
 
 def test_the_plan_names_every_room():
     plan = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
-    folders = [room for room in ROOMS if (ROOT / "src/fedaccord" / room).is_dir()]
-    assert [room for room in folders if f"      {room}/" not in plan] == []
+    named = re.findall(r"^      (\w+)(?:/|\.py)  ", plan, re.MULTILINE)
+    assert sorted(named) == sorted(ROOMS)
+    is_folder = {room: (ROOT / "src/fedaccord" / room).is_dir() for room in ROOMS}
+    assert [room for room, folder in is_folder.items() if f"      {room}{'/' if folder else '.py'} " not in plan] == []

@@ -50,12 +50,9 @@ def word_findings(plan: FeaturePlan, declared: Sequence[str]) -> list[Finding]:
             words = np.array(column.values, dtype=object)
             other = words[read_numbers(words, plan.missing)[1]].tolist()
             if 0 < len(other) < len(words) / 2:
-                taken = f"column '{column.name}' is read as words because of {listed(other)}"
-                findings.append(
-                    warning(
-                        f"{taken}; if it should contain numbers, add it to features.numbers to find the wrong cells"
-                    )
-                )
+                read = f"column '{column.name}' is read as words because of {listed(other)}"
+                advice = "if it should contain numbers, add it to features.numbers to find the wrong cells"
+                findings.append(warning(f"{read}; {advice}"))
     return findings
 
 

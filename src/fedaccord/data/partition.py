@@ -75,9 +75,7 @@ def iid(y: IntArray, sites: int, rng: Rng, stratified: bool = False) -> Partitio
     if not stratified:
         return _partition(n, np.array_split(order, sites))
     index = class_index(y)
-    turn = rng.permutation(
-        index.max() + 1
-    )  # which sites get a class's remaining samples must not depend on the class's number
+    turn = rng.permutation(index.max() + 1)  # the numbers of classes must not decide which sites get one sample more
     order = order[np.argsort(turn[index[order]], kind="stable")]
     return _partition(n, [order[site::sites] for site in range(sites)])
 
