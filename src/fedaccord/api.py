@@ -115,7 +115,8 @@ class Federation:
             "stop": dict(stop or {}),
             **({} if fairness is None else {"fairness": dict(fairness)}),
         }
-        packages = [*([trust] if isinstance(trust, str) else trust), *self._view_modules(), INSTALLED]
+        views = {type(s.view).__module__ for s in self.sites if not type(s.view).__module__.startswith("fedaccord.")}
+        packages = [*([trust] if isinstance(trust, str) else trust), *views, INSTALLED]
         with trusting(packages), _named(method) as (name, found_elsewhere):
             table["method"] = {"name": name, **settings}
             experiment = check_experiment(_plain(table), "Federation.train")
@@ -125,9 +126,6 @@ class Federation:
                     "a module"
                 )
             return self._train(experiment, out, packages)
-
-    def _view_modules(self) -> set[str]:
-        return {type(s.view).__module__ for s in self.sites if not type(s.view).__module__.startswith("fedaccord.")}
 
     def _train(self, experiment: Experiment, out: Path | str | None, trust: Sequence[str]) -> Result:
         data = self._data(experiment.seed, experiment.fairness)
@@ -182,9 +180,7 @@ class Federation:
 class Result:
     """The result of a training run: its folder, summary, model and metrics."""
 
-    def __init__(
-        self, folder: Path, summary: dict[str, Any], temporary: bool = False, trust: Iterable[str] = ()
-    ) -> None:
+    def __init__(self, folder: Path, summary: dict[str, Any], temporary: bool, trust: Iterable[str]) -> None:
         self.folder, self.summary = folder, summary
         self._trust = tuple(trust)  # packages whose code the model may run
         self._lines: list[dict[str, Any]] | None = None  # read before a temporary folder is removed

@@ -28,7 +28,8 @@ class Broken:
 
 @pytest.fixture
 def server(tmp_path):
-    write_deployment(check_experiment(table(tmp_path, 2)), tmp_path, tmp_path / "d", Address("localhost", 9443), 9444)
+    address = Address("localhost", 9443)
+    write_deployment(check_experiment(table(tmp_path, 2)), tmp_path, tmp_path / "d", address, 9444, None)
     link = tmp_path / "d/server/link.json"
     link.write_text(json.dumps(json.loads(link.read_text()) | {"patience": 0.01}))
     return tmp_path / "d/server"

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from fedaccord.errors import RunFolderError
-from fedaccord.messages.message import Message, from_bytes
+from fedaccord.messages.message import Message, from_bytes, to_bytes
 from fedaccord.runs.checkpoint import pack, read_checkpoint, seal, unpack
 from fedaccord.runs.folder import KEPT_CHECKPOINTS, RunFolder, free_folder
 
@@ -107,7 +107,8 @@ class TestWriting:
 
     def test_the_model_and_how_to_rebuild_it(self, folder):
         flat = torch.arange(6.0)
-        folder.write_model({"w": flat[:4].reshape(2, 2), "b": flat[4:]}, {"model": {"name": "mlp"}})
+        folder.write("model/model.safetensors", to_bytes(Message({"w": flat[:4].reshape(2, 2), "b": flat[4:]})))
+        folder.write_json("model/model.json", {"model": {"name": "mlp"}})
         read = from_bytes((folder.path / "model" / "model.safetensors").read_bytes())
         assert read.tensors["w"].tolist() == [[0, 1], [2, 3]]
         assert read.tensors["b"].tolist() == [4, 5]
@@ -154,7 +155,7 @@ class TestCheckpoints:
         assert len(kept) == KEPT_CHECKPOINTS
 
     def test_one_that_is_not_there(self, tmp_path):
-        with pytest.raises(RunFolderError, match=r"the checkpoint '.*/x' cannot be read: No such file"):
+        with pytest.raises(RunFolderError, match=r"'.*/x' cannot be read: No such file"):
             read_checkpoint(tmp_path / "x")
 
     @pytest.mark.parametrize("damage", ["cut", "altered", "empty", "of something else"])

@@ -41,10 +41,7 @@ def serve(grid: Grid, folder: Path) -> dict[str, Any]:
     link = json.loads((folder / "link.json").read_text(encoding="utf-8"))
     runs = folder / "runs"
     interrupted = unfinished(runs)
-    if interrupted is not None:
-        run = RunFolder(interrupted, reopen=True)
-    else:
-        run = RunFolder(free_folder(runs, experiment.name))
+    run = RunFolder(interrupted or free_folder(runs, experiment.name), reopen=interrupted is not None)
 
     def note(text: str) -> None:
         run.log(text)

@@ -70,12 +70,7 @@ class GivenCertificate(NamedTuple):
 
 
 def write_deployment(
-    experiment: Experiment,
-    base: Path,
-    folder: Path,
-    address: Address,
-    local_port: int,
-    given: GivenCertificate | None = None,
+    experiment: Experiment, base: Path, folder: Path, address: Address, local_port: int, given: GivenCertificate | None
 ) -> list[str]:
     """Write a deployment of an experiment whose data can be read here; return the sites' folders."""
     if make_recipe(experiment.method_name, experiment.settings).is_pooled:

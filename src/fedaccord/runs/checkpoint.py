@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from fedaccord.durable import read_bytes
 from fedaccord.errors import ConfigError, DataError, FedAccordError, MessageError, RunFolderError
 from fedaccord.messages.message import Message, SiteId, from_bytes, to_bytes
 
@@ -56,13 +57,11 @@ def seal(whole: Message) -> bytes:
 
 def read_checkpoint(path: Path) -> tuple[Message, dict[SiteId, Message]]:
     """Read a checkpoint file."""
+    data = read_bytes(path, RunFolderError)
     try:
-        data = path.read_bytes()
         if hashlib.sha256(data[_DIGEST:]).digest() != data[:_DIGEST]:
             raise MessageError("its content does not match its digest")
         whole = from_bytes(data[_DIGEST:])
-    except OSError as error:
-        raise RunFolderError(f"the checkpoint '{path}' cannot be read: {error.strerror}") from None
     except MessageError as error:
         raise RunFolderError(f"the checkpoint '{path}' is damaged: {error}") from None
     return unpack(whole)

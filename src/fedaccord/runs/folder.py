@@ -12,13 +12,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
-
 from fedaccord.durable import sync, write_file
 from fedaccord.errors import FolderTakenError, RunFolderError
-from fedaccord.messages.message import Message, to_bytes
+from fedaccord.messages.message import Message
 from fedaccord.runs.checkpoint import pack, seal
-from fedaccord.runs.page import asset
 
 KEPT_CHECKPOINTS = 2
 try:
@@ -57,8 +54,10 @@ class RunFolder:
             raise RunFolderError(f"the run folder '{path}' cannot be created: {error.strerror}") from None
 
     def write(self, name: str, content: str | bytes) -> None:
-        """Write a file atomically."""
-        write_file(self.path / name, content, NotWritten)
+        """Write a file atomically, and make its folder."""
+        with self._checked(name) as target:
+            target.parent.mkdir(exist_ok=True)
+        write_file(target, content, NotWritten)
 
     def write_json(self, name: str, table: Mapping[str, Any]) -> None:
         """Write a JSON file atomically."""
@@ -99,18 +98,6 @@ class RunFolder:
             path.replace(path.with_name(f"{name}.refused"))
         except OSError as error:
             raise RunFolderError(f"'{path}' cannot be renamed: {error.strerror}") from None
-
-    def write_model(
-        self, tensors: Mapping[str, Tensor], description: Mapping[str, Any], parts: Mapping[str, Message] | None = None
-    ) -> None:
-        """Write the trained model, its further parts by file name and, last, the description to rebuild it."""
-        for name, part in (parts or {}).items():
-            with self._checked("model") as place:
-                (place / name).parent.mkdir(exist_ok=True)
-            self.write(f"model/{name}", to_bytes(part))
-        self.write("model/model.safetensors", to_bytes(Message(dict(tensors))))
-        self.write("model/README.txt", asset("model_readme.txt"))
-        self.write_json("model/model.json", description)
 
     def trim_metrics(self, lines: list[dict[str, Any]]) -> None:
         """Replace metrics.jsonl by these lines."""

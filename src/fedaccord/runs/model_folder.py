@@ -16,7 +16,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +51,7 @@ from fedaccord.labels.correspondence import CORRESPONDENCE
 from fedaccord.labels.space import LabelSpace
 from fedaccord.labels.views import Exact, Tags, View, make_view
 from fedaccord.labels.views.likelihoods import PRIOR
-from fedaccord.messages.message import Message, SiteId, from_bytes
+from fedaccord.messages.message import Message, SiteId, from_bytes, to_bytes
 from fedaccord.models.catalogue import build
 from fedaccord.models.layout import Layout, named_tensors
 from fedaccord.models.network import (
@@ -64,6 +64,7 @@ from fedaccord.models.network import (
     with_own_head,
 )
 from fedaccord.runs.folder import RunFolder
+from fedaccord.runs.page import asset
 from fedaccord.runs.reading import parse
 
 FORMAT = 1
@@ -104,17 +105,13 @@ class Description(BaseModel):
 
 @dataclass(frozen=True)
 class SiteModel:
-    """The private part of one site.
+    """The private part of one site."""
 
-    Tensors that differ from the global model's, the view with its prior, moments, and for methods that train one, a
-    head for the site's own label names, with its encoder if that differs from the global model's.
-    """
-
-    tensors: dict[str, Tensor]
-    view: View
+    tensors: dict[str, Tensor]  # those that differ from the global model's
+    view: View  # with the site's prior
     moments: Moments | None
-    head: dict[str, Tensor] = field(default_factory=dict)
-    encoder: dict[str, Tensor] = field(default_factory=dict)
+    head: dict[str, Tensor]  # for the site's own label names, if the method trains one
+    encoder: dict[str, Tensor]  # of that head, if it differs from the global model's
 
 
 def write_model_folder(
@@ -123,20 +120,20 @@ def write_model_folder(
     data: FederationData,
     model: Mapping[str, Any],
     method: str,
-    header: Sequence[str] | None = None,
-    only: Collection[SiteId] | None = None,
+    header: Sequence[str] | None,
+    local: Collection[SiteId],
 ) -> None:
-    """Write the trained model of a run, with the private parts of the sites that took part, or only of some."""
+    """Write the trained model of a run, the private parts of `local` sites that took part and, last, `model.json`."""
     network = build_network(model, data.space.names, server.recipe, server.seed)
     use_channels_last(network)  # as at the sites, so that priors estimated here are bit-identical to theirs
     initial = {name: tensor.detach().clone() for name, tensor in named_tensors(network).items()}
     memories = server.engine.memories()
     joined = [name for name in sorted(data.sites) if name in server.cards]
-    private = [name for name in joined if only is None or name in only]
+    private = [name for name in joined if name in local]
     files = {name: f"sites/{number:04d}.safetensors" for number, name in enumerate(private)}
-    parts = {}
     for name, file in files.items():
-        parts[file] = _site_part(name, server, data, network, initial, memories.get(name, Message()))
+        part = _site_part(name, server, data, network, initial, memories.get(name, Message()))
+        folder.write(f"model/{file}", to_bytes(part))
     teaching = [data.sites[name].view for name in joined if bool(server.cards[name].informs.any())]
     pooled = pool_moments(list(data.moments.values())) if data.moments else None
     description = Description(
@@ -156,7 +153,9 @@ def write_model_folder(
         sites=files,
         layout=server.layout.describe(),
     )
-    folder.write_model(server.tensors, description.model_dump(mode="json"), parts)
+    folder.write("model/model.safetensors", to_bytes(Message(dict(server.tensors))))
+    folder.write("model/README.txt", asset("model_readme.txt"))
+    folder.write_json("model/model.json", description.model_dump(mode="json"))
 
 
 def _site_part(

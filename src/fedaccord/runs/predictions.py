@@ -38,12 +38,7 @@ class Rows:
 
 
 def predict_file(
-    run: Path,
-    file: Path,
-    out: Path,
-    site: SiteId | None = None,
-    answers: str = "classes",
-    candidates: str | None = None,
+    run: Path, file: Path, out: Path, site: SiteId | None, answers: str, candidates: str | None
 ) -> tuple[Path, Rows]:
     """Write a CSV of predictions for the rows of a file, in order; return its path and the rows."""
     if out.resolve() == file.resolve():

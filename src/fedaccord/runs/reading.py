@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, Field, ValidationError
 
+from fedaccord.durable import read_bytes
 from fedaccord.errors import RunFolderError
 
 Metrics = dict[str, float]
@@ -198,9 +199,6 @@ def _parsed(raw: bytes, form: type[_Form], where: Path | str) -> _Form:
 
 
 def _bytes(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except FileNotFoundError:
-        raise RunFolderError(f"there is no {path.name} in {path.parent}; name the folder of a finished run") from None
-    except OSError as problem:
-        raise RunFolderError(f"cannot read {path}: {problem.strerror}") from problem
+    if not path.exists():
+        raise RunFolderError(f"there is no {path.name} in {path.parent}; name the folder of a finished run")
+    return read_bytes(path, RunFolderError)

@@ -45,20 +45,15 @@ class Tags(View):
 
     def encode(self, raw: Iterable[Any], where: str = "annotations", first: int = 1) -> Tensor:
         """Read tags written `a;b` or given as sequences; a sample with an empty value has no annotation at all."""
-        columns = self.space.columns(self.allowed_names)
-        rows: list[list[int]] = []
-        problems: list[str] = []
-        for number, value in enumerate(raw, start=first):
-            row = [NOT_ANNOTATED] * len(self.space)
+        values, columns, problems = list(raw), self.space.columns(self.allowed_names), list[str]()
+        target = np.full((len(values), len(self.space)), NOT_ANNOTATED, dtype=np.int8)
+        for row, value in enumerate(values):
             names = split_names(value, ";")
             if names is not None:
-                for column in columns:
-                    row[column] = 0
-                for column in columns_of(names, self.space, self.allowed_names, number, problems):
-                    row[column] = 1
-            rows.append(row)
+                target[row, columns] = 0
+                target[row, columns_of(names, self.space, self.allowed_names, row + first, problems)] = 1
         raise_problems(problems, where)
-        return torch.tensor(rows, dtype=torch.int8).reshape(-1, len(self.space))
+        return torch.from_numpy(target)
 
     def parse(self, cell: str) -> Any:
         """Return the tags of a cell; `;` alone means that no tag is present."""
