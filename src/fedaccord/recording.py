@@ -17,15 +17,7 @@ from fedaccord.federation.traffic import Bytes, sum_by_site
 from fedaccord.messages.message import Message, SiteId
 from fedaccord.runs.checkpoint import Past
 from fedaccord.runs.folder import RunFolder
-from fedaccord.runs.records import (
-    Best,
-    confusion_lines,
-    correspondence_lines,
-    method_lines,
-    past_scopes,
-    round_lines,
-    scopes,
-)
+from fedaccord.runs.records import Best, last_lines, past_scopes, round_lines, scopes
 from fedaccord.runs.tracking import Tracking
 from fedaccord.stopping import Clock, Signals, Stopped, Stopping, figure, gain, unknown_metric
 
@@ -170,11 +162,8 @@ class Recorder:
             outcome.stopped = self.stop.reason()
         is_last = record.round == rounds or bool(outcome.stopped)
         lines = round_lines(record, self.data.space)
-        if is_last and record.evaluation is not None:
-            lines += confusion_lines(record.round, record.evaluation, self.data)
         if is_last:
-            lines += correspondence_lines(record.round, self.server, self.data)
-            lines += method_lines(record.round, self.server)
+            lines += last_lines(record, self.server, self.data)
         self.folder.append_metrics(lines)
         self._log_events(record)
         self.tracking.put(lines)

@@ -82,20 +82,19 @@ class TestRoundLines:
 class TestConfusionLines:
     def test_each_site_in_its_own_answers(self):
         counts = {"a": torch.tensor([[5, 1], [0, 2]]), "b": torch.zeros(3, 3, dtype=torch.long)}
-        lines = confusion_lines(7, evaluation(0.5, site_confusions=counts), federation())
+        lines = confusion_lines(evaluation(0.5, site_confusions=counts), federation())
         assert lines == [
             {
-                "round": 7,
                 "scope": "confusion",
                 "site": None,
                 "names": ["ant", "bee", "cat"],
                 "counts": [[3, 1, 0], [0, 0, 0], [0, 0, 2]],
             },
-            {"round": 7, "scope": "confusion", "site": "a", "names": ["low", "high"], "counts": [[5, 1], [0, 2]]},
+            {"scope": "confusion", "site": "a", "names": ["low", "high"], "counts": [[5, 1], [0, 2]]},
         ]
 
     def test_without_counts_there_is_none(self):
-        assert confusion_lines(1, evaluation(0.5, confusion=None), federation()) == []
+        assert confusion_lines(evaluation(0.5, confusion=None), federation()) == []
 
 
 class TestFederationAccount:

@@ -46,33 +46,38 @@ def round_lines(record: RoundRecord, space: LabelSpace) -> list[dict[str, Any]]:
     return lines
 
 
-def confusion_lines(at: int, figures: Evaluation, data: FederationData) -> list[dict[str, Any]]:
-    """Return the confusion counts of a round: one line for the global model and one per site."""
-    counts = {site: found for site, found in figures.site_confusions.items() if int(found.sum())}
-    names = {site: list(data.sites[site].view.answers) for site in counts}
-    lines: list[dict[str, Any]] = []
-    if figures.confusion is not None:
-        lines = [{"site": None, "names": list(data.space.names), "counts": figures.confusion.tolist()}]
-    lines += [{"site": site, "names": names[site], "counts": found.tolist()} for site, found in counts.items()]
-    return [{"round": at, "scope": "confusion", **line} for line in lines]
+def last_lines(record: RoundRecord, server: Server, data: FederationData) -> list[dict[str, Any]]:
+    """Return the further lines of the last round: confusion counts, estimated correspondences, the method's own."""
+    lines = [] if record.evaluation is None else confusion_lines(record.evaluation, data)
+    lines += _correspondence_lines(server, data)
+    lines += server.recipe.report(server) if server.recipe.report else []
+    return [{"round": record.round, **line} for line in lines]
 
 
-def correspondence_lines(at: int, server: Server, data: FederationData) -> list[dict[str, Any]]:
+def confusion_lines(figures: Evaluation, data: FederationData) -> list[dict[str, Any]]:
+    """Return confusion counts: one line for the global model and one per site."""
+    counts: dict[str | None, Any] = {} if figures.confusion is None else {None: figures.confusion}
+    counts |= {site: found for site, found in figures.site_confusions.items() if int(found.sum())}
+    names = {site: data.space.names if site is None else data.sites[site].view.answers for site in counts}
+    return [
+        {"scope": "confusion", "site": site, "names": list(names[site]), "counts": found.tolist()}
+        for site, found in counts.items()
+    ]
+
+
+def _correspondence_lines(server: Server, data: FederationData) -> list[dict[str, Any]]:
     """Return the correspondences that sites have estimated, as far as this process knows them."""
-    lines, memories = [], server.engine.memories()
+    lines: list[dict[str, Any]] = []
+    memories = server.engine.memories()
     for name, card in server.cards.items():
         if name not in data.sites:
             continue
         brief, memory = server.recipe.exchange.brief_for(server, card), memories.get(name, Message())
         view = server.recipe.objective.site_view(data.sites[name].view, brief, memory)
         if view.estimated and view.is_known:
-            lines.append({"site": name, "names": list(view.answers), "matrix": _rounded(view, 4)})
-    return [{"round": at, "scope": "correspondence", **line} for line in lines]
-
-
-def method_lines(at: int, server: Server) -> list[dict[str, Any]]:
-    """Return the lines that the method itself adds for the last round."""
-    return [{"round": at, **line} for line in server.recipe.report(server)] if server.recipe.report else []
+            found = {"names": list(view.answers), "matrix": _rounded(view, 4)}
+            lines.append({"scope": "correspondence", "site": name, **found})
+    return lines
 
 
 def describe_federation(
