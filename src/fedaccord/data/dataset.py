@@ -139,7 +139,8 @@ def _number_classes(arrays: dict[str, Array], names: Array | None, name: str) ->
 
     If no names are given, they are the names that occur, sorted.
     """
-    found = {key: _words(arrays[key], key, name) for key in ("y", "y_train", "y_test") if _is_text(arrays.get(key))}
+    keys = [key for key in ("y", "y_train", "y_test") if key in arrays and arrays[key].dtype.kind in "US"]
+    found = {key: _words(arrays[key], key, name) for key in keys}
     if not found:
         return names
     used = {word for words in found.values() for word in words.ravel().tolist()} - {""}
@@ -151,10 +152,6 @@ def _number_classes(arrays: dict[str, Array], names: Array | None, name: str) ->
     for key, words in found.items():
         arrays[key] = np.array([place[word] for word in words.ravel().tolist()], dtype=np.int64).reshape(words.shape)
     return np.array(known, dtype=str)
-
-
-def _is_text(values: Array | None) -> bool:
-    return values is not None and values.dtype.kind in "US"
 
 
 def _words(values: Array, key: str, name: str) -> Array:

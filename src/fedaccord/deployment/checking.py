@@ -30,8 +30,7 @@ def check_folder(folder: Path) -> list[str]:
         parts = [folder / "server", *sorted(path for path in (folder / "sites").iterdir() if path.is_dir())]
         found = [f"{part.relative_to(folder)}: {problem}" for part in parts for problem in check_folder(part)]
         return [*found, *_check_registered_keys(folder)]
-    kinds = {"site.json": _check_site, "known.json": _check_server}
-    for file, check in kinds.items():
+    for file, check in {"site.json": _check_site, "known.json": _check_server}.items():
         if (folder / file).is_file():
             # The other checks need these packages.
             return [*_check_packages()] or [*_check_machine(folder), *check(folder)]
