@@ -11,12 +11,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-from fedaccord import __version__
 from fedaccord.errors import RunFolderError
 
 Size = Literal["quick", "default", "full"]
 Row = tuple[str, ...]
 Result = dict[str, Any]
+# Part of every digest. It was the version of the first release, whose finished cells stay valid; change it when the
+# same experiment gives other results.
+_FORMAT = "0.1.0"
 
 
 @dataclass(frozen=True)
@@ -39,8 +41,8 @@ class Cell:
 
     @cached_property
     def digest(self) -> str:
-        """Digest of the version and the experiment; a finished result is only used if its digest matches."""
-        content = json.dumps([__version__, self.table], sort_keys=True)
+        """Digest of the format and the experiment; a finished result is only used if its digest matches."""
+        content = json.dumps([_FORMAT, self.table], sort_keys=True)
         return hashlib.sha256(content.encode()).hexdigest()[:16]
 
 
@@ -55,7 +57,7 @@ class FinishedCells:
             raise RunFolderError(f"cannot write to {folder}: {error.strerror}") from None
 
     def find(self, cell: Cell) -> Result | None:
-        """Return the result of a cell, or None if there is none of the same experiment and version."""
+        """Return the result of a cell, or None if there is none of the same experiment and format."""
         try:
             stored = json.loads(self._file(cell).read_text(encoding="utf-8"))
             return dict(stored["result"]) if stored["digest"] == cell.digest else None

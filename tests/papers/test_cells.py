@@ -33,6 +33,15 @@ def test_a_kept_cell_is_found_again_but_not_for_another_experiment(tmp_path):
     assert finished.find(cell(seed=1)) is None
 
 
+def test_cells_that_the_first_release_finished_are_still_found(tmp_path, monkeypatch):
+    finished = FinishedCells(tmp_path)
+    finished.add(cell(), result(0.5))
+    (file,) = finished.folder.iterdir()
+    assert json.loads(file.read_text())["digest"] == "fbc5700d06e8d1d3"  # as 0.1.0 wrote it
+    monkeypatch.setattr("fedaccord.__version__", "9.9.9")
+    assert finished.find(cell()) == result(0.5)
+
+
 def test_a_torn_or_foreign_file_counts_as_missing(tmp_path):
     finished = FinishedCells(tmp_path)
     finished.add(cell(), result(0.5))
