@@ -52,7 +52,8 @@ ROUND = (
     ("refine", "server", "methods: server steps"),
     ("evaluate", "both", "view, metrics"),
 )
-BOX, GAP_X, GAP_Y, WIDE, TOP = (150, 44), 16, 30, 860, 118
+BOX, GAP_X, GAP_Y, WIDE, TOP = (150, 44), 52, 34, 860, 118
+MARGIN, LANE = 14, 12  # distances of a lane from boxes and from other lanes
 STYLE = """
   text { font: 13px system-ui, sans-serif; fill: #1b1f24 } .small { font-size: 11px; fill: #57606a }
   .tiny { font-size: 9.5px; fill: #57606a }
@@ -155,26 +156,56 @@ def way_of_a_round() -> list[str]:
     return parts
 
 
-def drawing() -> str:
-    """Return the picture as SVG."""
-    uses = graph()
-    rows = layers(uses)
+def placed(rows: list[list[str]], arrows: dict[str, set[str]]) -> dict[str, tuple[float, float]]:
+    """Return the upper left corner of each box; boxes in a row are ordered like the boxes whose arrows reach them."""
     places: dict[str, tuple[float, float]] = {}
     for level, row in enumerate(rows):
+        above = {room: [places[other][0] for other in places if room in arrows[other]] for room in row}
+        row = sorted(row, key=lambda room: (sum(above[room]) / max(1, len(above[room])), room))
         start = (WIDE - len(row) * BOX[0] - (len(row) - 1) * GAP_X) / 2
         for at, room in enumerate(row):
             places[room] = start + at * (BOX[0] + GAP_X), TOP + 24 + level * (BOX[1] + GAP_Y)
+    return places
+
+
+def lane(start: float, end: float, passed: list[float], taken: list[float]) -> float:
+    """Return the x closest to the middle of an arrow that avoids boxes, given by their left sides, and other lanes."""
+    free = [
+        x
+        for x in range(MARGIN, WIDE - MARGIN)
+        if all(not left - MARGIN < x < left + BOX[0] + MARGIN for left in passed)
+        and all(abs(x - other) >= LANE for other in taken)
+    ]
+    return min(free, key=lambda x: (abs(x - start) + abs(x - end), x))
+
+
+def arrow_paths(arrows: dict[str, set[str]], places: dict[str, tuple[float, float]]) -> list[str]:
+    """Return the arrows; one that passes other rows runs straight down beside their boxes."""
+    paths, lanes = [], list[tuple[float, float, float]]()  # lanes: x, top, bottom
+    pairs = [(room, other) for room in sorted(arrows) for other in sorted(arrows[room])]
+    for room, other in sorted(pairs, key=lambda pair: places[pair[0]][1] - places[pair[1]][1]):  # the longest first
+        (x1, y1), (x2, y2) = places[room], places[other]
+        x1, x2, y1 = x1 + BOX[0] / 2, x2 + BOX[0] / 2, y1 + BOX[1]
+        path, top, bottom, bend = f"M{x1:g} {y1:g}", y1 + GAP_Y, y2 - GAP_Y, GAP_Y / 2
+        if top < bottom:
+            passed = [x for x, y in places.values() if top <= y < bottom]
+            x = lane(x1, x2, passed, [x for x, above, below in lanes if above < bottom and top < below])
+            lanes.append((x, top, bottom))
+            path += f" C{x1:g} {y1 + bend:g} {x:g} {y1 + bend:g} {x:g} {top:g} V{bottom:g}"
+            x1, y1 = x, bottom
+        paths.append(
+            f'<path class="arrow" marker-end="url(#head)" '
+            f'd="{path} C{x1:g} {y1 + bend:g} {x2:g} {y2 - bend:g} {x2:g} {y2 - 3:g}"/>'
+        )
+    return paths
+
+
+def drawing() -> str:
+    """Return the picture as SVG."""
+    uses = graph()
+    rows, shown = layers(uses), reduced(uses)
+    places = placed(rows, shown)
     high = TOP + 40 + len(rows) * (BOX[1] + GAP_Y)
-    arrows = []
-    for room, near in sorted(reduced(uses).items()):
-        for other in sorted(near):
-            (x1, y1), (x2, y2) = places[room], places[other]
-            x1, x2, y1 = x1 + BOX[0] / 2, x2 + BOX[0] / 2, y1 + BOX[1]
-            bend = (y2 - y1) / 2
-            arrows.append(
-                f'<path class="arrow" marker-end="url(#head)" '
-                f'd="M{x1:g} {y1:g} C{x1:g} {y1 + bend:g} {x2:g} {y2 - bend:g} {x2:g} {y2 - 3:g}"/>'
-            )
     boxes = [box(*places[room], room, PURPOSE[room]) for room in sorted(places)]
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDE} {high}" role="img">',
@@ -184,7 +215,7 @@ def drawing() -> str:
         '<path class="head" d="M0 0 8 4 0 8z"/></marker></defs>',
         *way_of_a_round(),
         f'<text x="10" y="{TOP}">The rooms; an arrow points to a room that is imported from</text>',
-        *arrows,
+        *arrow_paths(shown, places),
         *boxes,
         "</svg>",
     ]
