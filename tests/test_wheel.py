@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import tomllib
 import zipfile
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -16,16 +14,10 @@ BUILD = "import sys; from hatchling.build import build_wheel; build_wheel(sys.ar
 
 
 def files_of_the_wheel(folder):
-    """Return the files of the package: of a wheel if hatchling is installed, else of the wheel's target."""
-    if find_spec("hatchling"):
-        subprocess.run([sys.executable, "-c", BUILD, folder], cwd=ROOT, check=True, capture_output=True)
-        (wheel,) = folder.glob("*.whl")
-        with zipfile.ZipFile(wheel) as opened:
-            return [name for name in opened.namelist() if ".dist-info/" not in name]
-    target = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
-    assert set(target) == {"packages"}  # nothing is forced into it
-    packages = [ROOT / package for package in target["packages"]]
-    return [path.relative_to(at.parent).as_posix() for at in packages for path in at.rglob("*") if path.is_file()]
+    subprocess.run([sys.executable, "-c", BUILD, folder], cwd=ROOT, check=True, capture_output=True)
+    (wheel,) = folder.glob("*.whl")
+    with zipfile.ZipFile(wheel) as opened:
+        return [name for name in opened.namelist() if ".dist-info/" not in name]
 
 
 @pytest.mark.slow
