@@ -62,20 +62,29 @@ def _answer_all(folder: SiteFolder, address: str) -> None:
     rejected: set[str] = set()
     with contextlib.closing(_client(address)) as client:
         while True:
-            try:
+            with _logged(folder):
                 token = client.AcquireTask(request).token
                 if token:
-                    _answer(folder, address, token, rejected)
-            except httpx.ConnectError:  # the SuperNode is starting
-                pass
-            except Exception as error:  # Flower reports to the server that there is no answer
-                folder.log(f"a task of the server got no answer: {type(error).__name__}: {error}")
+                    # A message of a run that ends while it is received stays a task, and its content never comes.
+                    # Waiting for it here would leave every later task without an answer.
+                    threading.Thread(target=_answer, args=(folder, address, token, rejected), daemon=True).start()
             time.sleep(_POLL)
+
+
+@contextlib.contextmanager
+def _logged(folder: SiteFolder) -> Iterator[None]:
+    """Log an error instead of raising it: Flower reports to the server that there is no answer."""
+    try:
+        yield
+    except httpx.ConnectError:  # the SuperNode is starting
+        pass
+    except Exception as error:
+        folder.log(f"a task of the server got no answer: {type(error).__name__}: {error}")
 
 
 def _answer(folder: SiteFolder, address: str, token: str, rejected: set[str]) -> None:
     """Answer a task with FedAccord's ClientApp; log each rejected app once."""
-    with contextlib.closing(_client(address, token)) as client, _heartbeat(client):
+    with _logged(folder), contextlib.closing(_client(address, token)) as client, _heartbeat(client):
         message, context, _, fab = pull_task_input(client)
         foreign = foreign_code(fab.content)
         if foreign:
