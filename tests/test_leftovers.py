@@ -35,22 +35,11 @@ def test_that_starts_a_daemon():
 """
 DEPLOYMENT = """
 import pathlib, time
-from fleet import Fleet, within
-
-DEPLOYED = '''
-[data]
-dataset = "digits"
-samples = 100
-partition = { kind = "quantity", sizes = [40, 30] }
-names = ["north", "south"]
-[method]
-name = "fedavg"
-rounds = 1
-'''
+from fleet import TWO_SITES, Fleet, within
 
 def test_that_deploys():
     folder = pathlib.Path("deployment").resolve()
-    fleet = Fleet(folder, DEPLOYED)
+    fleet = Fleet(folder, TWO_SITES)
     fleet.start("north", "south")
     within(30, lambda: len(fleet.pids("supernode")) >= 2, "two nodes run")
     pathlib.Path("begun").touch()

@@ -16,6 +16,17 @@ from pathlib import Path
 from command_line import command
 
 BIN = Path(sys.executable).parent
+TWO_SITES = """
+[data]
+dataset = "digits"
+samples = 100
+partition = { kind = "quantity", sizes = [40, 30] }
+names = ["north", "south"]
+
+[method]
+name = "fedavg"
+rounds = 1
+"""
 
 
 def free_ports(number: int) -> int:

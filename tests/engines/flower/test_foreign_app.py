@@ -9,23 +9,12 @@ import zipfile
 from importlib import resources
 
 import pytest
-from fleet import Fleet, within
+from fleet import TWO_SITES, Fleet, within
 
 pytest.importorskip("flwr")
 
 from fedaccord.engines.flower.supernode import foreign_code
 
-EXPERIMENT = """
-[data]
-dataset = "digits"
-samples = 100
-partition = { kind = "quantity", sizes = [40, 30] }
-names = ["north", "south"]
-
-[method]
-name = "fedavg"
-rounds = 1
-"""
 CLIENT = "fedaccord_app/client_app.py"
 REJECTED = f"rejected the app that the server sent, because {CLIENT} is not part of FedAccord"
 
@@ -62,7 +51,7 @@ def test_code_of_the_same_length_is_named():
 @pytest.mark.timeout(600)
 def test_a_line_that_the_server_adds_to_the_app_runs_at_no_site(tmp_path):
     folder, ran = tmp_path / "d", tmp_path / "ran"
-    with Fleet(folder, EXPERIMENT) as fleet:
+    with Fleet(folder, TWO_SITES) as fleet:
         link = json.loads((fleet.server / "link.json").read_text())
         (fleet.server / "link.json").write_text(json.dumps(link | {"patience": 20}))
         client = fleet.server / "app" / CLIENT

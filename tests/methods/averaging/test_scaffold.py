@@ -134,16 +134,19 @@ def real_sites(number=3):
     return [site(name, samples=10 + 4 * i) for i, name in enumerate("abc"[:number])]
 
 
+def assert_only_the_first_round_is_the_same(ours, theirs):
+    play_round(ours)
+    play_round(theirs)
+    assert torch.equal(ours.state.model, theirs.state.model)
+    play_round(ours)
+    play_round(theirs)
+    assert not torch.allclose(ours.state.model, theirs.state.model, atol=1e-5)
+
+
 class TestIdentities:
     def test_zero_controls_are_plain_sgd_bit_for_bit(self):
-        ours = federation(classic(), real_sites())
-        theirs = federation(fedavg(ClassicSettings(**STEPS, momentum=0)), real_sites())
-        play_round(ours)
-        play_round(theirs)
-        assert torch.equal(ours.state.model, theirs.state.model)
-        play_round(ours)
-        play_round(theirs)
-        assert not torch.allclose(ours.state.model, theirs.state.model, atol=1e-5)
+        plain = federation(fedavg(ClassicSettings(**STEPS, momentum=0)), real_sites())
+        assert_only_the_first_round_is_the_same(federation(classic(), real_sites()), plain)
 
     def test_one_site_is_plain_sgd(self):
         ours = federation(classic(), real_sites(1))
@@ -155,14 +158,8 @@ class TestIdentities:
         assert float(control(ours).abs().max()) > 0
 
     def test_with_a_pull_its_first_round_is_fedprox(self):
-        ours = federation(classic(mu=0.5), real_sites())
-        theirs = federation(fedprox(FedProxSettings(**STEPS, momentum=0, mu=0.5)), real_sites())
-        play_round(ours)
-        play_round(theirs)
-        assert torch.equal(ours.state.model, theirs.state.model)
-        play_round(ours)
-        play_round(theirs)
-        assert not torch.allclose(ours.state.model, theirs.state.model, atol=1e-5)
+        pulled = federation(fedprox(FedProxSettings(**STEPS, momentum=0, mu=0.5)), real_sites())
+        assert_only_the_first_round_is_the_same(federation(classic(mu=0.5), real_sites()), pulled)
 
     def test_no_momentum_unless_it_is_given(self):
         assert ScaffoldSettings().momentum == PrivateLabelsSettings(local="scaffold").momentum == 0
