@@ -23,6 +23,7 @@ EXPORTED = [
     "FedAccordError",
     "Federation",
     "FigureSection",
+    "Finding",
     "LabelSpace",
     "LocalWork",
     "Message",

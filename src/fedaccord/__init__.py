@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from fedaccord.aggregation.mean import mean as mean
     from fedaccord.aggregation.mean import per_label as per_label
     from fedaccord.aggregation.replies import Replies as Replies
-    from fedaccord.api import Federation as Federation
-    from fedaccord.api import Result as Result
-    from fedaccord.api import Site as Site
+    from fedaccord.api.federation import Federation as Federation
+    from fedaccord.api.result import Result as Result
+    from fedaccord.api.site import Site as Site
     from fedaccord.errors import AnnotationError as AnnotationError
     from fedaccord.errors import ConfigError as ConfigError
     from fedaccord.errors import FedAccordError as FedAccordError
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from fedaccord.federation.server import Server as Server
     from fedaccord.federation.sharing import Sharing as Sharing
     from fedaccord.federation.state import SiteCard as SiteCard
+    from fedaccord.findings import Finding as Finding
     from fedaccord.labels.space import LabelSpace as LabelSpace
     from fedaccord.labels.views import Candidates as Candidates
     from fedaccord.labels.views import Coarse as Coarse
@@ -63,12 +64,15 @@ if TYPE_CHECKING:
 _EXPORTS = {
     "aggregation.mean": ("mean", "per_label"),
     "aggregation.replies": ("Replies",),
-    "api": ("Federation", "Result", "Site"),
+    "api.federation": ("Federation",),
+    "api.result": ("Result",),
+    "api.site": ("Site",),
     "errors": ("AnnotationError", "ConfigError", "FedAccordError"),
     "federation.recipe": ("Exchange", "Recipe", "RequireViews"),
     "federation.server": ("Server",),
     "federation.sharing": ("Sharing",),
     "federation.state": ("SiteCard",),
+    "findings": ("Finding",),
     "labels.space": ("LabelSpace",),
     "labels.views": ("Candidates", "Coarse", "Exact", "Tags", "Unlabelled", "View", "ViewDeclaration"),
     "messages.checks": ("TensorSpec",),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -58,22 +58,15 @@ def read_federation(experiment: Experiment, base: Path) -> FederationData:
 def _read(
     experiment: Experiment, base: Path, test_file: Path | None, labelled: PerClass | Path | None
 ) -> FederationData:
-    as_input = experiment.fairness is not None and experiment.fairness.input
-    normalise = experiment.fairness is not None and experiment.fairness.normalise
     if experiment.sites is not None:
-        files = SiteFiles(
-            experiment.sites,
-            experiment.features,
-            base,
-            experiment.labels.classes,
-            test_file,
-            experiment.server.label,
-            experiment.seed,
-            labelled if isinstance(labelled, Path) else None,
-            as_input,
-            normalise,
+        return read_own_files(
+            replace(
+                site_files(experiment, base),
+                test_file=test_file,
+                labelled=labelled if isinstance(labelled, Path) else None,
+            )
         )
-        return read_own_files(files)
+    as_input, normalise = _group_inputs(experiment)
     data = experiment.data
     assert data is not None
     dataset = load_dataset(data.dataset, base)
@@ -97,6 +90,27 @@ def _read(
         unseen=experiment.server.unseen,
     )
     return split_dataset(dataset, request)
+
+
+def site_files(experiment: Experiment, base: Path) -> SiteFiles:
+    """Return how the sites of an experiment are read, without the server's files."""
+    as_input, normalise = _group_inputs(experiment)
+    return SiteFiles(
+        experiment.sites or [],
+        experiment.features,
+        base,
+        experiment.labels.classes,
+        test_label=experiment.server.label,
+        seed=experiment.seed,
+        groups_as_input=as_input,
+        normalise_groups=normalise,
+    )
+
+
+def _group_inputs(experiment: Experiment) -> tuple[bool, bool]:
+    """Return whether groups are inputs of the model, and whether those of a row sum to 1."""
+    fairness = experiment.fairness
+    return fairness is not None and fairness.input, fairness is not None and fairness.normalise
 
 
 def startup_error(experiment: Experiment, base: Path, data: FederationData) -> str | None:

@@ -13,6 +13,9 @@ class Finding:
     level: Literal["note", "warning", "error"]
     text: str
 
+    def __str__(self) -> str:
+        return f"{self.level}: {self.text}"
+
 
 def note(text: str) -> Finding:
     """Return a finding that is good to know."""

@@ -31,7 +31,7 @@ from fedaccord.data.sites import FederationData, Flaw
 from fedaccord.errors import CorrespondenceError, UserError, listed
 from fedaccord.experiment import read_federation, startup_error
 from fedaccord.federation.membership import Membership, membership_notes, rounds_without_owner
-from fedaccord.findings import Finding, warning
+from fedaccord.findings import Finding, note, warning
 from fedaccord.labels.space import LabelSpace
 from fedaccord.labels.views import View
 from fedaccord.methods.registry import METHODS, make_recipe, method_entry
@@ -74,6 +74,12 @@ class Report:
         """0 if nothing was found, 1 for warnings, 2 for errors."""
         return exit_code([*self.findings, *(f for site in self.sites for f in site.findings)])
 
+    def all_findings(self) -> list[Finding]:
+        """Return the findings on the sites, those on the federation, and the notes."""
+        named = [(site.name, finding) for site in self.sites for finding in site.findings]
+        of_sites = [replace(finding, text=f"site '{name}': {finding.text}") for name, finding in named]
+        return [*of_sites, *self.findings, *map(note, self.notes)]
+
 
 def exit_code(findings: Sequence[Finding]) -> Literal[0, 1, 2]:
     """Return 0 for no findings, 1 for warnings, 2 for errors."""
@@ -87,7 +93,11 @@ def check_experiment_data(experiment: Experiment, base: Path) -> Report:
     A problem that would stop a run before its first round, such as a wrong cell or an image model for tables, is an
     error.
     """
-    data = read_federation(experiment, base)
+    return check_data(experiment, base, read_federation(experiment, base))
+
+
+def check_data(experiment: Experiment, base: Path, data: FederationData) -> Report:
+    """Check the data of an experiment that are already loaded."""
     report = check_federation(data)
     memberships, rounds = experiment.memberships, experiment.settings.rounds
     found = [*_word_column_findings(experiment, data), *membership_findings(report.coverage, memberships, rounds)]

@@ -66,6 +66,18 @@ def read_table_sites(request: SiteFiles) -> FederationData:
         header = section.header or features.header
         table = read_table(request.path(section), header, f"site '{name}'", section.data)
         sites[name] = set_test_aside(section, table, request.seed)
+    result = join_tables(sites, request)
+
+    def read(path: Path, where: str) -> ServerTest:
+        return read_server_table(read_table(path, features.header, where), sites, request, result, where)
+
+    add_server_files(result, request.test_file, request.labelled, read)
+    return result
+
+
+def join_tables(sites: Mapping[str, SiteTable], request: SiteFiles) -> FederationData:
+    """Return a federation of sites with tables, whose features they agree on."""
+    features = request.features
     plan, mixed = _plan(sites, features)
     group_features = len(plan.names) if request.groups_as_input else None
     if request.groups_as_input:
@@ -74,13 +86,16 @@ def read_table_sites(request: SiteFiles) -> FederationData:
     result = assemble(sites, request, (len(plan.names),), plan.read)
     result.flaws = [*map(Flaw, mixed), *result.flaws]
     result.features, result.group_features = plan, group_features
-
-    def read(path: Path, where: str) -> ServerTest:
-        table = read_table(path, features.header, where)
-        return read_true_classes(table, sites, request, result.space, partial(plan.read, closed=False), where)
-
-    add_server_files(result, request.test_file, request.labelled, read)
     return result
+
+
+def read_server_table(
+    table: Table, sites: Mapping[str, SiteTable], request: SiteFiles, result: FederationData, where: str
+) -> ServerTest:
+    """Return features and classes of a table of the server, encoded like the tables of the sites."""
+    assert result.features is not None
+    encode = partial(result.features.read, closed=False)
+    return read_true_classes(table, sites, request, result.space, encode, where)
 
 
 def _group_column(sites: Mapping[str, SiteTable], missing: Sequence[str], normalise: bool) -> ColumnPlan:

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import csv
 import gzip
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedaccord.data.frames import frame_cells
 from fedaccord.data.registry import existing
 from fedaccord.errors import DataError, did_you_mean
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Cells = NDArray[np.object_]
 CSV_ENDINGS = (".csv", ".tsv", ".data", ".txt", ".csv.gz", ".tsv.gz")
@@ -24,12 +28,13 @@ _TRUTH = {"true": 1.0, "false": 0.0}
 
 @dataclass(frozen=True)
 class Table:
-    """Columns of text cells, and the line (in a .parquet file: the row) of each row in its file."""
+    """Columns of text cells, and the line of each row in its file; in a .parquet file or a frame, its number."""
 
     path: Path
     columns: dict[str, Cells]
     lines: NDArray[np.int64]
     title: str = ""  # name of the file in messages; several sites' files may have the same name
+    unit: str = "line"  # what `lines` count
 
     @property
     def shown(self) -> str:
@@ -49,8 +54,7 @@ class Table:
 
     def wrong(self, row: int, column: str, what: str) -> str:
         """Return a sentence on a wrong cell, with its place."""
-        unit = "row" if self.path.name.lower().endswith(".parquet") else "line"
-        return f"{self.shown}, {unit} {self.lines[row]}, column '{column}': {what}"
+        return f"{self.shown}, {self.unit} {self.lines[row]}, column '{column}': {what}"
 
 
 def is_table(path: Path) -> bool:
@@ -72,13 +76,26 @@ def read_table(path: Path, header: Sequence[str] | None = None, where: str = "",
     except (OSError, EOFError, UnicodeDecodeError, csv.Error) as error:
         reason = "it is not UTF-8 text" if isinstance(error, UnicodeDecodeError) else error
         raise DataError(f"'{path}' cannot be read as a table: {reason}") from None
-    if not lines:
-        raise DataError(f"'{path}' has no rows")
+    unit = "row" if path.name.lower().endswith(".parquet") else "line"
+    return Table(path, _by_name(names, columns, f"'{path}'"), np.array(lines, dtype=np.int64), title, unit)
+
+
+def frame_table(frame: pd.DataFrame, title: str, separators: Mapping[str, str] | None = None) -> Table:
+    """Return a pandas frame as a table; its rows are counted from 1, and `title` names it in messages.
+
+    Cells of the columns in `separators` may hold several names, which are joined.
+    """
+    names, columns = frame_cells(frame, title, separators)
+    return Table(Path(), _by_name(names, columns, title), np.arange(1, len(frame) + 1), title, "row")
+
+
+def _by_name(names: Sequence[str], columns: Sequence[Sequence[str]], where: str) -> dict[str, Cells]:
+    if not columns or not len(columns[0]):
+        raise DataError(f"{where} has no rows")
     for name in filter(None, names):
         if names.count(name) > 1:
-            raise DataError(f"'{path}' has two columns named '{name}'")
-    cells = {name: np.array(column, dtype=object) for name, column in zip(names, columns, strict=True) if name}
-    return Table(path, cells, np.array(lines, dtype=np.int64), title)
+            raise DataError(f"{where} has two columns named '{name}'")
+    return {name: np.array(column, dtype=object) for name, column in zip(names, columns, strict=True) if name}
 
 
 def report_cells(problems: Sequence[str]) -> None:
@@ -172,21 +189,8 @@ def _read_parquet(path: Path) -> tuple[list[str], list[Sequence[str]], list[int]
         frame = pd.read_parquet(path)
     except ValueError as error:  # the base of pyarrow's errors
         raise DataError(f"'{path}' cannot be read as a table: {' '.join(str(error).split())}") from None
-    columns: list[Sequence[str]] = []
-    for number, name in enumerate(frame.columns):
-        column = frame.iloc[:, number]
-        missing = column.isna().to_numpy()
-        values = column.tolist()
-        if any(isinstance(value, list | tuple | dict | np.ndarray) for value in values):
-            raise DataError(f"'{path}': column '{name}' holds lists; write several labels as text, `a;b` or `a|b`")
-        columns.append(["" if gone else _text(value) for value, gone in zip(values, missing, strict=True)])
-    return [str(name).strip() for name in frame.columns], columns, list(range(1, len(frame) + 1))
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, float) and value.is_integer():
-        return str(int(value))  # whole numbers in a column with missing values are floats
-    return str(value).strip()
+    names, columns = frame_cells(frame, f"'{path}'")
+    return names, columns, list(range(1, len(frame) + 1))
 
 
 def _number(cell: str) -> float:
