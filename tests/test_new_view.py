@@ -16,7 +16,7 @@ import pytest
 from command_line import checkpoint, command, file_on_page, register
 from fedaccord.errors import UntrustedError
 from fedaccord.extensions import installed
-from fedaccord.runs.model_folder import TrainedModel
+from fedaccord.runs.trained_model import TrainedModel
 
 PAGE = Path(__file__).parents[1] / "docs" / "new-view.md"
 TRUST = ("--trust", "interval_view")

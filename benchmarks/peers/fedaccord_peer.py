@@ -18,7 +18,7 @@ def main() -> None:
     with started_ahead(options.workers, "fedaccord.hosting"):
         with importing():
             import fedaccord.experiment
-            import fedaccord.runs.model_folder  # noqa: F401
+            import fedaccord.runs.trained_model  # noqa: F401
         from fedaccord.extensions import trusting
 
         with trusting([MODELS]):
@@ -40,7 +40,7 @@ def play(options: Namespace) -> None:
     from fedaccord.labels.views import Exact
     from fedaccord.recording import Watcher
     from fedaccord.runs.folder import RunFolder
-    from fedaccord.runs.model_folder import TrainedModel
+    from fedaccord.runs.trained_model import TrainedModel
 
     work, clock = w.Work(options.workload), w.Clock(options)
     cohorts = work.cohorts(options.rounds)

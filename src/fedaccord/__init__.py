@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from fedaccord.methods.common_model import with_aggregation as with_aggregation
     from fedaccord.methods.shared_settings import SharedModelSettings as SharedModelSettings
     from fedaccord.models.network import Network as Network
-    from fedaccord.runs.model_folder import TrainedModel as TrainedModel
+    from fedaccord.runs.trained_model import TrainedModel as TrainedModel
     from fedaccord.training.objectives import Objective as Objective
     from fedaccord.training.objectives import Proximal as Proximal
     from fedaccord.training.objectives import RowObjective as RowObjective
@@ -80,7 +80,7 @@ _EXPORTS = {
     "methods.common_model": ("share_model", "shared_model_recipe", "with_aggregation"),
     "methods.shared_settings": ("SharedModelSettings",),
     "models.network": ("Network",),
-    "runs.model_folder": ("TrainedModel",),
+    "runs.trained_model": ("TrainedModel",),
     "training.objectives": ("Objective", "Proximal", "RowObjective", "Sum", "ViewLikelihood", "WrappedObjective"),
     "training.settings": ("FigureSection", "TrainingSettings", "server_setting", "site_setting"),
     "training.solvers": ("SGD", "Adam", "Solver", "Stepper"),

@@ -170,17 +170,24 @@ def predict(
     candidates: Annotated[
         str | None, typer.Option(metavar="COLUMN", help="Column or array of candidate sets (a|b) to choose from.")
     ] = None,
-    out: Annotated[Path, typer.Option("--out", help="File for the predictions.")] = Path("predictions.csv"),
+    keep: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--keep", metavar="COLUMN", help="Copy this column to the predictions; all: every one. May be repeated."
+        ),
+    ] = None,
+    fill: Annotated[bool, typer.Option("--fill", help="Treat columns that the file lacks as missing values.")] = False,
+    out: Annotated[Path, typer.Option("--out", help="File for the predictions (CSV).")] = Path("predictions.csv"),
     trust: Trust = None,
 ) -> None:
     """Write class names and probabilities for new rows, with the common model or a site's own."""
-    from fedaccord.runs.predictions import predict_file
+    from fedaccord.runs.predictions import Question, predict_file
 
-    written, rows = predict_file(run, file, out, site, answers, candidates)
-    for column, number in rows.gaps.items():
-        cells = "a cell is" if number == 1 else f"{number} cells are"
-        say(f"note: column '{column}': {cells} missing or of no known category")
-    say(f"predictions for {len(rows.x)} rows: {written}")
+    question = Question(site, answers, candidates, keep or [], fill)
+    written, rows, notes = predict_file(run, file, out, question)
+    for note in notes:
+        say(f"note: {note}")
+    say(f"predictions for {rows} rows: {written}")
 
 
 @app.command()

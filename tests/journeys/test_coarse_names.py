@@ -19,7 +19,7 @@ from fedaccord.experiment import load_federation
 from fedaccord.labels.judging import site_metrics
 from fedaccord.labels.space import LabelSpace
 from fedaccord.labels.views import Coarse
-from fedaccord.runs.model_folder import TrainedModel
+from fedaccord.runs.trained_model import TrainedModel
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 MIXED = """

@@ -16,7 +16,7 @@ from PIL import Image
 from command_line import SMALL, blobs, command, write
 from fedaccord.data.dataset import load_dataset
 from fedaccord.models.registry import MODELS
-from fedaccord.runs.model_folder import TrainedModel
+from fedaccord.runs.trained_model import TrainedModel
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 TABLES = """
@@ -130,11 +130,42 @@ class TestTables:
         assert (done.code, done.out.splitlines()) == (
             0,
             [
-                "note: column 'age': a cell is missing or of no known category",
-                "note: column 'smoker': 2 cells are missing or of no known category",
+                "note: 3 cells are missing or of no known category: age 1, smoker 2",
                 "predictions for 3 rows: gaps-out.csv",
             ],
         )
+
+    def test_kept_columns_come_first_so_that_rows_can_be_joined(self, tables):
+        new = patients(3, 4).drop(columns="grade").assign(patient_id=["007", "-8", "=1+1"], prediction="old", mild=0)
+        new.to_csv(tables / "ids.csv", index=False)
+        done = command("predict", "runs/tables", "ids.csv", "--keep", "patient_id", "--out", "kept.csv", cwd=tables)
+        assert (done.code, done.out) == (0, "predictions for 3 rows: kept.csv\n")
+        written = rows(tables / "kept.csv")
+        assert list(written[0]) == ["patient_id", "prediction", "probability", "grave", "mild", "none"]
+        assert [row["patient_id"] for row in written] == ["007", "-8", "'=1+1"]  # no formula for a spreadsheet
+        done = command("predict", "runs/tables", "ids.csv", "--keep", "all", "--out", "kept.csv", cwd=tables)
+        assert done.out.splitlines()[:2] == [
+            f"note: the kept column '{name}' is called '{name} (input)', because predictions have that name"
+            for name in ("prediction", "mild")
+        ]
+        written = rows(tables / "kept.csv")
+        assert list(written[0])[:5] == ["age", "smoker", "patient_id", "prediction (input)", "mild (input)"]
+        assert {row["prediction (input)"] for row in written} == {"old"}
+
+    def test_a_missing_column_is_filled_only_if_asked(self, tables):
+        patients(3, 4).drop(columns=["grade", "smoker"]).assign(smokes="no").to_csv(tables / "less.csv", index=False)
+        asked = ("predict", "runs/tables", "less.csv", "--out", "less-out.csv")
+        done = command(*asked, cwd=tables)
+        assert (done.code, done.err) == (
+            2,
+            "error: 'less.csv' has no column 'smoker' (did you mean 'smokes'?); the model reads the columns 'age', "
+            "'smoker'; --fill (in Python fill=True) treats them as missing values\n",
+        )
+        done = command(*asked, "--fill", cwd=tables)
+        assert done.out.splitlines()[0] == "note: the file has no column 'smoker': treated as missing in every row"
+        patients(3, 4).assign(smoker="").to_csv(tables / "empty.csv", index=False)
+        command("predict", "runs/tables", "empty.csv", "--out", "empty-out.csv", cwd=tables)
+        assert (tables / "less-out.csv").read_bytes() == (tables / "empty-out.csv").read_bytes()
 
     def test_a_coarse_site_in_the_classes_and_in_its_own_words(self, tables):
         asked = ("predict", "runs/tables", "new.csv", "--site", "south")
@@ -198,6 +229,16 @@ class TestArrays:
         assert (digits / "pixels.csv").read_bytes() == (digits / "floats.csv").read_bytes()
         model = TrainedModel.load(digits / "runs" / "small")
         assert torch.equal(numbers(digits / "pixels.csv", "0123456789"), model.predict(torch.from_numpy(images)))
+
+    def test_kept_arrays(self, digits):
+        np.savez(digits / "ids.npz", x=np.zeros((2, 8, 8), np.uint8), id=[7, 8], other=["@b", "a"], wide=np.eye(2))
+        for keep, names in ((("id",), ["id"]), (("all",), ["id", "other"])):
+            asked = [word for name in keep for word in ("--keep", name)]
+            assert command("predict", "runs/small", "ids.npz", *asked, cwd=digits).code == 0
+            written = rows(digits / "predictions.csv")
+            assert list(written[0])[: len(names) + 1] == [*names, "prediction"]
+            assert [row["id"] for row in written] == ["7", "8"]
+        assert [row["other"] for row in written] == ["'@b", "a"]
 
     @pytest.mark.parametrize("form", [np.uint8, bool, str])
     def test_candidates(self, digits, form):
@@ -278,8 +319,9 @@ workers = 0
         assert sorted(found) == list(found) == [f"{shade:03d}.png" for shade in range(0, 250, 20)]
         assert (found["000.png"], found["240.png"]) == ("dark", "light")
         write(tmp_path / "new", "file,may\n240.png,dark\n000.png,dark|light\n", "labels.csv")
-        done = command("predict", "runs/images", "new", "--candidates", "may", cwd=tmp_path)
+        done = command("predict", "runs/images", "new", "--candidates", "may", "--keep", "may", cwd=tmp_path)
         assert (done.code, done.err) == (0, "")
+        assert [row["may"] for row in rows(tmp_path / "predictions.csv")] == ["dark", "dark|light"]
         assert [(r["file"], r["prediction"]) for r in rows(tmp_path / "predictions.csv")] == [
             ("240.png", "dark"),
             ("000.png", "dark"),
@@ -299,7 +341,10 @@ class TestMistakes:
             (["runs/tables", "nowhere.csv"], 2, "the file 'nowhere.csv' is not there"),
             (["runs/tables", "experiment.toml"], 2, "'experiment.toml' is not a file of samples"),
             (["runs/tables", "x.npz"], 2, "the model was trained on tables"),
-            (["runs/tables", "short.csv"], 2, "'short.csv' has no column 'smoker'; did you mean 'smokes'?"),
+            (["runs/tables", "short.csv"], 2, "'short.csv' has no column 'smoker' (did you mean 'smokes'?)"),
+            (["runs/tables", "other.csv", "--fill"], 2, "has no columns 'age', 'smoker'; the model reads the columns"),
+            (["runs/tables", "new.csv", "--keep", "unusd"], 2, "has no column 'unusd'; did you mean 'unused'?"),
+            (["runs/tables", "new.csv", "--out", "p.parquet"], 2, "written as CSV, so --out should end with .csv"),
             (["runs/tables", "wrong.csv"], 2, "line 3, column 'age': 'old' is not a number"),
             (["runs/tables", "new.csv", "--candidates", "may"], 2, "has no column 'may'; did you mean 'maybe'?"),
             (["runs/tables", "new.csv", "--candidates", "smoker"], 2, "line 2, column 'smoker': 'yes' is not one of"),
@@ -312,6 +357,7 @@ class TestMistakes:
     def test_of_tables(self, tables, arguments, code, said):
         np.savez(tables / "x.npz", x=np.zeros((2, 4)))
         write(tables, "age,smokes\n1,no\n", "short.csv")
+        write(tables, "weight\n1\n", "other.csv")
         write(tables, "age,smoker\n40,no\nold,no\n", "wrong.csv")
         before = (tables / "new.csv").read_bytes()
         done = command("predict", *arguments, cwd=tables)
@@ -331,6 +377,8 @@ class TestMistakes:
             ({"x": np.zeros((2, 1, 8, 8)), "c": np.ones((2, 3))}, ["--candidates", "c"], "one column for each of 10"),
             ({"x": np.zeros((2, 1, 8, 8)), "c": np.ones((3, 10))}, ["--candidates", "c"], "has 3 rows, the samples 2"),
             ({"x": np.zeros((2, 1, 8, 8))}, ["--candidates", "c"], "has no array 'c'"),
+            ({"x": np.zeros((2, 1, 8, 8))}, ["--keep", "id"], "has no array 'id'"),
+            ({"x": np.zeros((2, 1, 8, 8)), "id": np.ones((2, 2))}, ["--keep", "id"], "has not one value per row"),
         ],
     )
     def test_of_arrays(self, digits, arrays, arguments, said):

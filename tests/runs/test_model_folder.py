@@ -28,7 +28,7 @@ from fedaccord.methods.averaging import recipe as averaging
 from fedaccord.methods.candidate_sets.recipe import with_personal_layer
 from fedaccord.models.network import Network, predict_logits
 from fedaccord.runs.folder import RunFolder
-from fedaccord.runs.model_folder import TrainedModel
+from fedaccord.runs.trained_model import TrainedModel
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 MIXED = """

@@ -46,9 +46,8 @@ def make_frame_site(
     name: str, frame: pd.DataFrame, label: str | Sequence[str] | None, view: AnyView, **others: Any
 ) -> FrameSite:
     """Return a site from a frame; `others` are further keys of its `[[sites]]` table."""
-    where = f"the frame of site '{name}'"
     if not is_frame(frame):
-        raise DataError(f"{where} should be a pandas DataFrame, not {type(frame).__name__}")
+        raise DataError(f"site '{name}': its frame should be a pandas DataFrame, not {type(frame).__name__}")
     declared, code = _declaration(view, name)
     with trusting([code] if code else []):
         separator = view_class(declared.kind).separator
@@ -61,7 +60,7 @@ def make_frame_site(
         **{key: value for key, value in others.items() if value is not None},
     }
     space = view.space if isinstance(view, View) else None
-    return FrameSite(name, frame_table(frame, where, several), table, space, code)
+    return FrameSite(name, frame_table(frame, f"{name} (frame)", several), table, space, code)
 
 
 def is_frame(value: Any) -> bool:
@@ -106,7 +105,7 @@ def _read_server_frame(
     frame, classes = given if isinstance(given, tuple) and len(given) == 2 else (given, None)
     if not is_frame(frame):
         raise DataError(f"{where}: a frame is needed, or a frame and its class names, as in {where}=(frame, names)")
-    table = frame_table(frame, where)
+    table = frame_table(frame, f"{where} (frame)")
     if classes is not None and not isinstance(classes, str):
         names = _class_names(classes)
         if len(names) != table.rows:

@@ -13,7 +13,7 @@ from torch import nn
 from fedaccord.durable import write_file
 from fedaccord.errors import RunFolderError
 from fedaccord.runs.checkpoint import read_lines
-from fedaccord.runs.model_folder import TrainedModel
+from fedaccord.runs.trained_model import TrainedModel
 
 if TYPE_CHECKING:
     import pandas as pd

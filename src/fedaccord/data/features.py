@@ -7,7 +7,9 @@ reports are combined into one plan, by which each site encodes its own rows. Col
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
@@ -17,7 +19,7 @@ from pydantic import BaseModel, Field
 from fedaccord.data.declarations import Features
 from fedaccord.data.scaling import FARTHEST, Moments, pool_moments
 from fedaccord.data.tables import Cells, Table, are_missing, by_value, read_numbers, report_cells
-from fedaccord.errors import DataError, did_you_mean
+from fedaccord.errors import DataError, did_you_mean, listed
 from fedaccord.labels.space import plain
 
 MOST_CATEGORIES = 200
@@ -72,14 +74,35 @@ class FeaturePlan(BaseModel, frozen=True):
         """The name of every encoded feature."""
         return [name for column in self.columns for name in column.features]
 
-    def encode(self, table: Table) -> tuple[Floats, dict[str, int]]:
+    def encode(self, table: Table, fill: bool = False) -> tuple[Floats, dict[str, int]]:
         """Return the features of new rows, and for each column the number of missing cells and unknown categories.
 
-        Raise DataError for cells that should be numbers and are not.
+        Raise DataError for cells that should be numbers and are not, and for columns that the table lacks; with `fill`
+        such a column has no values.
         """
-        x, missing, problems = self.read(table, closed=False)
+        lacking = self.lacking(table)
+        if lacking and (not fill or len(lacking) == len(self.columns)):
+            raise DataError(self._lacks(table, lacking))
+        empty = np.full(table.rows, "", dtype=object)
+        filled = replace(table, columns=table.columns | dict.fromkeys(lacking, empty))
+        x, missing, problems = self.read(filled, closed=False)
         report_cells(problems)
         return x, missing
+
+    def lacking(self, table: Table) -> list[str]:
+        """Return the columns that a table lacks."""
+        return [column.name for column in self.columns if column.name not in table.columns]
+
+    def _lacks(self, table: Table, lacking: Sequence[str]) -> str:
+        """Return the sentence on columns that a table lacks: similar names in the table, and all that are expected."""
+        expected = [column.name for column in self.columns]
+        others = [name for name in table.columns if name not in expected]
+        hints = [(name, difflib.get_close_matches(name, others, n=1)) for name in lacking]
+        named = [f"'{name}'" + (f" (did you mean '{close[0]}'?)" if close else "") for name, close in hints]
+        column = "column" if len(lacking) == 1 else "columns"
+        way = "" if len(lacking) == len(expected) else "; --fill (in Python fill=True) treats them as missing values"
+        what = listed(named, quotes=False)
+        return f"'{table.shown}' has no {column} {what}; the model reads the columns {listed(expected, most=30)}{way}"
 
     def read(self, table: Table, closed: bool = True) -> tuple[Floats, dict[str, int], list[str]]:
         """Encode rows as `encode` does, but return a sentence on each wrong cell instead of raising.

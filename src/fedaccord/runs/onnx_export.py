@@ -17,7 +17,7 @@ from fedaccord.errors import RunFolderError, UserError
 from fedaccord.labels.views import View
 from fedaccord.messages.message import SiteId
 from fedaccord.models.network import Network
-from fedaccord.runs.model_folder import TrainedModel
+from fedaccord.runs.trained_model import TrainedModel
 
 INPUT, OUTPUT = "x", "probabilities"
 

@@ -13,7 +13,7 @@ from fedaccord import Exact, Federation, LabelSpace, Site
 from fedaccord.config import check_experiment
 from fedaccord.experiment import load_federation, resume_experiment, run_experiment
 from fedaccord.runs.folder import RunFolder
-from fedaccord.runs.model_folder import TrainedModel
+from fedaccord.runs.trained_model import TrainedModel
 
 VIEWS = {
     "crowd": {"kind": "candidates", "generate": "uniform"},

@@ -7,8 +7,8 @@ import pytest
 
 from fedaccord import Federation, LabelSpace, Site, Tags
 from fedaccord.cli import app
-from fedaccord.runs.model_folder import TrainedModel
 from fedaccord.runs.reading import read_run
+from fedaccord.runs.trained_model import TrainedModel
 
 SPACE = LabelSpace(["sea", "beach", "city", "night"])
 
