@@ -9,6 +9,7 @@ from torch import nn
 from fedaccord.evaluation.metrics import (
     class_metrics,
     confusion,
+    confusions,
     finite,
     recall,
     summarise_sites,
@@ -37,6 +38,12 @@ def test_confusion_leaves_out_what_nobody_knows():
 
 def test_confusion_takes_any_integers():
     assert confusion(torch.tensor([1], dtype=torch.int8), torch.tensor([2], dtype=torch.int32), 3)[1, 2] == 1
+
+
+def test_confusions_of_several_sites_are_counted_apart():
+    truth, predicted = torch.tensor([[0, 1], [2, -1]]), torch.tensor([[0, 2], [1, 0]])
+    counts = confusions(truth, predicted, 3)
+    assert counts.tolist() == [confusion(*rows, 3).tolist() for rows in zip(truth, predicted, strict=True)]
 
 
 def test_accuracy_and_likelihood_in_the_federations_classes():

@@ -16,10 +16,13 @@ from fedaccord.data.site_data import Samples, SiteData
 from fedaccord.engines.engine import handle_jobs
 from fedaccord.experiment import load_federation
 from fedaccord.federation import host as host_module
+from fedaccord.federation import site_evaluation
 from fedaccord.federation.cohorts import (
     FEWEST_SITES,
     MANY_SITES,
+    MOST_EVALUATED,
     MOST_SITES,
+    MOST_TESTED,
     PIECES,
     Cohorts,
     cohort_size,
@@ -169,6 +172,50 @@ def test_any_cohort_does(method, members, batch, how_long, momentum, clip, bias)
     )
     assert_close(together[0], apart[0])
     assert_close(together[1], apart[1])
+
+
+def evaluated(host, memories, together):
+    """Evaluate the first model at all sites; briefs with the same tensors share them, as an engine hands them over."""
+    jobs = jobs_of(host, 3, memories)
+    if not host.recipe.sharing.own_rows:
+        jobs = [(name, Message(dict(jobs[0][1].tensors), dict(b.numbers), dict(b.words)), m) for name, b, m in jobs]
+    if not together:
+        return {job[0]: copied(host.handle("evaluate", *job)[0]) for job in jobs}
+    by_name = {job[0]: job for job in jobs}
+    replies = {}
+    for names in Cohorts(host.sites, 1, fewest=2)("evaluate", list(by_name)):
+        answers = host.handle_together("evaluate", [by_name[name] for name in names])
+        replies |= {name: reply for name, (reply, _) in zip(names, answers, strict=True)}
+    return replies
+
+
+@pytest.mark.parametrize("method", ["fedavg", "accord", "private-labels", "pfedpll", "fedmt"])
+def test_a_cohort_is_evaluated_as_its_sites_would_be(method):
+    kinds = ["exact", "sets", "some", "others", "coarse", "exact", "sets", "some", "exact"]
+    sites = federation([12, 7, 5, 16, 9, 1, 20, 10, 3], kinds)
+    sites = [
+        SiteData(one.name, one.view, one.train, one.test.map(lambda rows, kept=kept: rows[:kept]))
+        for kept, one in enumerate(sites)  # the first has no test rows
+    ]
+    target = sites[5].test.target.clone()
+    target[0] = -1  # a row without annotation
+    sites[5] = SiteData("unsure", sites[5].view, sites[5].train, Samples(sites[5].test.x, target))
+    host = host_of(method, TOGETHER[method], sites)
+    memories = rounds(host, False)[1]
+    apart, together = (evaluated(host, memories, way) for way in (False, True))
+    assert_close(together, apart)
+    assert [reply.numbers["samples"] for reply in apart.values()].count(0) == 1
+    assert len({reply.numbers.get("nll") for reply in apart.values()}) > 5
+
+
+def test_sites_with_the_same_model_share_one_forward_pass(monkeypatch):
+    sites = [*federation([5, 6, 7], ["exact", "some", "others"]), site("large", test=9)]
+    host = host_of("fedavg", {}, sites)
+    seen = []
+    predict = site_evaluation.predict_logits
+    monkeypatch.setattr(site_evaluation, "predict_logits", lambda m, x: seen.append(len(x)) or predict(m, x))
+    evaluated(host, {}, together=True)
+    assert seen == [sum(len(one.test) for one in sites)]
 
 
 TOLD_MORE = {  # what sites are told beside the model is made by the server, from what they answered before
@@ -342,7 +389,14 @@ class TestWhoTrainsTogether:
         asked = sorted(one.name for one in sites)
         large, small = ["exact-5", "exact-3", "exact-1"], ["exact-6", "exact-4", "exact-0"]
         assert cohorts("train", asked) == [["sets-2"], large, small]
-        assert cohorts("evaluate", asked) == [[name] for name in asked]
+        assert cohorts("join", asked) == [[name] for name in asked]
+
+    def test_small_sites_are_evaluated_together_and_a_large_one_alone(self):
+        sites = [site(f"small-{i}") for i in range(3)] + [site("large", test=MOST_TESTED // INPUTS + 1)]
+        cohorts = Cohorts({one.name: one for one in sites}, 1)
+        assert cohorts("evaluate", sorted(one.name for one in sites)) == [["large"], ["small-0", "small-1", "small-2"]]
+        many = {f"{i:03d}": site(f"{i:03d}") for i in range(MOST_EVALUATED + 1)}
+        assert [len(group) for group in Cohorts(many, 1)("evaluate", sorted(many))] == [MOST_EVALUATED, 1]
 
     @given(st.integers(1, 500), st.integers(FEWEST_SITES, MOST_SITES))
     def test_every_site_is_in_one_cohort_of_even_size(self, number, most):

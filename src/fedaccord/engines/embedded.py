@@ -26,7 +26,7 @@ from torch import Tensor
 from fedaccord.engines import crew
 from fedaccord.engines import shared_block as wire
 from fedaccord.engines.ask import Ask, ReplyInBlock
-from fedaccord.engines.engine import Cohorts, Host, HostSpec, NamedSites, build_host, handle_jobs
+from fedaccord.engines.engine import Cohorts, Host, HostSpec, Job, NamedSites, build_host, handle_jobs
 from fedaccord.engines.worker import JOBS_PER_WORKER, AssignedJob, WorkerProcess
 from fedaccord.errors import EngineError
 from fedaccord.messages.message import Failure, Message, SiteId
@@ -127,10 +127,7 @@ class EmbeddedEngine(NamedSites):
         host = cast(Host, self._host)
         while ask.pending and ask.seconds_left() > 0:
             sites = ask.pending.popleft()
-            jobs = [
-                (site, self._over_the_wire(ask.briefs[site]), self._over_the_wire(self._memories.get(site, Message())))
-                for site in sites
-            ]
+            jobs = list(self._jobs_here(ask, sites))
             with _as_in_a_worker():
                 for site, answer in zip(sites, handle_jobs(host, ask.task, jobs), strict=True):
                     if isinstance(answer, BaseException):
@@ -140,7 +137,19 @@ class EmbeddedEngine(NamedSites):
             yield
         ask.time_out()
 
+    def _jobs_here(self, ask: Ask, sites: list[SiteId]) -> Iterator[Job]:
+        copies: dict[tuple[tuple[str, int], ...], Message] = {}
+        for site in sites:
+            brief, memory = ask.briefs[site], self._memories.get(site, Message())
+            key = _identity(brief)
+            if key not in copies:
+                copies[key] = self._over_the_wire(brief)
+            copy = Message(dict(copies[key].tensors), dict(brief.numbers), dict(brief.words))
+            yield site, copy, self._over_the_wire(memory)
+
     def _over_the_wire(self, message: Message) -> Message:
+        if message.is_empty():
+            return Message()
         # Encode and decode as for a worker, so that a host here sees the same values and shares no tensor.
         self._briefs.reset()
         return wire.unpack(self._briefs, json.loads(wire.to_json(wire.pack(self._briefs, message))))
@@ -183,7 +192,7 @@ class EmbeddedEngine(NamedSites):
         memory, brief = self._memories.get(site, Message()), ask.briefs[site]
         packed = None if memory.is_empty() else wire.pack(self._briefs, memory, ask.written)
         # Most sites receive the same tensors, whose header is then sent once.
-        key = tuple((name, id(tensor)) for name, tensor in brief.tensors.items())
+        key = _identity(brief)
         if key not in headers:
             headers[key] = len(headers), self._briefs.write(brief.tensors, ask.written)
         return [site, headers[key][0], brief.numbers, brief.words, packed]
@@ -255,6 +264,11 @@ class EmbeddedEngine(NamedSites):
                 self._end_worker(worker)
             self._failed_starts = 0
             raise
+
+
+def _identity(brief: Message) -> tuple[tuple[str, int], ...]:
+    """Return a key that is equal for briefs with the same tensors."""
+    return tuple([(name, id(tensor)) for name, tensor in brief.tensors.items()])
 
 
 def _release(

@@ -23,6 +23,15 @@ def confusion(truth: Tensor, predicted: Tensor, classes: int) -> Tensor:
     return torch.bincount(pairs, minlength=classes * classes).reshape(classes, classes)
 
 
+def confusions(truth: Tensor, predicted: Tensor, classes: int) -> Tensor:
+    """Return the confusion counts of several sites, (sites, B) each: int64 (sites, classes, classes)."""
+    sites = len(truth)
+    first = torch.arange(sites)[:, None] * classes
+    seen = truth >= 0
+    cells = ((first + truth) * classes + predicted)[seen]
+    return torch.bincount(cells, minlength=sites * classes * classes).reshape(sites, classes, classes)
+
+
 def class_metrics(logits: Tensor, truth: Tensor) -> tuple[Metrics, Tensor]:
     """Return accuracy and negative log-likelihood in the federation's classes, and the confusion counts."""
     seen = truth >= 0

@@ -11,31 +11,22 @@ from fedaccord.data.sensitive import Target
 from fedaccord.data.site_data import SiteData
 from fedaccord.engines.engine import Answer, Job
 from fedaccord.errors import FedAccordError
-from fedaccord.evaluation.groups import fairness_figures
-from fedaccord.evaluation.metrics import finite
 from fedaccord.federation.attack import Attack
 from fedaccord.federation.recipe import Recipe, SiteTask
-from fedaccord.federation.site_views import (
-    annotated_rows,
-    estimate_prior,
-    evaluation_view,
-    owned_labels,
-    site_view,
-    usable_samples,
-)
+from fedaccord.federation.site_evaluation import Trial, replies_of, reply_of, start_trial
+from fedaccord.federation.site_views import annotated_rows, estimate_prior, owned_labels, site_view, usable_samples
 from fedaccord.federation.streaming import COHORT_SAMPLES, REPRESENTATIVE, CohortMeans, stacked_mean
-from fedaccord.labels.judging import disambiguation, site_metrics
-from fedaccord.labels.views import View
 from fedaccord.labels.views.likelihoods import PRIOR
 from fedaccord.messages.message import Message, SiteId
 from fedaccord.messages.names import SILENT
 from fedaccord.models.layout import Layout
-from fedaccord.models.network import Network, predict_logits, use_channels_last
-from fedaccord.models.stacked import stacked_forward
+from fedaccord.models.network import Network, use_channels_last
+from fedaccord.models.stacked import StackedForward, stacked_forward
 from fedaccord.seeds import derive
 from fedaccord.training.cohort import (
     MOST_VALUES,
     CohortResult,
+    Terms,
     cohort_key,
     is_batchable,
     split_by_size,
@@ -43,7 +34,7 @@ from fedaccord.training.cohort import (
     train_together,
 )
 from fedaccord.training.local import seeded, start, train_locally
-from fedaccord.training.work import FIGURES, LocalWork
+from fedaccord.training.work import LocalWork
 
 PERSONAL = "personal"  # prefix in a site's memory: the parts of the model that are not shared
 
@@ -92,24 +83,26 @@ class SiteHost:
         return self._addressed(reply, brief), work.memory
 
     def handle_together(self, task: str, jobs: Sequence[Job]) -> list[Answer]:
-        """Return the results of `handle` for several sites, which train as one program if the recipe allows it."""
+        """Return the results of `handle` for several sites, which run as one program if the recipe allows it."""
+        if task == "evaluate":
+            site, brief, _ = jobs[0]
+            with seeded(derive(self.seed, "task", task, site, int(brief.numbers["round"]))):
+                return self._evaluate_together(jobs)
         terms, forward = terms_of(self.recipe.objective), self._forward
-        stackable = all(self.sites[job[0]].view.stacking_key() is not None for job in jobs)
-        if (
-            task != "train"
-            or not stackable
-            or terms is None
-            or forward is None
-            or not is_batchable(self.recipe.site_solver)
-        ):
-            return [_copied(self.handle(task, *job)) for job in jobs]
+        views_stack = all(self.sites[site].view.stacking_key() is not None for site, _, _ in jobs)
+        batchable = task == "train" and views_stack and is_batchable(self.recipe.site_solver)
+        if batchable and terms is not None and forward is not None:
+            return self._train_together(jobs, terms, forward)
+        return [_copied(self.handle(task, *job)) for job in jobs]
+
+    def _train_together(self, jobs: Sequence[Job], terms: Terms, forward: StackedForward) -> list[Answer]:
         works: list[LocalWork] = []
         replies: dict[SiteId, Message] = {}
         cohorts: dict[tuple[object, ...], list[LocalWork]] = {}
         for site, brief, memory in jobs:
             work = self._work(site, brief, memory, works[-1] if works else None)
             works.append(work)
-            work.random = torch.Generator().manual_seed(derive(self.seed, "task", task, site, work.round))
+            work.random = torch.Generator().manual_seed(derive(self.seed, "task", "train", site, work.round))
             self._use_prior(work, store=True)
             silent = start(work, self.recipe.objective)
             if silent is not None:
@@ -215,43 +208,42 @@ class SiteHost:
         representative.tensors |= self.recipe.sharing.outgoing(self.layout, model, self.informs[sites[first].name])
 
     def _evaluate(self, work: LocalWork) -> Message:
-        declared = self._declared[work.site.name]
-        test = declared.test
+        return reply_of(self._trial(work), self.target)
+
+    def _trial(self, work: LocalWork) -> Trial | None:
+        """Return how a site is evaluated with the loaded model; None if there is nothing to evaluate."""
+        name = work.site.name
+        if self.recipe.sharing.own_rows and not bool(self.informs[name].any()):  # it has no head
+            return None
         if PRIOR not in work.memory.tensors:
             self._use_prior(work)  # not stored: a site that never trains estimates it for every model
-        has_no_head = self.recipe.sharing.own_rows and not bool(self.informs[work.site.name].any())
-        if has_no_head or not len(test):
-            return Message(numbers={"samples": 0})
-        same_kind = type(work.view) is type(declared.view)
-        trained = work.view if same_kind else declared.view.with_offset(work.view.offset)
-        view, train = evaluation_view(declared, trained), work.site.train
-        truth = None if test.truth is None else test.truth.cpu()
-        evaluated = self.recipe.objective.evaluation_model(work, view)
-        if evaluated is None:
-            return Message(numbers={"samples": 0})
-        model, task = evaluated
-        is_other_task = task is not view  # true classes and groups do not apply to its predictions
-        view, truth = task, None if is_other_task else truth
-        logits = predict_logits(model, test.x).cpu()
-        metrics, counts = site_metrics(view, logits, test.target.cpu(), truth)
-        if not is_other_task:
-            metrics |= self._fairness(declared, view, logits)
-        if view.ambiguous and train.truth is not None:
-            metrics |= disambiguation(view, predict_logits(work.model, train.x), train.target, train.truth)
-        prefix = f"{FIGURES}/"
-        stored = {k.removeprefix(prefix): v for k, v in work.memory.numbers.items() if k.startswith(prefix)}
-        return Message({"confusion": counts}, {**finite(metrics), **finite(stored), "samples": len(test)})
+        return start_trial(work, self._declared[name], self.recipe)
 
-    def _fairness(self, site: SiteData, view: View, logits: Tensor) -> dict[str, float]:
-        """Return the fairness metrics of a site's model, if classes and groups of its test part are known."""
-        target, test = self.target, site.test
-        truth = view.true_classes(test.target, test.truth)
-        if target is None or test.group is None or truth is None:
-            return {}
-        predicted, group = view.adjusted(logits).argmax(-1), test.group.cpu()
-        group_truth = None if test.group_truth is None else test.group_truth.cpu()
-        of_target = target.group, target.label, target.groups
-        return fairness_figures(predicted, truth.cpu(), group, group_truth, *of_target)
+    def _evaluate_together(self, jobs: Sequence[Job]) -> list[Answer]:
+        """Return the results of `_evaluate` for several sites; those with the same model share a forward pass."""
+        works: list[LocalWork] = []
+        replies: dict[SiteId, Message] = {}
+        waiting: list[Trial] = []  # trials of the loaded model
+
+        def evaluate() -> None:
+            for trial, reply in zip(waiting, replies_of(waiting, self.target), strict=True):
+                replies[trial.site.name] = reply
+            waiting.clear()
+
+        for site, brief, memory in jobs:
+            last = works[-1] if works else None
+            if last is not None and waiting and not self._same_model(brief, last):
+                evaluate()  # before the next model is loaded
+            work = self._work(site, brief, memory, last)
+            works.append(work)
+            trial = self._trial(work)
+            if trial is not None and trial.model is self.network:
+                waiting.append(trial)
+            else:
+                replies[site] = reply_of(trial, self.target)
+        if waiting:
+            evaluate()
+        return [(self._addressed(replies[work.site.name], work.brief), work.memory) for work in works]
 
     def _use_prior(self, work: LocalWork, store: bool = False) -> None:
         """Estimate the site's prior with the loaded model and add it to the view, if the site has one."""

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from fedaccord.evaluation.metrics import NOT_ANNOTATED, Metrics, class_metrics
 from fedaccord.labels.correlation import discrepancy, phi_of_scores, phi_of_sums, tag_sums
@@ -31,6 +34,23 @@ def site_metrics(view: View, logits: Tensor, target: Tensor, truth: Tensor | Non
     if truth is not None and bool((truth >= 0).any()) and view.one_label and not view.exact:
         metrics["accuracy_classes"] = class_metrics(view.adjusted(logits), truth)[0]["accuracy"]
     return metrics, counts
+
+
+def metrics_of_sites(
+    views: Sequence[View], logits: Sequence[Tensor], targets: Sequence[Tensor], truths: Sequence[Tensor | None]
+) -> list[tuple[Metrics, Tensor]]:
+    """Return `site_metrics` of several sites, computed together if their views can be stacked and judged so."""
+    keys = {view.stacking_key() if view.is_known else None for view in views}
+    judged = None
+    if len(views) > 1 and len(keys) == 1 and None not in keys:
+        padded = pad_sequence(list(logits), batch_first=True)
+        target = pad_sequence(list(targets), batch_first=True, padding_value=NOT_ANNOTATED)
+        judged = type(views[0]).stack(views).judge_stack(padded, target)
+    if judged is None:
+        return [site_metrics(*each) for each in zip(views, logits, targets, truths, strict=True)]
+    metrics, counts = judged
+    rows = zip(*(values.tolist() for values in metrics.values()), strict=True)
+    return [(dict(zip(metrics, row, strict=True)), count) for row, count in zip(rows, counts, strict=True)]
 
 
 def disambiguation(view: View, logits: Tensor, target: Tensor, truth: Tensor) -> Metrics:

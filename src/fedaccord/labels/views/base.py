@@ -317,6 +317,13 @@ class View(ABC):
         counts = confusion(judged, predicted, len(self.answers))
         return {"in_set": float(allowed.float().mean())} | accuracy(counts), counts
 
+    def judge_stack(self, logits: Tensor, target: Tensor) -> tuple[dict[str, Tensor], Tensor] | None:
+        """Return `judge` of each stacked site with its mean `nll`: metrics (sites,), counts int64 (sites, A, A).
+
+        Logits are (sites, B, C); a target of -1 pads a site with fewer samples. None: sites are judged one by one.
+        """
+        return None
+
     # ------------------------------------------------------------------------------------------- check and report
 
     def names_in(self, target: Tensor) -> Tensor:

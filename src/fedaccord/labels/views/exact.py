@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, Literal
 
-from fedaccord.evaluation.metrics import NOT_ANNOTATED, accuracy, confusion
+from fedaccord.evaluation.metrics import NOT_ANNOTATED, accuracy, confusion, confusions
 from fedaccord.labels.space import LabelSpace, check_labels, is_missing, not_a_label, raise_problems
 from fedaccord.labels.views.base import View
 from fedaccord.labels.views.declaration import KnownDeclaration, LabelArrays
@@ -87,6 +87,17 @@ class Exact(OneName):
     def mean_nll(self, logits: Tensor, target: Tensor) -> Tensor:
         """Return the mean cross-entropy in one call, which saves a tenth of a small model's step."""
         return torch.nn.functional.cross_entropy(self.adjusted(logits), target, ignore_index=NOT_ANNOTATED)
+
+    def judge_stack(self, logits: Tensor, target: Tensor) -> tuple[dict[str, Tensor], Tensor] | None:
+        """Return accuracy and cross-entropy over the annotated samples of each site; NaN for a site without any."""
+        if type(self) is not Exact:  # a subclass may judge in another way
+            return None
+        counts = confusions(target, self.answer(logits).argmax(-1), len(self.answers))
+        annotated = self.annotated(target)
+        number = annotated.sum(1)
+        losses = torch.where(annotated, self.nll(logits, target), 0.0).sum(1)
+        hits = counts.diagonal(dim1=1, dim2=2).sum(1)
+        return {"accuracy": hits / number, "nll": losses / number}, counts
 
     def evidence(self, target: Tensor) -> Tensor:
         """Return zero at the label, minus infinity elsewhere; zero everywhere for a sample without annotation."""
