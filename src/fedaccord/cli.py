@@ -17,12 +17,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from fedaccord import __version__
-from fedaccord.cli_options import Change, Config, OwnTrust, Trust, console, say
+from fedaccord.cli_compare import compare, report
+from fedaccord.cli_options import Change, Config, OwnTrust, Trust, complain, console, say
 from fedaccord.cli_prepare import check, datasets, deploy, init, methods, models, reproduce, tables, upgrade, views
 from fedaccord.config import Experiment, load_experiment, parse_experiment
 from fedaccord.engines.crew import importing, started_ahead
@@ -60,7 +60,7 @@ def main() -> None:
     try:
         app(prog_name="fedaccord")
     except FedAccordError as error:
-        _complain(("error:", "bold red"), " " + " ".join(str(error).splitlines()))
+        complain(("error:", "bold red"), " " + " ".join(str(error).splitlines()))
         sys.exit(error.exit_code)
 
 
@@ -140,25 +140,8 @@ def resume(
     say(f"report: {run / 'report.html'}")
 
 
-@app.command()
-def report(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders; several are put side by side.")],
-    out: Annotated[
-        Path | None, typer.Option("--out", help="File for a comparison; by default comparison.html in this folder.")
-    ] = None,
-    trust: OwnTrust = None,
-) -> None:
-    """Write the report of a run again, or one page that compares several runs."""
-    from fedaccord.runs.compare import DEFAULT_NAME, write_comparison
-    from fedaccord.runs.report import write_report
-
-    if len(runs) == 1 and out is not None:
-        raise UserError("--out is for a comparison of several runs; the report of one run goes into its folder")
-    if len(runs) == 1:
-        written = write_report(runs[0], note=lambda text: _complain(f"note: {text}"))
-    else:
-        written = write_comparison(runs, out or Path(DEFAULT_NAME))
-    say(f"{'report' if len(runs) == 1 else 'comparison'}: {written}")
+app.command()(report)
+app.command()(compare)
 
 
 @app.command()
@@ -260,11 +243,11 @@ def _watched(folder: RunFolder) -> Iterator[None]:
             raise
         raise NotWritten(f"{error}; fix this, then continue with: {_resume(folder)}") from None
     except Stopped as stopped:
-        _complain(f"{stopped}; go on with: {_resume(folder)}")
+        complain(f"{stopped}; go on with: {_resume(folder)}")
         raise typer.Exit(stopped.exit_code) from None
     except KeyboardInterrupt:  # before the first round
         folder.log("interrupted")
-        _complain(f"interrupted; what was written stays in {folder.path}")
+        complain(f"interrupted; what was written stays in {folder.path}")
         raise typer.Exit(130) from None
     finally:
         folder.close()
@@ -273,11 +256,6 @@ def _watched(folder: RunFolder) -> Iterator[None]:
 def _resume(folder: RunFolder) -> str:
     """Return the command that resumes a run, with the packages that this command trusts."""
     return " ".join([f"fedaccord resume {folder.path}", *(f"--trust {p}" for p in trusted() if p != INSTALLED)])
-
-
-def _complain(*parts: str | tuple[str, str]) -> None:
-    # As Text, because a message may contain what rich would read as markup.
-    Console(stderr=True).print(Text.assemble(*parts), soft_wrap=True)
 
 
 def _compare(alone: Path, together: Path) -> None:

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
 from fedaccord.extensions import INSTALLED, importable, trusting
 
@@ -16,6 +18,18 @@ console = Console(emoji=False, markup=False)  # names such as "[a]:b:" are print
 def say(text: str) -> None:
     """Print a text as it is: no highlighting, and no line breaks at the width of the terminal."""
     console.print(text, highlight=False, soft_wrap=True)
+
+
+def print_table(table: Table) -> None:
+    """Print a table; into a file or a pipe as wide as it needs to be."""
+    wide = Console(emoji=False, markup=False, width=250, file=console.file)
+    (console if console.is_terminal else wide).print(table)
+
+
+def complain(*parts: str | tuple[str, str]) -> None:
+    """Print a note or an error to stderr; a part may have a style."""
+    # As Text, because a message may contain what rich would read as markup.
+    Console(stderr=True).print(Text.assemble(*parts), soft_wrap=True)
 
 
 Config = Annotated[Path, typer.Argument(help="The experiment file (TOML).")]

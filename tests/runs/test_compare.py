@@ -94,15 +94,18 @@ def test_the_sections_stand_in_order_under_what_is_compared(page):
 
 def test_the_last_round_has_means_and_sample_standard_deviations_over_seeds(page):
     last, best = page.tables["Figures"][:3], page.tables["Figures"][3:]
-    assert last[1] == ["fedavg", "3", "82.0% ± 2.0", "0.600 ± 0.100", "82.0% ± 2.0", "0.600 ± 0.100", "± 10.0"]
-    assert last[2] == ["local", "3", "80.0% ± 2.0", "0.600 ± 0.000", "80.0% ± 2.0", "0.600 ± 0.000", "± 10.0"]
+    # The intervals are the means +- t(2) / sqrt(3) = 2.484 standard deviations.
+    both = ["82.0% ± 2.0 (77.0 to 87.0)", "0.600 ± 0.100 (0.352 to 0.848)"]
+    assert last[1] == ["fedavg", "3", *both, *both, "± 10.0"]
+    both = ["80.0% ± 2.0 (75.0 to 85.0)", "0.600 ± 0.000 (0.600 to 0.600)"]
+    assert last[2] == ["local", "3", *both, *both, "± 10.0"]
     assert best[0][:3] == ["Contestant", "Best round", "Picked by"]
     assert best[1][:4] == ["fedavg", "3, 3, 3", "Mean over sites, accuracy", "87.0% ± 2.0"]
     assert "Best round, not last" in page.sections["Figures"]
     assert "optimistic: quote the last round" in page.sections["Figures"]
 
 
-def test_pairs_have_the_difference_its_standard_error_and_the_seeds_ahead(page):
+def test_pairs_have_the_difference_its_interval_the_seeds_ahead_and_a_verdict(page):
     rows = page.tables["Seed by seed"][1:]
     assert rows[0] == [
         "fedavg",
@@ -112,10 +115,12 @@ def test_pairs_have_the_difference_its_standard_error_and_the_seeds_ahead(page):
         "82.0%",
         "80.0%",
         "+2.00",
-        "1.15",
+        "−2.97 to +6.97",
         "2 of 3, 1 level",
+        "undecided",
     ]
-    assert rows[1][2:] == ["Global model, nll", "3", "0.600", "0.600", "0.000", "0.058", "1 of 3, 1 level"]
+    assert rows[1][2:7] == ["Global model, nll", "3", "0.600", "0.600", "0.000"]
+    assert rows[1][7:] == ["−0.248 to +0.248", "1 of 3, 1 level", "undecided"]
     assert [row[2] for row in rows[2:]] == ["Mean over sites, accuracy", "Mean over sites, nll"]
     assert "compared only on the seeds" not in page.sections["Seed by seed"]
     assert "Not compared" not in page.sections["Seed by seed"]
@@ -126,12 +131,20 @@ def test_paired_numbers_are_exact_and_take_shared_seeds_only():
     found = paired(first, second, more_is_better=True)
     assert (found.seeds, found.ahead, found.level) == ([0, 1, 2], 2, 1)
     assert (found.first, found.second) == pytest.approx((0.82, 0.80))
-    assert found.difference == pytest.approx(0.02)
-    assert found.standard_error == pytest.approx(0.02 / math.sqrt(3))
+    assert found.difference.mean == pytest.approx(0.02)
+    assert found.difference.high == pytest.approx(0.02 + 4.302653 * 0.02 / math.sqrt(3))
     assert paired(first, second, more_is_better=False).ahead == 0
-    assert paired({1: 0.5}, {1: 0.25}, more_is_better=True).standard_error is None
+    assert paired({1: 0.5}, {1: 0.25}, more_is_better=True).judgement.verdict == "undecided"
     assert paired({1: 0.5}, {2: 0.25}, more_is_better=True) is None
     assert paired({None: 0.5}, {None: 0.25}, more_is_better=True) is None
+
+
+def test_the_verdict_follows_the_better_direction_and_a_seed_without_a_figure_leaves_it_open():
+    lower, higher = {0: 0.30, 1: 0.32, 2: 0.31}, {0: 0.40, 1: 0.43, 2: 0.41}
+    assert paired(lower, higher, more_is_better=False).judgement.verdict == "holds"
+    assert paired(lower, higher, more_is_better=True).judgement.verdict == "refuted"
+    found = paired({**lower, 3: None}, {**higher, 3: 0.4}, more_is_better=False)
+    assert (found.seeds, found.judgement.verdict, found.judgement.failed) == ([0, 1, 2], "undecided", 1)
 
 
 def test_curves_are_means_over_seeds_in_a_band_from_lowest_to_highest(page):
@@ -203,7 +216,7 @@ def test_contestants_that_differ_in_much_go_by_their_folders_and_only_differing_
 
 def test_seeds_of_one_contestant_are_summed_up_alone(tmp_path):
     page = compare([make_run(tmp_path / str(s), FIRST[s], seed=s) for s in range(3)])
-    assert page.tables["Figures"][1][:3] == ["small", "3", "82.0% ± 2.0"]
+    assert page.tables["Figures"][1][:3] == ["small", "3", "82.0% ± 2.0 (77.0 to 87.0)"]
     assert "nothing to compare it with" in page.sections["Seed by seed"]
 
 
@@ -224,7 +237,7 @@ def test_seeds_that_match_in_part_are_compared_in_part_and_that_is_said(tmp_path
     runs = three_against_three(tmp_path)
     page = compare([run for run in runs if run.name not in ("fedavg-2", "local-0")])
     assert "fedavg and local (shared: 1; left out: 0 of fedavg, 2 of local)" in page.sections["Seed by seed"]
-    assert page.tables["Seed by seed"][1][3:] == ["1", "84.0%", "80.0%", "+4.00", "–", "1 of 1"]
+    assert page.tables["Seed by seed"][1][3:] == ["1", "84.0%", "80.0%", "+4.00", "–", "1 of 1", "undecided"]
 
 
 def test_each_sites_own_accuracy_stands_by_contestant(tmp_path):
@@ -338,9 +351,36 @@ def test_the_command_writes_one_report_or_a_comparison(tmp_path):
     assert Page(runs[0] / "report.html").sections[""].strip().startswith("small")
     together = command("report", *runs, cwd=tmp_path)
     assert (together.code, together.out) == (0, "comparison: comparison.html\n")
-    assert Page(tmp_path / "comparison.html").tables["Figures"][1][:3] == ["fedavg", "3", "82.0% ± 2.0"]
+    assert Page(tmp_path / "comparison.html").tables["Figures"][1][:2] == ["fedavg", "3"]
     assert command("report", *runs[:2], "--out", "two.html", cwd=tmp_path).code == 0
     assert (tmp_path / "two.html").exists()
+
+
+def test_compare_prints_figures_and_verdicts_and_writes_the_page_of_folders_of_seeds(tmp_path):
+    better, worse = (0.80, 0.83, 0.81), (0.70, 0.72, 0.71)
+    for seed in range(3):
+        make_run(tmp_path / "ours" / f"seed-{seed}", better[seed], seed=seed)
+        make_run(tmp_path / "theirs" / f"seed-{seed}", worse[seed], seed=seed, method="local")
+    (tmp_path / "theirs" / "seed-3").mkdir()  # of a run that failed
+    ended = command("compare", "ours", "theirs", cwd=tmp_path)
+    assert (ended.code, ended.err.count("\n")) == (0, 1)
+    assert "note: the run in theirs/seed-3 is not finished, so it is left out" in ended.err
+    cells = [[cell.strip() for cell in line.split("│")[1:-1]] for line in ended.out.splitlines() if "│" in line]
+    assert ["fedavg", "Global model, accuracy", "3", "81.3%", "1.5", "77.5 to 85.1"] in cells
+    # Differences 10, 11 and 10 points: 10.33 +- 4.303 * 0.577 / sqrt(3).
+    assert "fedavg better than local?" in ended.out
+    assert ["Global model, accuracy", "3", "+10.33", "+8.90 to +11.77", "holds"] in cells
+    assert ended.out.endswith("comparison: comparison.html\n")
+    assert Page(tmp_path / "comparison.html").tables["Seed by seed"][1][-1] == "holds"
+
+
+def test_compare_refuses_what_it_cannot_compare(tmp_path):
+    make_run(tmp_path / "one" / "seed-0")
+    (tmp_path / "none" / "seed-0").mkdir(parents=True)
+    for folder, code, message in (("one", 2, "needs at least two runs"), ("none", 3, "no run in 'none' is finished")):
+        ended = command("compare", folder, cwd=tmp_path)
+        assert (ended.code, ended.err.count("\n"), ended.out) == (code, 1, "")
+        assert message in ended.err
 
 
 def test_the_command_tells_a_mistake_in_one_sentence(tmp_path):

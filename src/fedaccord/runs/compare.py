@@ -9,6 +9,7 @@ from pathlib import Path
 
 from fedaccord.durable import write_file
 from fedaccord.errors import RunFolderError, UserError
+from fedaccord.evaluation.judge import mean_interval
 from fedaccord.runs import contestants as rivals
 from fedaccord.runs import page as parts
 from fedaccord.runs import report_figures as draw
@@ -18,6 +19,7 @@ from fedaccord.runs.reading import read_run
 
 DEFAULT_NAME = "comparison.html"
 OVER_SEEDS = "± is the sample standard deviation over seeds; a single seed has none."
+INTERVALS = "In brackets: the 95 % interval of the mean, by Student's t over seeds."
 COLOURS = (draw.BLUE, draw.ORANGE, *(colour for colour in draw.OTHERS if colour != draw.GREY))
 DASHES = {"solid": "solid", "dash": "dashed", "dot": "dotted"}  # plotly's name -> the name in CSS
 
@@ -108,7 +110,7 @@ def _lines(label: str, runs: Sequence[Mapping[int, float]], colour: str, dash: s
 
 
 def _figures(contestants: Sequence[Contestant]) -> Html:
-    last = [[c.label, len(c.runs), *_row(c, best=False)] for c in contestants]
+    last = [[c.label, len(c.runs), *_with_intervals(c)] for c in contestants]
     best = [[c.label, *_best_rounds(c), *_row(c, best=True)] for c in contestants]
     measures = [*(measure.words for measure in MEASURES), "Between sites, accuracy"]
     between = "Between sites: the standard deviation over the sites of one run, in points, averaged over seeds."
@@ -116,7 +118,7 @@ def _figures(contestants: Sequence[Contestant]) -> Html:
         "Figures",
         Html("<h3>Last round</h3>"),
         table(["Contestant", "Seeds", *measures], last, numbers=range(1, 7)),
-        remark(f"{OVER_SEEDS} {between}"),
+        remark(f"{OVER_SEEDS} {INTERVALS} {between}"),
         Html('<h3 class="later">Best round, not last</h3>'),
         table(["Contestant", "Best round", "Picked by", *measures], best, numbers=range(3, 8), kind="aside"),
         remark(f"{parts.BEST_IS_OPTIMISTIC} Rounds are in the order of the seeds."),
@@ -128,6 +130,17 @@ def _row(contestant: Contestant, best: bool) -> list[str]:
     cells = [_over_seeds(contestant.values(measure, best), seeds, measure.share) for measure in MEASURES]
     spreads = [figures.sites.std for figures in contestant.figures(best).values() if "accuracy" in figures.sites.std]
     between = f"± {100 * statistics.fmean(std['accuracy'] for std in spreads):.1f}" if spreads else NOTHING
+    return [*cells, between]
+
+
+def _with_intervals(contestant: Contestant) -> list[str]:
+    """Return the figures of the last round, each with the interval of its mean if there are several seeds."""
+    *cells, between = _row(contestant, best=False)
+    for at, measure in enumerate(MEASURES):
+        interval = mean_interval(list(contestant.values(measure).values()))
+        if interval.n > 1:
+            words = rivals.interval_words(interval, measure.share)
+            cells[at] = Html(f"{text(cells[at])} <br>({text(words)})")  # on a line of its own: the table is wide
     return [*cells, between]
 
 
@@ -166,7 +179,7 @@ def _pairs(contestants: Sequence[Contestant]) -> Html:
         elif left_out:
             in_part.append(f"{pair} (shared: {seed_list(shared)}; left out: {', '.join(left_out)})")
         for measure in MEASURES:
-            if found := rivals.paired(first.values(measure), second.values(measure), more_is_better=measure.share):
+            if found := rivals.paired(first.measured(measure), second.measured(measure), measure.share):
                 rows.append([first.label, second.label, measure.words, *_paired_cells(found, measure.share)])
     warnings = []
     if apart:
@@ -178,16 +191,28 @@ def _pairs(contestants: Sequence[Contestant]) -> Html:
     if not rows:
         return section(title, *shown, "No two contestants have a figure of the same seed.")
     head = ["First", "Second", "Measure, last round", "Shared seeds", "First's mean", "Second's mean"]
-    head += ["First − second", "Standard error", "First ahead"]
+    head += ["First − second", "95 % interval", "First ahead", "First is better"]
     return section(title, *shown, table(head, rows, numbers=range(3, 9)), remark(parts.TEXTS["seed_by_seed"]))
 
 
 def _paired_cells(found: Paired, share: bool) -> list[str]:
     seeds, level = len(found.seeds), f", {found.level} level" if found.level else ""
     factor, decimals, write = (100, 2, percent) if share else (1, 3, decimal)
-    error = NOTHING if found.standard_error is None else f"{factor * found.standard_error:.{decimals}f}"
-    difference = parts.signed(factor * found.difference, decimals)
-    return [str(seeds), write(found.first), write(found.second), difference, error, f"{found.ahead} of {seeds}{level}"]
+    return [
+        str(seeds),
+        write(found.first),
+        write(found.second),
+        parts.signed(factor * found.difference.mean, decimals),
+        rivals.interval_words(found.difference, share, difference=True),
+        f"{found.ahead} of {seeds}{level}",
+        verdict_words(found),
+    ]
+
+
+def verdict_words(found: Paired) -> str:
+    """Return the verdict on the claim that the first is better, with the number of seeds that one did not measure."""
+    failed = f" ({counted(found.judgement.failed, 'seed')} without a figure)" if found.judgement.failed else ""
+    return found.judgement.verdict + failed
 
 
 def _sites(contestants: Sequence[Contestant]) -> Html:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import json
-import math
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fedaccord.runs.page import listed
+from fedaccord.evaluation.judge import Interval, Judgement, judge_better, mean_interval, paired_differences
+from fedaccord.runs.page import NOTHING, listed, signed
 from fedaccord.runs.reading import Federation, Figures, Run, read_settings
 
 Settings = dict[str, str]  # "method.lr" -> its value as JSON
-Values = Mapping[int | None, float]  # seed -> a figure of that run
+Values = Mapping[int | None, float | None]  # seed -> a figure of that run, None if it was not measured
 # Settings that change no figure, or only by chance.
 NOT_PART_OF_A_METHOD = ("name", "seed", "run.workers", "run.batched", "run.checkpoint_every", "run.track")
 FEDERATION_PARTS = ("labels.", "data.", "sites.", "server.")
@@ -66,10 +66,13 @@ class Contestant:
         """Return the figures of the last round, or of the best one, for every seed."""
         return {run.summary.seed: run.summary.best if best else run.summary.final for run in self.runs}
 
+    def measured(self, measure: Measure, best: bool = False) -> dict[int | None, float | None]:
+        """Return a measure for every seed; None if the run does not have it."""
+        return {seed: measure.of(figures) for seed, figures in self.figures(best).items()}
+
     def values(self, measure: Measure, best: bool = False) -> dict[int | None, float]:
         """Return a measure for every seed that has it."""
-        found = {seed: measure.of(figures) for seed, figures in self.figures(best).items()}
-        return {seed: value for seed, value in found.items() if value is not None}
+        return {seed: value for seed, value in self.measured(measure, best).items() if value is not None}
 
     def at_site(self, site: str) -> dict[int | None, float]:
         """Return the accuracy on a site's own task, last round, for every seed that has it."""
@@ -79,15 +82,15 @@ class Contestant:
 
 @dataclass(frozen=True)
 class Paired:
-    """A comparison over shared seeds; `standard_error` is None for a single seed."""
+    """A comparison over shared seeds that both measured, and the judgement of the claim that the first is better."""
 
     seeds: list[int]
     first: float
     second: float
-    difference: float
-    standard_error: float | None
+    difference: Interval  # of first minus second
     ahead: int
     level: int
+    judgement: Judgement
 
 
 def find_contestants(runs: Sequence[Run]) -> list[Contestant]:
@@ -110,15 +113,32 @@ def find_contestants(runs: Sequence[Run]) -> list[Contestant]:
 
 
 def paired(first: Values, second: Values, more_is_better: bool) -> Paired | None:
-    """Compare two contestants seed by seed; None if they share no seed."""
-    seeds = sorted(seed for seed in first if seed is not None and seed in second)
-    if not seeds:
+    """Compare two contestants seed by seed; None if no shared seed was measured by both."""
+    one, other = ({seed: value for seed, value in each.items() if seed is not None} for each in (first, second))
+    found = {s: (a, b) for s, a in sorted(one.items()) if a is not None and (b := other.get(s)) is not None}
+    if not found:
         return None
-    differences = [first[seed] - second[seed] for seed in seeds]
-    error = statistics.stdev(differences) / math.sqrt(len(seeds)) if len(seeds) > 1 else None
-    one, other = (statistics.fmean(values[seed] for seed in seeds) for values in (first, second))
+    differences = [a - b for a, b in found.values()]
     ahead = sum((difference > 0) if more_is_better else (difference < 0) for difference in differences)
-    return Paired(seeds, one, other, statistics.fmean(differences), error, ahead, differences.count(0.0))
+    return Paired(
+        seeds=list(found),
+        first=statistics.fmean(a for a, _ in found.values()),
+        second=statistics.fmean(b for _, b in found.values()),
+        difference=mean_interval(differences),
+        ahead=ahead,
+        level=differences.count(0.0),
+        judgement=judge_better(paired_differences(one, other, more_is_better)),
+    )
+
+
+def interval_words(interval: Interval, share: bool, difference: bool = False) -> str:
+    """Format a 95 % interval, in percent or points if the metric is a share; one seed has none."""
+    if interval.n < 2:
+        return NOTHING
+    factor, decimals = (100, 2 if difference else 1) if share else (1, 3)
+    ends = (factor * end for end in (interval.low, interval.high))
+    low, high = (signed(end, decimals) if difference else f"{end:.{decimals}f}".replace("-", "−") for end in ends)
+    return f"{low} to {high}"
 
 
 def differing_settings(contestants: Sequence[Contestant]) -> dict[str, list[str | None]]:
