@@ -1,7 +1,7 @@
 """The command line: a thin layer that starts quickly and never shows a traceback for a mistake of the user.
 
-Exit codes: 0 success; 1 failure; 2 invalid input; 3 a run folder cannot be read or written;
-130 and 143 stopped by SIGINT and SIGTERM.
+Exit codes: 0 success; 1 failure, also of a run whose model should not be used; 2 invalid input; 3 a run folder cannot
+be read or written; 130 and 143 stopped by SIGINT and SIGTERM.
 """
 
 from __future__ import annotations
@@ -90,8 +90,9 @@ def run(
     """Train the federation of an experiment file, and write its run folder with a report."""
     options = {"run.workers": workers, "seed": seed, "run.track": track or None, "run.engine": engine}
     experiment, base = load_experiment(config, [*(change or []), *_changes(options)])
-    folder = _carry_out(experiment, base, out)
+    folder, summary = _carry_out(experiment, base, out)
     say(f"report: {folder.path / 'report.html'}")
+    _end(summary)
 
 
 @app.command()
@@ -102,10 +103,11 @@ def demo(out: Out = None, workers: Workers = None, seed: Seed = None) -> None:
     together = parse_experiment(text, changes, "demo")
     alone = parse_experiment(text, [*changes, 'name="demo-alone"', 'method.name="local"'], "demo")
     say("First every site trains alone, then all train one model together.\n")
-    alone_folder = _carry_out(alone, Path.cwd(), out / "alone" if out else None)
-    folder = _carry_out(together, Path.cwd(), out / "together" if out else None, alone_folder.path)
+    alone_folder, _ = _carry_out(alone, Path.cwd(), out / "alone" if out else None)
+    folder, summary = _carry_out(together, Path.cwd(), out / "together" if out else None, alone_folder.path)
     _compare(alone_folder.path, folder.path)
     say(f"\nreport: {folder.path / 'report.html'}")
+    _end(summary)
 
 
 @app.command()
@@ -136,8 +138,9 @@ def resume(
             folder.close()
             return
         with _watched(folder), Display(experiment, console) as display:
-            resume_experiment(folder, display.watcher(), workers)
+            summary = resume_experiment(folder, display.watcher(), workers)
     say(f"report: {run / 'report.html'}")
+    _end(summary)
 
 
 app.command()(report)
@@ -191,10 +194,14 @@ def _changes(options: Mapping[str, Any]) -> list[str]:
     return [f"{key}={json.dumps(value)}" for key, value in options.items() if value is not None]
 
 
-def _carry_out(experiment: Experiment, base: Path, out: Path | None, alone: Path | None = None) -> RunFolder:
+def _carry_out(
+    experiment: Experiment, base: Path, out: Path | None, alone: Path | None = None
+) -> tuple[RunFolder, dict[str, Any]]:
+    """Run an experiment, and return its folder and its summary."""
     with _workers_started(experiment):
         # Imported here: torch takes seconds to load, and --help or a wrong file should not wait for it.
         with importing():
+            from fedaccord.checks.before_run import warn_before_run
             from fedaccord.display import Display
             from fedaccord.experiment import run_experiment
             from fedaccord.runs.folder import RunFolder, free_folder
@@ -202,11 +209,21 @@ def _carry_out(experiment: Experiment, base: Path, out: Path | None, alone: Path
         folder = RunFolder(out or free_folder(Path("runs"), experiment.name))
         try:
             with _watched(folder), Display(experiment, console) as display:
-                run_experiment(experiment, base, folder, display.watcher(), alone)
+                watcher = display.watcher()
+                watcher.loaded = lambda data: warn_before_run(experiment, data, display.warn)
+                summary = run_experiment(experiment, base, folder, watcher, alone)
         except UserError:
             folder.discard()  # the next attempt should find the folder free
             raise
-        return folder
+        return folder, summary
+
+
+def _end(summary: Mapping[str, Any]) -> None:
+    """Print the problems of a finished run; end with exit code 1 if its model should not be used."""
+    for problem in summary["problems"]:
+        complain(("problem:", "bold red"), f" {problem['text']}")
+    if any(problem["fatal"] for problem in summary["problems"]):
+        raise typer.Exit(1)
 
 
 def _workers_started(experiment: Experiment, workers: int | None = None) -> AbstractContextManager[None]:

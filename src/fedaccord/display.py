@@ -7,6 +7,7 @@ from typing import Self
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.text import Text
 
 from fedaccord.config import Experiment
 from fedaccord.data.sites import FederationData
@@ -40,7 +41,7 @@ class Display:
 
     def watcher(self) -> Watcher:
         """Return the callbacks for the run."""
-        return Watcher(self.started, self.round, self.note)
+        return Watcher(started=self.started, round=self.round, note=self.note)
 
     def started(self, data: FederationData) -> None:
         """Print the size of the federation."""
@@ -65,6 +66,10 @@ class Display:
     def note(self, text: str) -> None:
         """Print a message for the user."""
         self._print(f"{self._title()}: {text}")
+
+    def warn(self, text: str) -> None:
+        """Print a warning."""
+        self.console.print(Text.assemble(("warning:", "yellow"), f" {text}"), soft_wrap=True)
 
     def _title(self) -> str:
         return f"{self.experiment.name} ({self.experiment.method_name})"

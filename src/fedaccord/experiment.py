@@ -30,6 +30,8 @@ from fedaccord.recording import Recorder, RunOutcome, Watcher
 from fedaccord.runs.checkpoint import Past, check_same_data, config_digest, read_past, read_run
 from fedaccord.runs.folder import RunFolder
 from fedaccord.runs.model_folder import write_model_folder
+from fedaccord.runs.problems import find_problems
+from fedaccord.runs.reading import read_metrics
 from fedaccord.runs.records import describe_federation, past_drops, past_warnings
 from fedaccord.runs.report import write_report
 from fedaccord.runs.tracking import tracking
@@ -219,6 +221,7 @@ def _run(
         data = remote.data if remote is not None else data or load_federation(experiment, base)
         for text in data.notes:
             folder.log(f"note: {text}")
+        watcher.loaded(data)
         if experiment.network is not None and remote is not None:
             note("sites on other machines have a real network, so [network] is ignored")
         if past.state is not None:
@@ -227,7 +230,9 @@ def _run(
             federation = describe_federation(data, server.cards, server.memberships)
             warning = server.recipe.settings.lr_warning(experiment.method_name)
             notes = membership_notes(server.memberships, experiment.settings.rounds)
-            for text in [*([warning] if warning else []), *notes]:
+            if warning:
+                (folder.log if remote is None else note)(warning)  # `fedaccord check` and `run` print it
+            for text in notes:
                 note(text)
             if past.state is not None:
                 _restore(server, past)
@@ -236,12 +241,16 @@ def _run(
             outcome = Recorder(experiment, data, server, folder, past, watcher, tracked).play(signals)
             for text in _untrained(experiment, server, outcome):
                 note(text)
+            problems = find_problems(read_metrics(folder.path), len(data.space))
+            for problem in problems:
+                folder.log(f"problem: {problem.text}")
             model, header = describe_model(experiment, data), experiment.features.header
             # The personal parts of remote sites are not available here.
             local = set(data.sites) if remote is None else set()
             write_model_folder(folder, server, data, model, experiment.method_name, header, local)
             workers = worker_count(experiment, data) if remote is None else len(data.sites)
             summary = _summary(experiment, server, outcome, workers, federation)
+            summary["problems"] = [problem.as_dict() for problem in problems]
         folder.write_json("summary.json", summary)
         finish_report(folder.path, run)
         folder.log(f"finished: model {summary['model_sha256']}")

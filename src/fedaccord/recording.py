@@ -26,6 +26,7 @@ from fedaccord.stopping import Clock, Signals, Stopped, Stopping, figure, gain, 
 class Watcher:
     """Callbacks that report the progress of a run."""
 
+    loaded: Callable[[FederationData], None] = lambda data: None  # before the first round; it may refuse the data
     started: Callable[[FederationData], None] = lambda data: None
     round: Callable[[RoundRecord], None] = lambda record: None
     note: Callable[[str], None] = lambda text: None  # for the user: a rejected checkpoint, an early stop

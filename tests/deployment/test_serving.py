@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+from types import SimpleNamespace
 
 import pytest
 
 from fedaccord.config import check_experiment
+from fedaccord.deployment import serving
 from fedaccord.deployment.serving import serve, unfinished
 from fedaccord.deployment.writing import Address, write_deployment
-from fedaccord.errors import ConfigError, EngineError
+from fedaccord.errors import ConfigError, EngineError, FedAccordError
 from people import table
 
 
@@ -67,3 +70,34 @@ def test_of_several_runs_the_last_that_was_begun_goes_on(tmp_path):
     (tmp_path / "x-9/summary.json").touch()
     assert unfinished(tmp_path) == tmp_path / "x-10"
     assert unfinished(tmp_path / "x-9") is None
+
+
+def ended(*fatal):
+    """The part of a summary that tells what went wrong."""
+    return {"problems": [{"kind": "dropped", "text": f"problem {n}", "fatal": f} for n, f in enumerate(fatal)]}
+
+
+def test_a_run_whose_model_should_not_be_used_fails_in_flower(monkeypatch, tmp_path):
+    context = SimpleNamespace(run_config={"folder": str(tmp_path)})
+    monkeypatch.setattr(serving, "serve", lambda grid, folder: ended(False))
+    serving.main(Nobody(), context)
+    monkeypatch.setattr(serving, "serve", lambda grid, folder: ended(False, True))
+    with pytest.raises(FedAccordError, match=r"^problem 1$"):
+        serving.main(Nobody(), context)
+
+
+@pytest.mark.parametrize(
+    ("fatal", "arguments", "code"), [(False, [], 0), (True, [], 1), (True, ["--format", "json"], 0)]
+)
+def test_the_script_ends_with_the_code_of_the_newest_run(server, fatal, arguments, code):
+    flower = server / "bin" / "flwr"  # which ends with 0 after a failed run as well
+    flower.parent.mkdir()
+    flower.write_text("#!/bin/sh\n")
+    flower.chmod(0o755)
+    for number, run in enumerate(("old", "new")):
+        folder = server / "runs" / run
+        folder.mkdir(parents=True)
+        (folder / "summary.json").write_text(json.dumps(ended(fatal if run == "new" else not fatal), indent=2))
+        os.utime(folder, (number, number))
+    environment = os.environ | {"FEDACCORD_BIN": str(flower.parent)}
+    assert subprocess.run([server / "run.sh", *arguments], env=environment).returncode == code

@@ -289,7 +289,7 @@ class TestTheFederation:
             # method, model, run
             (["method.sites=['site-7']"], "method.sites: there is no site 'site-7'; did you mean 'site-"),
             (["method.sites=[]"], "no site that may train has labelled samples"),
-            (["data.view.kind=unlabelled"], "no site that may train has labelled samples"),
+            (["data.view.kind=unlabelled"], "no site has annotations, so there is nothing to learn from"),
             (["model={name='no_such_package:make'}"], "model.name: 'no_such_package:make' would run code"),
             (["model={name='fedaccord.errors:make'}"], "experiment.toml: model: model.name: 'fedaccord.errors"),
             # files

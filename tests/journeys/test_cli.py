@@ -298,6 +298,42 @@ class TestOwnFiles:
         assert digests[0] == digests[1]
 
 
+class TestWarnings:
+    """A run prints the warnings of `fedaccord check` before it trains."""
+
+    def test_they_come_before_the_first_round_and_are_those_of_check(self, tmp_path):
+        changes = ["--set", 'data.views={site-0={known=["0","1"]},site-1={known=["2","3"]}}']
+        path = write(tmp_path, SMALL)
+        checked = command("check", path, *changes, cwd=tmp_path)
+        warned = [line for line in checked.out.splitlines() if line.startswith("warning: ")]
+        assert len(warned) == 4
+        done = command("run", path, *changes, cwd=tmp_path)
+        assert (done.code, done.err) == (0, "")
+        told = done.out.splitlines()
+        assert told[0] == "small (fedavg): preparing"
+        assert sorted(told[1:5]) == sorted(warned)
+        assert told[5].startswith("small (fedavg): 2 sites, ")
+
+    def test_a_long_list_is_cut_and_names_the_command_that_prints_it(self, tmp_path):
+        many = ["--set", "data.partition.sites=15", "--set", "data.samples=30"]
+        known = ["--set", 'data.view={kind="coarse",correspondence={a=["0"],b=["1","2","3","4","5","6","7","8","9"]}}']
+        done = command("run", write(tmp_path, SMALL), *many, *known, cwd=tmp_path)
+        warned = [line for line in done.out.splitlines() if line.startswith("warning: ")]
+        assert len(warned) == 11
+        assert re.fullmatch(r"warning: \d+ more warnings are printed by `fedaccord check`", warned[-1])
+
+    def test_an_error_of_check_stops_it(self, tmp_path):
+        x, y = blobs(30)
+        np.savez(tmp_path / "a.npz", x=x, y=y)
+        sites = (
+            '[[sites]]\nname = "a"\ndata = "a.npz"\nview = { kind = "unlabelled" }\n[labels]\nclasses = ["p", "q"]\n'
+        )
+        done = command("run", write(tmp_path, sites), cwd=tmp_path)
+        assert done.code == 2
+        assert done.err == "error: no site has annotations, so there is nothing to learn from\n"
+        assert not list((tmp_path / "runs").iterdir())
+
+
 class TestLocal:
     def test_every_site_keeps_its_own_model(self, tmp_path):
         path = write(tmp_path, SMALL)
@@ -328,16 +364,38 @@ class TestUnusualRuns:
         assert [line["round"] for line in written if line["scope"] == "global"] == [2, 3]
         assert list((tmp_path / "out" / "checkpoints").iterdir()) == [checkpoint(tmp_path / "out", 3)]
 
-    def test_a_model_that_runs_off_ends_well(self, tmp_path):
+    def test_a_run_without_a_valid_reply_fails_and_leaves_a_whole_folder(self, tmp_path):
         far = ["--set", "method.lr=1000", "--set", "method.weight_decay=1e37"]
         done = command("run", write(tmp_path, SMALL), *far, "--out", "out", cwd=tmp_path)
-        assert (done.code, done.err) == (0, "")
+        assert done.code == 1
+        first, second = (line.removeprefix("problem: ") for line in done.err.splitlines())
+        assert first.startswith("no reply was admitted in the last round, 2, because every site was dropped")
+        assert second.startswith("dropped in more than half of the rounds: 'site-0', 'site-1' (it holds NaN")
+        problems = read(tmp_path / "out" / "summary.json")["problems"]
+        assert [(p["kind"], p["text"], p["fatal"]) for p in problems] == [
+            ("not updated", first, True),
+            ("not finite", second, False),
+        ]
+        page = (tmp_path / "out" / "report.html").read_text()
+        assert page.index("no reply was admitted in the last round") < page.index('<div class="cards">')
+        assert f"problem: {first}" in (tmp_path / "out" / "log.txt").read_text()
         summary = read(tmp_path / "out" / "summary.json")  # as JSON without NaN
         assert (summary["rounds"], summary["dropped"]) == (2, 4)
         (warning,) = summary["warnings"]
         assert warning.startswith("no reply of a site was valid")
         assert warning in done.out
         assert "no reply of a site was valid" in (tmp_path / "out" / "report.html").read_text()
+
+    def test_a_run_that_diverges_says_so_also_in_a_report_written_later(self, tmp_path):
+        done = command("run", write(tmp_path, SMALL), "--set", "method.lr=1000", "--out", "out", cwd=tmp_path)
+        assert done.code == 0  # its replies are finite and were admitted
+        told = "training diverged: the loss grew from "
+        assert done.err.startswith(f"problem: {told}")
+        summary = read(tmp_path / "out" / "summary.json")
+        assert [problem["kind"] for problem in summary.pop("problems")] == ["diverged"]
+        write(tmp_path / "out", json.dumps(summary), "summary.json")  # as an earlier version wrote it
+        assert command("report", "out", cwd=tmp_path).code == 0
+        assert told in (tmp_path / "out" / "report.html").read_text()
 
     def test_a_terminal_shows_a_bar(self, tmp_path):
         screen = io.StringIO()
@@ -418,6 +476,9 @@ class TestASiteThatFails:
         rounds = [line for line in lines(folder / "runs" / "marked" / "metrics.jsonl") if line["scope"] == "round"]
         assert [(line["asked"], line["replied"]) for line in rounds] == [(["a", "b", "c"], 2)] * 2
         assert sorted(summary["final"]["sites"]["each"]) == ["a", "c"]
+        (problem,) = summary["problems"]
+        assert problem["text"].startswith("dropped in more than half of the rounds: 'b' (ZeroDivisionError: a marked")
+        assert done.err == f"problem: {problem['text']}\n"
 
     def test_the_summary_tells_site_task_and_reason(self, marked):
         summary = read(marked[0] / "runs" / "marked" / "summary.json")

@@ -106,7 +106,8 @@ def test_a_report_without_a_defence_says_nothing_of_exclusions(tmp_path):
 def test_a_run_in_which_nobody_was_trusted_names_the_defence(tmp_path):
     told = 'defence = { kind = "probe", confidence = true, trust = 0.85 }'
     done = command("run", own_files(tmp_path, sites=4, rows=80, method=told), cwd=tmp_path)
-    assert done.code == 0, done.err
+    assert done.code == 1, done.err
+    assert "because the defence excluded every site" in done.err
     in_a_round = "the defence 'probe' excluded every site of a round, so the model did not change"
     at_the_end = "the defence 'probe' excluded every valid reply, so the model is untrained"
     assert json.loads((tmp_path / "runs/treated/summary.json").read_text())["warnings"] == [in_a_round, at_the_end]

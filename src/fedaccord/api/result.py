@@ -30,6 +30,11 @@ class Result:
         self._remove = weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True) if temporary else None
 
     @property
+    def problems(self) -> list[str]:
+        """What went wrong in the run, such as divergence or dropped sites; empty if nothing did."""
+        return [problem["text"] for problem in self.summary["problems"]]
+
+    @property
     def model(self) -> nn.Module:
         """The trained global model."""
         return self.trained.network()

@@ -31,8 +31,7 @@ def print_report(report: Report, console: Console) -> None:
     for note in report.notes:
         _say(f"note: {note}", console)
     _findings(report.findings, console)
-    found = [*report.findings, *(finding for site in report.sites for finding in site.findings)]
-    levels = [finding.level for finding in found]
+    levels = [finding.level for finding in report.all_findings()]
     counted = [f"{levels.count(level)} {level}{'s' * (levels.count(level) > 1)}" for level in ("error", "warning")]
     _say("\n" + (", ".join(text for text in counted if not text.startswith("0")) or "sound"), console)
 

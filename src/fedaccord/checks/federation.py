@@ -72,7 +72,7 @@ class Report:
     @property
     def exit_code(self) -> Literal[0, 1, 2]:
         """0 if nothing was found, 1 for warnings, 2 for errors."""
-        return exit_code([*self.findings, *(f for site in self.sites for f in site.findings)])
+        return exit_code(self.all_findings())
 
     def all_findings(self) -> list[Finding]:
         """Return the findings on the sites, those on the federation, and the notes."""
@@ -82,9 +82,9 @@ class Report:
 
 
 def exit_code(findings: Sequence[Finding]) -> Literal[0, 1, 2]:
-    """Return 0 for no findings, 1 for warnings, 2 for errors."""
+    """Return 0 for no findings but notes, 1 for warnings, 2 for errors."""
     levels = {finding.level for finding in findings}
-    return 2 if "error" in levels else 1 if levels else 0
+    return 2 if "error" in levels else 1 if "warning" in levels else 0
 
 
 def check_experiment_data(experiment: Experiment, base: Path) -> Report:
@@ -97,18 +97,23 @@ def check_experiment_data(experiment: Experiment, base: Path) -> Report:
 
 
 def check_data(experiment: Experiment, base: Path, data: FederationData) -> Report:
-    """Check the data of an experiment that are already loaded."""
+    """Check the data of an experiment that are already loaded, and whether its server starts."""
+    report = check_loaded(experiment, data)
+    if any(finding.level == "error" for finding in report.findings):
+        return report
+    refused = startup_error(experiment, base, data)
+    return report if refused is None else replace(report, findings=[*report.findings, Finding("error", refused)])
+
+
+def check_loaded(experiment: Experiment, data: FederationData) -> Report:
+    """Check the data of an experiment that are already loaded, without building its model or its server."""
     report = check_federation(data)
     memberships, rounds = experiment.memberships, experiment.settings.rounds
     found = [*_word_column_findings(experiment, data), *membership_findings(report.coverage, memberships, rounds)]
     of_method, advice = method_findings(experiment.method_name, experiment.settings, data)
     found += [*of_method, *fairness_findings(experiment, data)]
     notes = [*report.notes, *membership_notes(memberships, rounds), *advice]
-    report = replace(report, findings=[*report.findings, *found], notes=notes)
-    if any(finding.level == "error" for finding in report.findings):
-        return report
-    refused = startup_error(experiment, base, data)
-    return report if refused is None else replace(report, findings=[*report.findings, Finding("error", refused)])
+    return replace(report, findings=[*report.findings, *found], notes=notes)
 
 
 def check_own_data(experiment: Experiment, base: Path, name: str) -> SiteReport:

@@ -12,7 +12,7 @@ from fedaccord.deployment.certificates import wire_key
 from fedaccord.deployment.known import read_known
 from fedaccord.engines.flower.engine import FlowerEngine
 from fedaccord.engines.flower.nodes import Roster
-from fedaccord.errors import ConfigError, UserError
+from fedaccord.errors import ConfigError, FedAccordError, UserError
 from fedaccord.experiment import RemoteSites, resume_experiment, run_experiment
 from fedaccord.extensions import importable, trusting
 from fedaccord.federation.round import RoundRecord
@@ -32,7 +32,10 @@ def main(grid: Grid, context: Context) -> None:
     if not folder:
         raise ConfigError("the run was started without --run-config 'folder=\"...\"'")
     with trusting(package for package in trust.split(",") if package), importable(Path(folder, "code")):
-        serve(grid, Path(folder))
+        summary = serve(grid, Path(folder))
+    failures = [problem["text"] for problem in summary["problems"] if problem["fatal"]]
+    if failures:  # so that Flower reports the run as failed
+        raise FedAccordError("; ".join(failures))
 
 
 def serve(grid: Grid, folder: Path) -> dict[str, Any]:
@@ -59,8 +62,12 @@ def serve(grid: Grid, folder: Path) -> dict[str, Any]:
         watcher = Watcher(round=print_round, note=lambda text: print(text, flush=True))
         if interrupted is not None:
             note(f"resumes runs/{interrupted.name} with its original settings; remove that folder to start a new run")
-            return resume_experiment(run, watcher, remote=remote)
-        return run_experiment(experiment, folder / "code", run, watcher, remote=remote)
+            summary = resume_experiment(run, watcher, remote=remote)
+        else:
+            summary = run_experiment(experiment, folder / "code", run, watcher, remote=remote)
+        for problem in summary["problems"]:
+            print(f"problem: {problem['text']}", flush=True)
+        return summary
     except Exception as error:
         run.log(f"the run ended with an error\n{traceback.format_exc()}")  # Flower's log is elsewhere
         if isinstance(error, UserError):

@@ -23,7 +23,7 @@ from fedaccord.federation.server import Server
 from fedaccord.federation.state import Dropped
 from fedaccord.federation.traffic import Bytes
 from fedaccord.labels.judging import correlation_error
-from fedaccord.messages.checks import is_finite
+from fedaccord.messages.checks import all_finite, is_finite
 from fedaccord.messages.message import SiteId
 from fedaccord.messages.names import POOL
 from fedaccord.models.network import predict_logits
@@ -65,6 +65,7 @@ class RoundRecord:
     warnings: list[str] = field(default_factory=list)
     figures: Metrics = field(default_factory=dict)  # measured by the server's steps
     simulated: float | None = None  # seconds on a simulated network
+    finite: bool = True  # whether the model after the round is finite
 
     def events(self) -> list[str]:
         """Return a line for each site that joins or has left, and for each warning."""
@@ -107,6 +108,7 @@ def play_round(server: Server, evaluated: bool | Callable[[], bool] = True) -> R
     with _phase(record, "refine"):
         for step in recipe.refine:
             step(server)
+    record.finite = all_finite(server.state.model)
     # A server that trains on its own samples informs all labels, even if no site replies.
     if replies is not None or not (recipe.server_trains and (record.asked or not recipe.sites_train)):
         record.absent = _labels_without_reply(server, replies)

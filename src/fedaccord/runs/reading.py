@@ -105,6 +105,10 @@ class Line(BaseModel):
     recall: Metrics = {}
     samples: dict[str, int] = {}
     asked: list[str] = []
+    replied: int = 0  # number of admitted replies
+    loss: float | None = None  # mean training loss of the sites
+    finite: bool = True  # whether the model after the round is finite
+    warnings: list[str] = []
     absent: list[str] = []  # labels that no site of the round knows
     dropped: list[dict[str, Any]] = []
     seconds: Metrics = {}
@@ -137,8 +141,13 @@ class Run:
 
 def read_run(folder: Path) -> Run:
     """Read a run; raise RunFolderError for a file that is missing, unreadable or not written by a run."""
-    path, described = folder / "metrics.jsonl", folder / "federation.json"
-    summary, federation = read_summary(folder), _parsed(_bytes(described), Federation, described)
+    described = folder / "federation.json"
+    return Run(folder, read_summary(folder), _parsed(_bytes(described), Federation, described), read_metrics(folder))
+
+
+def read_metrics(folder: Path) -> list[Line]:
+    """Read the lines of metrics.jsonl, sorted by round."""
+    path = folder / "metrics.jsonl"
     rows = _bytes(path).rstrip().split(b"\n")
     lines: dict[tuple[int, str, str | None], Line] = {}
     for number, row in enumerate(rows, start=1):
@@ -149,7 +158,7 @@ def read_run(folder: Path) -> Run:
                 raise
             break  # the run was interrupted while writing its last line
         lines[line.round, line.scope, line.site] = line  # a resumed run may write a round again: the later line counts
-    return Run(folder, summary, federation, sorted(lines.values(), key=lambda line: line.round))
+    return sorted(lines.values(), key=lambda line: line.round)
 
 
 def read_summary(folder: Path) -> Summary:

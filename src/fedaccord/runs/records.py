@@ -30,6 +30,8 @@ def round_lines(record: RoundRecord, space: LabelSpace) -> list[dict[str, Any]]:
     line |= {name: value for name, value in optional.items() if value}
     if record.simulated is not None:
         line["simulated"] = round(record.simulated, 6)
+    if not record.finite:
+        line["finite"] = False
     lines = [line]
     figures = record.evaluation
     if figures is None:

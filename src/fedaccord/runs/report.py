@@ -18,6 +18,7 @@ from fedaccord.runs import page as parts
 from fedaccord.runs import report_fairness as fairness
 from fedaccord.runs import report_figures as draw
 from fedaccord.runs.page import Figure, Html, counted, decimal, listed, percent, remark, section, table, text
+from fedaccord.runs.problems import find_problems
 from fedaccord.runs.reading import Line, Metrics, Run, Summary, gains, read_run, read_summary
 from fedaccord.training.settings import FigureSection
 
@@ -61,6 +62,7 @@ def write_report(folder: Path, alone: Path | None = None, note: Callable[[str], 
 
 def _headline(run: Run) -> Html:
     summary, final, best = run.summary, run.summary.final, run.summary.best
+    problems = find_problems(run.lines, len(run.federation.labels))
     facts = [counted(summary.rounds, "round"), parts.duration(summary.seconds), f"seed {summary.seed}"]
     facts += [counted(len(run.federation.sites), "site"), f"engine {summary.engine}"]
     facts += [counted(summary.workers, "worker")]
@@ -82,7 +84,9 @@ def _headline(run: Run) -> Html:
     picked = parts.BEST_IS_OPTIMISTIC if metric else ""
     return Html(
         f'<header><h1>{text(summary.name)}</h1><p class="method">Method {text(summary.method)}</p>'
-        f'<p class="facts">{text(" · ".join(facts))}</p></header><div class="cards">{"".join(cards)}</div>'
+        f'<p class="facts">{text(" · ".join(facts))}</p></header>'
+        + "".join(remark(f"Problem: {problem.text}.", "problem") for problem in problems)
+        + f'<div class="cards">{"".join(cards)}</div>'
         + "".join(remark(f"Warning: {warning}.") for warning in summary.warnings)
         + remark(f"{measured} {picked}")
     )
