@@ -51,6 +51,7 @@ Workers = Annotated[
 ]
 Seed = Annotated[int | None, typer.Option("--seed", min=0, help="Seed of every random stream of the run.")]
 OfSite = Annotated[str | None, typer.Option("--site", help="Use this site's own model; by default the common one.")]
+Answers = Annotated[str, typer.Option("--answers", help="classes: the federation's; own: those of the site.")]
 
 
 def main() -> None:
@@ -152,7 +153,7 @@ def predict(
     run: Annotated[Path, typer.Argument(help="The folder of a finished run, or a copy of its model folder.")],
     file: Annotated[Path, typer.Argument(help="New rows: .csv, .parquet, .npz with x, or a folder of images.")],
     site: OfSite = None,
-    answers: Annotated[str, typer.Option(help="classes: the federation's; own: those of the site.")] = "classes",
+    answers: Answers = "classes",
     candidates: Annotated[
         str | None, typer.Option(metavar="COLUMN", help="Column or array of candidate sets (a|b) to choose from.")
     ] = None,
@@ -181,12 +182,16 @@ def export(
     run: Annotated[Path, typer.Argument(help="The folder of a finished run, or a copy of its model folder.")],
     onnx: Annotated[Path, typer.Option("--onnx", help="The ONNX file to write.")],
     site: OfSite = None,
+    answers: Answers = "classes",
     trust: Trust = None,
 ) -> None:
-    """Write the trained model as an ONNX file: samples in, probabilities of the classes out."""
+    """Write the trained model as an ONNX file: columns of a table or samples in, probabilities out."""
     from fedaccord.runs.onnx_export import export_onnx
 
-    say(f"model: {export_onnx(run, onnx, site)}")
+    written, notes = export_onnx(run, onnx, site, answers)
+    for note in notes:
+        say(f"note: {note}")
+    say(f"model: {written}")
 
 
 def _changes(options: Mapping[str, Any]) -> list[str]:

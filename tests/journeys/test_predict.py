@@ -15,6 +15,7 @@ from PIL import Image
 
 from command_line import SMALL, blobs, command, write
 from fedaccord.data.dataset import load_dataset
+from fedaccord.data.tables import frame_table
 from fedaccord.models.registry import MODELS
 from fedaccord.runs.trained_model import TrainedModel
 
@@ -447,16 +448,38 @@ class TestOnnx:
         assert json.loads(opened.get_modelmeta().custom_metadata_map["labels"]) == list("0123456789")
         assert sorted(path.name for path in tmp_path.iterdir()) == ["experiment.toml", "m.onnx", "runs"]
 
-    def test_a_model_of_tables_says_how_its_features_are_made(self, tmp_path):
-        assert command("init", "c", cwd=tmp_path).code == 0
-        quick = ["--set", "method.rounds=1", "--workers", "0", "--out", "run"]
-        assert command("run", "c/federation.toml", *quick, cwd=tmp_path).code == 0
-        assert command("export", "run", "--onnx", "m.onnx", cwd=tmp_path).code == 0
-        told = session(tmp_path / "m.onnx").get_modelmeta().custom_metadata_map
-        model = TrainedModel.load(tmp_path / "run")
-        assert json.loads(told["features"]) == model.description.inputs.features.names
-        age = next(column for column in json.loads(told["columns"]) if column["name"] == "age")
-        assert (age["kind"], age["scale"] > 1) == ("number", True)
+    @pytest.mark.parametrize("arguments", [(), ("--site", "north"), ("--site", "south", "--answers", "own")])
+    def test_a_model_of_tables_takes_the_columns_of_the_table(self, tables, arguments):
+        done = command("export", "runs/tables", "--onnx", "m.onnx", *arguments, cwd=tables)
+        assert (done.code, done.out, done.err) == (0, "model: m.onnx\n", "")
+        write(tables, "age,smoker\n40,no\n,pipe\n50.5,\n61,yes\n,NA\n1e9,maybe\n", "raw.csv")
+        assert command("predict", "runs/tables", "raw.csv", "--out", "raw-out.csv", *arguments, cwd=tables).code == 0
+        frame = pd.read_csv(tables / "raw.csv", keep_default_na=False)
+        age, smoker = pd.to_numeric(frame.age).to_numpy(), frame.smoker.to_numpy(dtype=object)
+        opened = session(tables / "m.onnx")
+        (found,) = opened.run(["probabilities"], {"age": age, "smoker": smoker})
+        told = opened.get_modelmeta().custom_metadata_map
+        names = json.loads(told["labels"])
+        assert names == list(TrainedModel.load(tables / "runs" / "tables").view(*arguments[1::2]).answers)
+        expected = numbers(tables / "raw-out.csv", names)
+        assert torch.allclose(torch.from_numpy(found), expected, atol=1e-5)
+        assert [column["name"] for column in json.loads(told["columns"])] == ["age", "smoker"]
+        assert json.loads(told["inputs"]) == {"age": "age", "smoker": "smoker"}
+
+    def test_text_is_an_input_of_hashed_features(self, tmp_path):
+        frame = patients(30, 1).assign(note=["short of breath", "all is well", None] * 10)
+        frame.to_csv(tmp_path / "a.csv", index=False)
+        site = '[[sites]]\nname = "a"\ndata = "a.csv"\nlabel = "grade"\n'
+        features = '[features]\nnumbers = ["age"]\ntext = ["note"]\ntext_width = 4\n'
+        write(tmp_path, "name = 'texts'\n" + site + features + SMALL[SMALL.index("[model]") :])
+        assert command("run", "experiment.toml", cwd=tmp_path).code == 0
+        done = command("export", "runs/texts", "--onnx", "m.onnx", cwd=tmp_path)
+        note = "the input of 'note' holds encoded features, because ONNX cannot hash text"
+        assert done.out == f"note: {note}\nmodel: m.onnx\n"
+        model = TrainedModel.load(tmp_path / "runs" / "texts")
+        hashed = model.encode(frame_table(frame, "frame"))[0][:, -4:].numpy()
+        (found,) = session(tmp_path / "m.onnx").run(None, {"age": frame.age.to_numpy(), "note": hashed})
+        assert torch.allclose(torch.from_numpy(found), model.predict(frame), atol=1e-5)
 
     def test_the_common_model(self, digits):
         assert command("export", "runs/small", "--onnx", "m.onnx", cwd=digits).code == 0

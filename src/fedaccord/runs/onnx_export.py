@@ -13,41 +13,60 @@ import torch
 from torch import Tensor, nn
 
 from fedaccord.durable import write_file
-from fedaccord.errors import RunFolderError, UserError
+from fedaccord.errors import RunFolderError, UserError, listed
 from fedaccord.labels.views import View
 from fedaccord.messages.message import SiteId
 from fedaccord.models.network import Network
+from fedaccord.runs.onnx_features import input_names, with_columns
 from fedaccord.runs.trained_model import TrainedModel
 
 INPUT, OUTPUT = "x", "probabilities"
 
 
 class _Predictor(nn.Module):
-    """Maps samples to probabilities of the federation's classes."""
+    """Maps inputs of the network to probabilities of the answers."""
 
     def __init__(self, network: Network, view: View) -> None:
         super().__init__()
-        self.network, self.one_label = network, view.one_label
-        self.register_buffer("offset", torch.zeros(len(view.space)) if view.offset is None else view.offset)
+        self.network, self.view = network, view
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the probabilities, of shape (batch, classes)."""
-        logits = self.network(x) + self.offset
-        return torch.softmax(logits, -1) if self.one_label else torch.sigmoid(logits)
+        """Return the probabilities, of shape (batch, answers)."""
+        return self.view.answer(self.network(x))
 
 
-def export_onnx(run: Path, target: Path, site: SiteId | None = None) -> Path:
-    """Write the global model of a run, or a site's model with its prior.
+def export_onnx(
+    run: Path, target: Path, site: SiteId | None = None, answers: str = "classes"
+) -> tuple[Path, list[str]]:
+    """Write the global model of a run, or a site's model with its prior; return the file and notes for the user.
 
-    The metadata of the file are the classes and, for tables, the features and their columns.
+    A model of tables takes the columns of the table, see `onnx_features`; any other takes inputs of the network as `x`.
+    The metadata of the file are the names of the answers and, for tables, the columns and their inputs.
     """
     if find_spec("onnx") is None:
         raise UserError("an export needs the package 'onnx'; install it with: pip install 'fedaccord[onnx]'")
     import onnx
 
-    model, buffer = TrainedModel.load(run), io.BytesIO()
-    spec, plan = model.description.model, model.description.inputs.features
-    predictor = _Predictor(model.network(site), model.view(site)).eval()
+    model = TrainedModel.load(run)
+    plan, view = model.description.inputs.features, model.view(site, answers)
+    document = onnx.load_from_string(_network_graph(model, model.network(site, answers), view))
+    metadata: dict[str, Any] = {"labels": list(view.answers)}
+    notes = []
+    if plan is not None:
+        document = with_columns(document, plan, INPUT, OUTPUT)
+        columns = [column.model_dump(mode="json") for column in plan.columns]
+        metadata |= {"features": plan.names, "columns": columns, "inputs": input_names(plan, OUTPUT)}
+        encoded = [column.name for column in plan.columns if column.kind not in ("number", "category")]
+        if encoded:
+            notes.append(f"the input of {listed(encoded)} holds encoded features, because ONNX cannot hash text")
+    texts = {key: json.dumps(value, ensure_ascii=False) for key, value in metadata.items()}
+    onnx.helper.set_model_props(document, texts)
+    return write_file(target, document.SerializeToString(), RunFolderError), notes
+
+
+def _network_graph(model: TrainedModel, network: Network, view: View) -> bytes:
+    """Return the graph from inputs of the network to probabilities, as an ONNX document."""
+    spec, buffer = model.description.model, io.BytesIO()
     axes = {INPUT: {0: "batch"}, OUTPUT: {0: "batch"}}
     options: dict[str, Any] = {"f": buffer, "input_names": [INPUT], "output_names": [OUTPUT], "dynamic_axes": axes}
     with warnings.catch_warnings():
@@ -58,14 +77,9 @@ def export_onnx(run: Path, target: Path, site: SiteId | None = None) -> Path:
         module = r"torch\.nn\.functional"
         warnings.filterwarnings("ignore", "Converting a tensor to a Python boolean", module=module)
         try:
-            torch.onnx.export(predictor, (torch.zeros(2, *spec.input_shape),), dynamo=False, **options)
+            samples = torch.zeros(2, *spec.input_shape)
+            torch.onnx.export(_Predictor(network, view).eval(), (samples,), dynamo=False, **options)
         except RuntimeError as error:
             reason = str(error).splitlines()[0]
             raise UserError(f"the model '{spec.name}' cannot be written as ONNX: {reason}") from None
-    metadata: dict[str, Any] = {"labels": list(model.labels)}
-    if plan is not None:
-        metadata |= {"features": plan.names, "columns": [column.model_dump(mode="json") for column in plan.columns]}
-    document = onnx.load_from_string(buffer.getvalue())
-    texts = {key: json.dumps(value, ensure_ascii=False) for key, value in metadata.items()}
-    onnx.helper.set_model_props(document, texts)
-    return write_file(target, document.SerializeToString(), RunFolderError)
+    return buffer.getvalue()
