@@ -174,7 +174,7 @@ def predict(
     written, rows, notes = predict_file(run, file, out, question)
     for note in notes:
         say(f"note: {note}")
-    say(f"predictions for {rows} rows: {written}")
+    say(f"predictions for {rows} row{'s' * (rows != 1)}: {written}")
 
 
 @app.command()
