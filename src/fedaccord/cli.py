@@ -24,7 +24,7 @@ from fedaccord import __version__
 from fedaccord.cli_compare import compare, report
 from fedaccord.cli_options import Change, Config, OwnTrust, Trust, complain, console, say
 from fedaccord.cli_prepare import check, datasets, deploy, init, methods, models, reproduce, tables, upgrade, views
-from fedaccord.config import Experiment, load_experiment, parse_experiment
+from fedaccord.config import Experiment, load_experiment, parse_experiment, parse_reading
 from fedaccord.engines.crew import importing, started_ahead
 from fedaccord.errors import FedAccordError, RunFolderError, UserError
 from fedaccord.extensions import INSTALLED, trusted
@@ -151,7 +151,7 @@ app.command()(compare)
 @app.command()
 def predict(
     run: Annotated[Path, typer.Argument(help="The folder of a finished run, or a copy of its model folder.")],
-    file: Annotated[Path, typer.Argument(help="New rows: .csv, .parquet, .npz with x, or a folder of images.")],
+    file: Annotated[Path, typer.Argument(help="New rows: a table, an .npz file with x, or a folder of images.")],
     site: OfSite = None,
     answers: Answers = "classes",
     candidates: Annotated[
@@ -164,13 +164,17 @@ def predict(
         ),
     ] = None,
     fill: Annotated[bool, typer.Option("--fill", help="Treat columns that the file lacks as missing values.")] = False,
+    read: Annotated[
+        str | None, typer.Option(metavar="TABLE", help="How a table is written, such as '{ decimal = \",\" }'.")
+    ] = None,
     out: Annotated[Path, typer.Option("--out", help="File for the predictions (CSV).")] = Path("predictions.csv"),
     trust: Trust = None,
 ) -> None:
     """Write class names and probabilities for new rows, with the common model or a site's own."""
     from fedaccord.runs.predictions import Question, predict_file
 
-    question = Question(site, answers, candidates, keep or [], fill)
+    reading = None if read is None else parse_reading(read)
+    question = Question(site, answers, candidates, keep or [], fill, reading)
     written, rows, notes = predict_file(run, file, out, question)
     for note in notes:
         say(f"note: {note}")

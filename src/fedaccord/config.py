@@ -17,6 +17,7 @@ from fedaccord.config_errors import sentence
 from fedaccord.config_sections import Experiment as Experiment
 from fedaccord.config_sections import Model
 from fedaccord.config_sections import Stop as Stop
+from fedaccord.data.declarations import Reading
 from fedaccord.data.registry import check_dataset, locate
 from fedaccord.errors import ConfigError, UntrustedError, UserError
 from fedaccord.extensions import importable
@@ -162,6 +163,17 @@ def _override(table: dict[str, Any], override: str) -> None:
         if not isinstance(table, dict):
             raise ConfigError(f"--set {key}: '{part}' is not a table")
     table[path[-1]] = value
+
+
+def parse_reading(text: str) -> Reading:
+    """Return how a table is written from an inline table of TOML, such as `{ decimal = "," }`."""
+    try:
+        return Reading.model_validate(tomllib.loads(f"read = {text}")["read"])
+    except tomllib.TOMLDecodeError as error:
+        form = """a table such as '{ separator = ";", decimal = "," }'"""
+        raise ConfigError(f"--read takes {form}, not '{text}' ({error})") from None
+    except ValidationError as error:
+        raise ConfigError(f"--read: {sentence(error, Reading)}") from None
 
 
 def to_toml(experiment: Experiment) -> str:

@@ -13,6 +13,7 @@ from fedaccord.data.declarations import (
     Features,
     Partition,
     PerClass,
+    Reading,
     Section,
     Sensitive,
     SiteSection,
@@ -85,6 +86,7 @@ class ServerSection(Section):
     label: str | None = Field(
         None, description="its column of true classes; left out: the label column of the exact sites"
     )
+    read: Reading | None = Field(None, description="how its tables are written; keys left out are recognised")
     unseen: Count | Annotated[list[SiteName], Field(min_length=1)] | None = Field(
         None, description="sites of [data] that do not train but serve as the server's test set: a number, or names"
     )

@@ -66,7 +66,7 @@ class CorrespondenceError(ConfigError):
 
     def __init__(self, problems: list[str], site_problems: list[str], where: str = "") -> None:
         self.problems, self.site_problems, self.where = problems, site_problems, where
-        super().__init__(where + _first_problems(problems))
+        super().__init__(where + first_problems(problems))
 
     def at(self, where: str) -> CorrespondenceError:
         """Return the error with its location as a prefix."""
@@ -74,7 +74,7 @@ class CorrespondenceError(ConfigError):
 
     def message_for_site(self) -> str:
         """Return the message without classes of other sites."""
-        return self.where + _first_problems(self.site_problems)
+        return self.where + first_problems(self.site_problems)
 
 
 class DataError(UserError):
@@ -94,7 +94,7 @@ class AnnotationError(DataError):
 
     def __init__(self, what: str, problems: list[str]) -> None:
         self.problems = problems
-        super().__init__(f"{what}: {_first_problems(problems)}")
+        super().__init__(f"{what}: {first_problems(problems)}")
 
 
 class MessageError(FedAccordError, ValueError):
@@ -117,7 +117,8 @@ class FolderTakenError(RunFolderError, UserError):
     exit_code = 2
 
 
-def _first_problems(problems: list[str], limit: int = 10) -> str:
+def first_problems(problems: Sequence[str], limit: int = 10) -> str:
+    """Return the first problems separated by semicolons, and the number of others."""
     more = len(problems) - limit
     return "; ".join(problems[:limit]) + (f"; and {more} more" if more > 0 else "")
 

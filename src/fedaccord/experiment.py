@@ -106,6 +106,7 @@ def site_files(experiment: Experiment, base: Path) -> SiteFiles:
         seed=experiment.seed,
         groups_as_input=as_input,
         normalise_groups=normalise,
+        server_read=experiment.server.read,
     )
 
 

@@ -306,9 +306,9 @@ def test_wrong_declarations(load, text, message):
 
 
 def test_a_file_of_another_kind(load, tmp_path):
-    (tmp_path / "south.xlsx").write_bytes(b"PK")
-    with pytest.raises(DataError, match=r"site 'south': 'south.xlsx' is no file of samples; a table ends with .csv"):
-        load(CLASSES + site() + site("south", data="south.xlsx"), north=rows("flu"))
+    (tmp_path / "south.ods").write_bytes(b"PK")
+    with pytest.raises(DataError, match=r"site 'south': 'south.ods' is no file of samples; a table ends with .csv"):
+        load(CLASSES + site() + site("south", data="south.ods"), north=rows("flu"))
 
 
 def test_a_run_folder_keeps_all_of_it():

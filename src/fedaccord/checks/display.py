@@ -40,6 +40,8 @@ def print_site(site: SiteReport, console: Console) -> None:
     """Print the report of one site."""
     _heading(f"site {site.name}", console)
     _say(f"view {site.view}; {site.train} rows for training, {site.test} for its own test", console)
+    if site.read_as:
+        _say(f"read as {site.read_as}", console)
     if site.set_size is not None:
         _say(f"candidate sets hold {site.set_size:.2f} labels on average", console)
     if site.labels:

@@ -54,6 +54,7 @@ class SiteReport:
     set_size: float | None = None  # mean size of candidate sets
     cells: dict[str, dict[str, int]] = field(default_factory=dict)  # rows by sensitive group and label
     missing: dict[str, int] = field(default_factory=dict)  # missing cells by column
+    read_as: str = ""  # how its text table is written
     findings: list[Finding] = field(default_factory=list)
     counts_heading: str = "rows"  # of the column of numbers in `labels`
     unannotated_words: str = "not annotated"
@@ -134,7 +135,7 @@ def check_own_data(experiment: Experiment, base: Path, name: str) -> SiteReport:
 
 
 def _own_report(data: FederationData, name: str, flaws: Sequence[Flaw]) -> SiteReport:
-    report = check_site(data.sites[name], data.groups, data.missing_cells.get(name, {}))
+    report = _read_as(check_site(data.sites[name], data.groups, data.missing_cells.get(name, {})), data)
     texts = [f.error.message_for_site() if isinstance(f.error, CorrespondenceError) else str(f.error) for f in flaws]
     return replace(report, findings=[*(Finding("error", text) for text in texts), *report.findings])
 
@@ -169,9 +170,18 @@ def check_federation(data: FederationData) -> Report:
         *sample_findings(data),
         *separation_findings(data),
         *feature_findings(data),
+        *(warning(doubt) for name, doubts in data.doubts.items() if name not in data.sites for doubt in doubts),
     ]
-    sites = [check_site(site, data.groups, data.missing_cells.get(name, {})) for name, site in data.sites.items()]
-    return Report(sites, coverage, findings, data.notes, _features(data))
+    reports = (check_site(site, data.groups, data.missing_cells.get(name, {})) for name, site in data.sites.items())
+    sites = [_read_as(report, data) for report in reports]
+    read_as = [f"{where}: read as {read}" for where, read in data.read_as.items() if where not in data.sites]
+    return Report(sites, coverage, findings, [*data.notes, *read_as], _features(data))
+
+
+def _read_as(report: SiteReport, data: FederationData) -> SiteReport:
+    """Return a site's report with how its file was read, and what of that is in doubt."""
+    doubts = [warning(doubt) for doubt in data.doubts.get(report.name, [])]
+    return replace(report, read_as=data.read_as.get(report.name, ""), findings=[*doubts, *report.findings])
 
 
 def check_site(site: SiteData, groups: Sequence[str], missing: Mapping[str, int]) -> SiteReport:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from fedaccord.data.registry import DATASETS, dataset_files
 from fedaccord.data.tables import natural
+from fedaccord.data.unpacking import refuse_large_archive
 from fedaccord.errors import DataError, did_you_mean
 
 Array = NDArray[Any]
@@ -90,8 +91,8 @@ def load_dataset(name: str, folder: Path) -> Dataset:
 def read_npz(path: Path, where: str) -> dict[str, Array]:
     """Read all arrays of an .npz file; raise DataError for pickled content."""
     try:
-        with zipfile.ZipFile(path):  # numpy would report any other file as a pickle
-            archive = np.load(path, allow_pickle=False)
+        refuse_large_archive(path)  # numpy would report a file that is no archive as a pickle
+        archive = np.load(path, allow_pickle=False)
         with archive:
             arrays = {name: archive[name] for name in archive.files}
     except zipfile.BadZipFile:
@@ -100,6 +101,8 @@ def read_npz(path: Path, where: str) -> dict[str, Array]:
         raise DataError(f"{where}: '{path}' cannot be read: {error.strerror or error}") from None
     except MemoryError:
         raise DataError(f"{where}: '{path}' holds more than fits into memory") from None
+    except DataError:
+        raise
     except (ValueError, EOFError, RuntimeError, zlib.error) as error:
         objects = "Object arrays" in str(error)  # unpickling may run any code
         reason = "it holds Python objects; save plain numbers and strings" if objects else error

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import BaseModel, Field, model_validator
+from pydantic import BaseModel, Field, field_validator, model_validator
 
 from fedaccord.data.registry import locate
 from fedaccord.errors import refuse_unused
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from fedaccord.data.dataset import Array, Dataset
 
 Count = Annotated[int, Field(ge=1)]
+MISSING_WORDS = ("", "?", "NA", "N/A", "nan", "NaN", "null", "None")
 
 
 class Section(BaseModel, extra="forbid", frozen=True, strict=True, defer_build=True):
@@ -156,7 +157,7 @@ class Features(Section):
     text_width: Count = Field(256, description="number of features per text column")
     ignore: list[str] = Field(default_factory=list, description="columns that are not features")
     missing: list[str] = Field(
-        default_factory=lambda: ["", "?", "NA", "N/A", "nan", "NaN", "null", "None"],
+        default_factory=lambda: list(MISSING_WORDS),
         description="cells that stand for a missing value; a label of that name is still a label",
     )
     header: list[str] | None = Field(None, description="column names, for files without a header line")
@@ -188,16 +189,50 @@ class Features(Section):
         return self.categories if isinstance(self.categories, dict) else {}
 
 
+class Reading(Section):
+    """`read`: how a table is written, where that is not recognised or not recognised correctly."""
+
+    separator: str | None = Field(None, min_length=1, max_length=1, description="character between cells")
+    decimal: Literal[".", ","] | None = Field(None, description="decimal mark of numbers")
+    thousands: Literal[",", ".", "'", " ", ""] | None = Field(None, description="mark that groups thousands")
+    quote: Literal['"', "'", ""] | None = Field(None, description="mark around cells; empty: none")
+    encoding: str | None = Field(None, description="encoding of the text, such as cp1252")
+    sheet: str | None = Field(None, min_length=1, description="sheet of an .xlsx file; left out: the first")
+
+    @model_validator(mode="after")
+    def _marks_differ(self) -> Reading:
+        if self.decimal is not None and self.decimal == self.thousands:
+            raise ValueError(f"decimal and thousands are both '{self.decimal}'")
+        if self.separator is not None and self.separator in ('"', "\n", "\r", self.quote):
+            raise ValueError(f"separator is {self.separator!r}, which cannot separate cells")
+        return self
+
+    @field_validator("encoding")
+    @classmethod
+    def _is_known(cls, name: str | None) -> str | None:
+        try:
+            "a".encode(name or "utf-8")
+        except (LookupError, ValueError):
+            some = "some are utf-8, utf-16, cp1252, latin-1, cp1250"
+            raise ValueError(f"Python knows no text encoding '{name}'; {some}") from None
+        return name
+
+    def given(self) -> list[str]:
+        """Return the keys that are given."""
+        return [key for key, value in self if value is not None]
+
+
 class SiteSection(Section):
     """`[[sites]]`: a site with its own file."""
 
     name: str = Field(min_length=1, description="the site's name")
-    data: str = Field(description="its .csv, .parquet or .npz file or image folder, relative to this file's folder")
+    data: str = Field(description="its table, .npz file or image folder, relative to this file's folder")
     label: str | list[str] | None = Field(
         None, description="label column of a table; for tags also a list of 0/1 columns"
     )
     sensitive: str | None = Field(None, description="column of sensitive groups; `a|b` for candidates")
     header: list[str] | None = Field(None, description="column names, for a file without a header line")
+    read: Reading | None = Field(None, description="how its table is written; keys left out are recognised")
     view: ViewConfig = Field(default_factory=ExactView, description="how this site observes labels")
     test: float = Field(0.2, ge=0, lt=1, description="fraction of its samples held out as its test set")
     joins: Count | None = Field(None, description="first round in which it takes part; left out: the first of the run")
@@ -255,6 +290,7 @@ class SiteFiles:
     labelled: Path | None = None  # the server's file of labelled samples
     groups_as_input: bool = False  # candidate groups are the last features of a table
     normalise_groups: bool = False  # each candidate counts as its share of 1
+    server_read: Reading | None = None  # how the server's tables are written
 
     def by_name(self) -> dict[str, SiteSection]:
         """Return the sections sorted by name, so that their order in the experiment file has no effect."""

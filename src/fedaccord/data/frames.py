@@ -33,17 +33,18 @@ def frame_cells(
         if any(isinstance(value, (*_SEVERAL, dict)) for value in values):
             raise DataError(f"{where}: column '{name}' holds lists; write several labels as text, `a;b` or `a|b`")
         names.append(name.strip())
-        columns.append(["" if gone else _text(value) for value, gone in zip(values, missing, strict=True)])
+        columns.append(["" if gone else as_text(value) for value, gone in zip(values, missing, strict=True)])
     return names, columns
 
 
 def _several(values: Collection[Any]) -> list[str]:
     """Return names as texts; those of a set in a fixed order."""
-    texts = [_text(value) for value in values]
+    texts = [as_text(value) for value in values]
     return sorted(texts) if isinstance(values, set | frozenset) else texts
 
 
-def _text(value: Any) -> str:
+def as_text(value: Any) -> str:
+    """Return the value of a typed cell as text."""
     if isinstance(value, float) and value.is_integer():
         return str(int(value))  # whole numbers in a column with missing values are floats
     return str(value).strip()

@@ -64,12 +64,14 @@ def read_table_sites(request: SiteFiles) -> FederationData:
     sites = {}
     for name, section in request.by_name().items():
         header = section.header or features.header
-        table = read_table(request.path(section), header, f"site '{name}'", section.data)
+        table = read_table(request.path(section), header, f"site '{name}'", section.data, section.read)
         sites[name] = set_test_aside(section, table, request.seed)
     result = join_tables(sites, request)
 
     def read(path: Path, where: str) -> ServerTest:
-        return read_server_table(read_table(path, features.header, where), sites, request, result, where)
+        table = read_table(path, features.header, where, read=request.server_read)
+        result.remember_reading(where, table)
+        return read_server_table(table, sites, request, result, where)
 
     add_server_files(result, request.test_file, request.labelled, read)
     return result
@@ -178,6 +180,7 @@ def assemble(
     result = FederationData(space, {}, shape, groups=group_names(sites, missing))
     problems: list[str] = []
     for name, site in sites.items():
+        result.remember_reading(name, site.table)
         x, result.missing_cells[name], wrong = encode(site.table)
         problems += wrong
         no_label = [word for word in missing if word not in space]

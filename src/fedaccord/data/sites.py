@@ -15,6 +15,7 @@ from fedaccord.data.dataset import BRIGHTEST, Array, Rows
 from fedaccord.data.features import FeaturePlan
 from fedaccord.data.scaling import Moments, apply_moments, pool_moments
 from fedaccord.data.site_data import Samples, ServerTest, SiteData
+from fedaccord.data.tables import Table
 from fedaccord.errors import ConfigError, DataError, UserError
 from fedaccord.labels.space import LabelSpace
 from fedaccord.labels.views import Exact, LabelArrays, View, ViewContext, ViewDeclaration, build_view, check_outside
@@ -56,11 +57,20 @@ class FederationData:
     moments: dict[str, Moments] = field(default_factory=dict)  # with which sites' features were scaled
     brightest: int = BRIGHTEST  # value of a white pixel
     flaws: list[Flaw] = field(default_factory=list)
+    read_as: dict[str, str] = field(default_factory=dict)  # how the text tables of sites and server are written
+    doubts: dict[str, list[str]] = field(default_factory=dict)  # readings of these files that may be wrong
 
     @property
     def views(self) -> dict[str, View]:
         """Each site's view."""
         return {name: site.view for name, site in self.sites.items()}
+
+    def remember_reading(self, name: str, table: Table) -> None:
+        """Keep how the table of a site or of the server was read, for the report of a check."""
+        if table.read_as:
+            self.read_as[name] = table.read_as
+        if table.doubts:
+            self.doubts[name] = list(table.doubts)
 
     def flaw_collector(self, site: str) -> Callable[[UserError], None]:
         """Return a function that adds an error of a site to the flaws."""

@@ -2,39 +2,48 @@
 
 from __future__ import annotations
 
-import csv
-import gzip
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedaccord.data.declarations import Reading
+from fedaccord.data.dialect import Dialect, describe_numbers
 from fedaccord.data.frames import frame_cells
+from fedaccord.data.number_marks import doubts_of, recognise_marks, with_plain_numbers
+from fedaccord.data.parquet_files import read_parquet_table
 from fedaccord.data.registry import existing
-from fedaccord.errors import DataError, did_you_mean
+from fedaccord.data.spreadsheets import read_sheet
+from fedaccord.data.text_files import RawTable, read_text_table
+from fedaccord.errors import ConfigError, DataError, did_you_mean, first_problems
 
 if TYPE_CHECKING:
     import pandas as pd
 
 Cells = NDArray[np.object_]
-CSV_ENDINGS = (".csv", ".tsv", ".data", ".txt", ".csv.gz", ".tsv.gz")
-SHOWN = 10
+TEXT_ENDINGS = (".csv", ".tsv", ".data", ".txt")
+ENDINGS = (*TEXT_ENDINGS, *(f"{ending}.gz" for ending in TEXT_ENDINGS), ".parquet", ".xlsx")
 LARGEST = 1e30  # the variance of larger numbers would overflow
 _TRUTH = {"true": 1.0, "false": 0.0}
 
 
 @dataclass(frozen=True)
 class Table:
-    """Columns of text cells, and the line of each row in its file; in a .parquet file or a frame, its number."""
+    """Columns of text cells, and the line of each row in its file; in a frame, .parquet or .xlsx file, its number.
+
+    `read_as` says how a text file is written, and `doubts` has a sentence on everything that could be read otherwise.
+    """
 
     path: Path
     columns: dict[str, Cells]
     lines: NDArray[np.int64]
     title: str = ""  # name of the file in messages; several sites' files may have the same name
     unit: str = "line"  # what `lines` count
+    read_as: str = ""
+    doubts: tuple[str, ...] = ()
 
     @property
     def shown(self) -> str:
@@ -49,7 +58,8 @@ class Table:
     def column(self, name: str) -> Cells:
         """Return a column by name; raise DataError with the closest name for an unknown one."""
         if name not in self.columns:
-            raise DataError(f"'{self.shown}' has no column '{name}'; {did_you_mean(name, self.columns)}")
+            single = " (it was read as a single column; is `read` needed?)" if len(self.columns) == 1 else ""
+            raise DataError(f"'{self.shown}' has no column '{name}'; {did_you_mean(name, self.columns)}{single}")
         return self.columns[name]
 
     def wrong(self, row: int, column: str, what: str) -> str:
@@ -59,25 +69,38 @@ class Table:
 
 def is_table(path: Path) -> bool:
     """Return whether a file is a table, by its ending."""
-    return path.name.lower().endswith((*CSV_ENDINGS, ".parquet"))
+    return path.name.lower().endswith(ENDINGS)
 
 
-def read_table(path: Path, header: Sequence[str] | None = None, where: str = "", title: str = "") -> Table:
-    """Read a .csv, .tsv or .parquet file; `header` names the columns of a text file without a header line.
+def read_table(
+    path: Path,
+    header: Sequence[str] | None = None,
+    where: str = "",
+    title: str = "",
+    read: Reading | None = None,
+) -> Table:
+    """Read a text table, a sheet or a .parquet file; `header` names the columns of one without a header line.
 
-    A column without a name, such as the row numbers that pandas writes, is left out.
+    How the file is written is recognised, unless `read` says it. A column without a name, such as the row numbers that
+    pandas writes, is left out.
     """
     existing(path, where)
+    read = read or Reading()
+    _refuse_keys(path, read, where)
     try:
-        if path.name.lower().endswith(".parquet"):
-            names, columns, lines = _read_parquet(path)
-        else:
-            names, columns, lines = _read_text(path, header)
-    except (OSError, EOFError, UnicodeDecodeError, csv.Error) as error:
-        reason = "it is not UTF-8 text" if isinstance(error, UnicodeDecodeError) else error
-        raise DataError(f"'{path}' cannot be read as a table: {reason}") from None
-    unit = "row" if path.name.lower().endswith(".parquet") else "line"
-    return Table(path, _by_name(names, columns, f"'{path}'"), np.array(lines, dtype=np.int64), title, unit)
+        raw = _read(path, header, read)
+    except OSError as error:
+        raise DataError(f"'{path}' cannot be read as a table: {error}") from None
+    cells, lines = _by_name(raw.names, raw.columns, f"'{path}'"), np.array(raw.lines, dtype=np.int64)
+    if path.name.lower().endswith(".parquet"):
+        return Table(path, cells, lines, title, "row")
+    marks = recognise_marks(cells, read, raw.dialect.separator if raw.dialect else "")
+    dialect = replace(raw.dialect or Dialect(), decimal=marks.decimal, thousands=marks.thousands)
+    numbers = describe_numbers(dialect.decimal, dialect.thousands)
+    read_as = dialect.describe() if raw.dialect else f"a sheet{numbers}" if numbers else ""
+    doubts = (*raw.doubts, *doubts_of(marks, raw.lines, title or path.name))
+    unit = "line" if raw.dialect else "row"
+    return Table(path, with_plain_numbers(cells, dialect), lines, title, unit, read_as, doubts)
 
 
 def frame_table(frame: pd.DataFrame, title: str, separators: Mapping[str, str] | None = None) -> Table:
@@ -94,8 +117,28 @@ def _by_name(names: Sequence[str], columns: Sequence[Sequence[str]], where: str)
         raise DataError(f"{where} has no rows")
     for name in filter(None, names):
         if names.count(name) > 1:
-            raise DataError(f"{where} has two columns named '{name}'")
+            first, second = [place for place, other in enumerate(names, 1) if other == name][:2]
+            raise DataError(f"{where} has two columns named '{name}', number {first} and {second}; rename one")
     return {name: np.array(column, dtype=object) for name, column in zip(names, columns, strict=True) if name}
+
+
+def _read(path: Path, header: Sequence[str] | None, read: Reading) -> RawTable:
+    if path.name.lower().endswith(".parquet"):
+        return read_parquet_table(path)
+    if path.name.lower().endswith(".xlsx"):
+        return read_sheet(path, header, read.sheet)
+    return read_text_table(path, header, read)
+
+
+def _refuse_keys(path: Path, read: Reading, where: str) -> None:
+    """Raise ConfigError for keys of `read` that mean nothing for this kind of file."""
+    kind = path.suffix.lower()
+    others = {".parquet": set(Reading.model_fields), ".xlsx": {"separator", "quote", "encoding"}}
+    meaningless = others.get(kind, {"sheet"})
+    for key in read.given():
+        if key in meaningless:
+            place = f"{where}: " if where else ""
+            raise ConfigError(f"{place}read.{key} has no effect on '{path.name}'; leave it out")
 
 
 def report_cells(problems: Sequence[str]) -> None:
@@ -106,9 +149,8 @@ def report_cells(problems: Sequence[str]) -> None:
 
 def cells_error(problems: Sequence[str], why: str = "") -> DataError:
     """Return an error with the first ten wrong cells and the number of others; `why` begins the message."""
-    more = f"; and {len(problems) - SHOWN} more" if len(problems) > SHOWN else ""
     cells = "a cell" if len(problems) == 1 else f"{len(problems)} cells"
-    return DataError(f"{why}{cells} cannot be read: " + "; ".join(problems[:SHOWN]) + more)
+    return DataError(f"{why}{cells} cannot be read: {first_problems(problems)}")
 
 
 def natural(name: str) -> tuple[int, float, str]:
@@ -145,52 +187,6 @@ def by_value(cells: Cells, missing: Collection[str]) -> tuple[list[str | None], 
     codes = [place.setdefault(cell, len(place)) for cell in cells]
     absent = {"", *missing}
     return [None if word in absent else word for word in place], np.array(codes, dtype=np.int64)
-
-
-def _read_text(path: Path, header: Sequence[str] | None) -> tuple[list[str], list[Sequence[str]], list[int]]:
-    name = path.name.lower()
-    opener = gzip.open if name.endswith(".gz") else open
-    with opener(path, "rt", encoding="utf-8-sig", newline="") as file:  # the file may begin with a byte order mark
-        rows = _rows_of(file, "\t" if ".tsv" in name else ",")
-        names = [name.strip() for name in header] if header is not None else next(rows, (0, list[str]()))[1]
-        if header is None and len(names) == 1 and any(mark in names[0] for mark in ";\t"):
-            way = "cells are separated by commas, in a .tsv file by tabs"
-            raise DataError(f"'{path}': its header is a single cell, '{names[0]}'; {way}")
-        lines, cells, ragged = [], [], []
-        for line, row in rows:
-            if len(row) == len(names):
-                lines.append(line)
-                cells.append(row)
-            else:
-                ragged.append(f"line {line} has {len(row)} cells")
-    if ragged:
-        more = f"; and {len(ragged) - SHOWN} more" if len(ragged) > SHOWN else ""
-        what = "are named" if header is not None else "are in its header"
-        raise DataError(f"'{path}': {len(names)} columns {what}, but " + "; ".join(ragged[:SHOWN]) + more)
-    columns: list[Sequence[str]] = list(zip(*cells, strict=True)) if cells else [() for _ in names]
-    return names, columns, lines
-
-
-def _rows_of(file: IO[str], separator: str) -> Iterator[tuple[int, list[str]]]:
-    """Yield the rows of a text file with the line in which each begins; skip empty lines."""
-    reader = csv.reader(file, delimiter=separator, skipinitialspace=True, strict=True)
-    line = 1
-    for row in reader:
-        cells = [cell.strip() for cell in row]
-        if cells not in ([], [""]):
-            yield line, cells
-        line = reader.line_num + 1
-
-
-def _read_parquet(path: Path) -> tuple[list[str], list[Sequence[str]], list[int]]:
-    import pandas as pd  # imported here because pandas takes a second to load
-
-    try:
-        frame = pd.read_parquet(path)
-    except ValueError as error:  # the base of pyarrow's errors
-        raise DataError(f"'{path}' cannot be read as a table: {' '.join(str(error).split())}") from None
-    names, columns = frame_cells(frame, f"'{path}'")
-    return names, columns, list(range(1, len(frame) + 1))
 
 
 def _number(cell: str) -> float:

@@ -11,6 +11,8 @@ import torch
 from torch import Tensor
 
 from fedaccord.data.dataset import Array, read_npz
+from fedaccord.data.declarations import Reading
+from fedaccord.data.dialect import Dialect
 from fedaccord.data.own_files import FILE_COLUMN, label_table, read_images
 from fedaccord.data.registry import existing
 from fedaccord.data.site_tables import read_labels
@@ -37,6 +39,7 @@ class Question:
     candidates: str | None = None  # column or array of candidate sets
     keep: Sequence[str] = ()  # columns or arrays to copy; `all` stands for all of them
     fill: bool = False  # columns that the file lacks have no values
+    read: Reading | None = None  # how a table is written
 
 
 @dataclass(frozen=True)
@@ -48,10 +51,11 @@ class Rows:
     gaps: dict[str, int] = field(default_factory=dict)  # numbers of missing cells and unknown categories by column
     kept: dict[str, Sequence[str]] = field(default_factory=dict)  # cells of kept columns; names of images
     filled: list[str] = field(default_factory=list)  # columns that the file lacks
+    reading: list[str] = field(default_factory=list)  # sentences on how a text table was read
 
     def notes(self, answers: Sequence[str]) -> list[str]:
-        """Return sentences on cells without a value, columns that the file lacks and kept columns that are renamed."""
-        notes = []
+        """Return sentences on how the file was read, on missing cells and columns, and on renamed columns."""
+        notes = list(self.reading)
         gaps = {column: number for column, number in self.gaps.items() if column not in self.filled}
         if gaps:
             number = sum(gaps.values())
@@ -88,19 +92,25 @@ def predict_file(run: Path, file: Path, out: Path, question: Question) -> tuple[
 def read_rows(model: TrainedModel, file: Path, view: View, question: Question) -> Rows:
     """Read samples, their candidate sets and the kept columns."""
     plan, header = model.description.inputs.features, model.description.inputs.header
+    if question.read is not None and not is_table(file):
+        raise UserError(f"--read says how a table is written, and '{file}' is not a table")
     if file.is_dir():
         return _read_folder(model, file, view, question)
     existing(file)
     if is_table(file):
-        table = read_table(file)
+        table = read_table(file, read=question.read)
         if plan is not None and header and not any(column.name in table.columns for column in plan.columns):
-            table = read_table(file, header)  # without a header line, like the files of the sites
+            table = read_table(file, header, read=question.read)  # without a header line, like the files of the sites
         x, gaps = model.encode(table, question.fill)
         kept = _kept_columns(table, question.keep)
         sets = _read_sets(table, question.candidates, view, () if plan is None else plan.missing)
-        return Rows(x, sets, gaps, kept, [] if plan is None else plan.lacking(table))
+        lacking = [] if plan is None else plan.lacking(table)
+        usual = table.read_as in ("", Dialect().describe())
+        reading = [] if usual else [f"read as {table.read_as}"]
+        return Rows(x, sets, gaps, kept, lacking, [*reading, *table.doubts])
     if file.suffix.lower() != ".npz":
-        raise DataError(f"'{file}' is not a file of samples; a table ends with .csv or .parquet, arrays with .npz")
+        types = "a table ends with .csv, .xlsx or .parquet, arrays with .npz"
+        raise DataError(f"'{file}' is not a file of samples; {types}")
     if plan is not None:
         raise DataError(f"the model was trained on tables; '{file}' should be a .csv or .parquet file with its columns")
     return _read_arrays(model, file, view, question)
