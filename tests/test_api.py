@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from sklearn.datasets import load_digits
@@ -230,3 +233,51 @@ def test_a_report_that_cannot_be_written(result, tmp_path):
 def test_a_wrong_setting_is_told_with_a_hint(sites):
     with pytest.raises(ConfigError, match="did you mean 'rounds'"):
         Federation(sites).train(ronds=3)
+
+
+class TestSynonyms:
+    SPACE = LabelSpace(["mild", "grave"])
+
+    def test_of_the_federation_and_of_a_site(self):
+        x = np.arange(8.0).reshape(4, 2)
+        sites = [
+            Site("a", x, ["Mild", "1", "grave", "mild"], Exact(self.SPACE), test=0),
+            Site("b", x, [1, 0, None, {"1", "0"}], Candidates(self.SPACE), 0, synonyms={"grave": ["1"], "Mild": ["0"]}),
+            Site("c", x, ["1", "y", "y", "n"], Coarse(self.SPACE, {"1": ["mild"], "yes": ["grave"]}), 0, ["Mild"] * 4,
+                 synonyms={"yes": ["y"], "1": ["n"]}),
+        ]  # fmt: skip
+        federation = Federation(sites, test=(x, ["Mild", "grave", "1", ""]), synonyms={"mild": ["Mild", "1"]})
+        data = federation._array_data(0)
+        assert data.sites["a"].train.target.tolist() == [0, 0, 1, 0]
+        assert data.sites["b"].train.target.tolist() == [[False, True], [True, False], [True, True], [True, True]]
+        assert data.sites["c"].train.target.tolist() == [0, 1, 1, 0]
+        assert data.sites["c"].train.truth.tolist() == [0] * 4
+        assert data.test[1].tolist() == [0, 1, 0]
+
+    def test_of_frames(self):
+        frame = pd.DataFrame({"age": [1, 2, 3, 4], "dx": ["Mild", "NA", "NA", "mild"]})
+        other = pd.DataFrame({"age": [1, 2, 3, 4], "dx": [1, 0, 0, None]})
+        own = {"Mild": ["1"], "NA": ["0"]}
+        sites = [
+            Site.from_frame("a", frame, "dx", test=0),
+            Site.from_frame("b", other, "dx", test=0, synonyms=own),
+        ]
+        federation = Federation(sites, synonyms={"mild": ["Mild"]})
+        with federation._experiment("accord", "mlp", 0, (), {"run": None}, {}) as (experiment, _):
+            data = federation._data(experiment)
+        assert data.space.names == ("NA", "mild")
+        assert data.sites["a"].train.target.tolist() == [1, 0, 0, 1]
+        assert data.sites["b"].train.target.tolist() == [1, 0, 0, -1]
+
+    def test_that_contradict(self):
+        site = Site("a", [[1.0], [2.0]], ["mild", "grave"], Exact(self.SPACE))
+        with pytest.raises(ConfigError, match="Federation: labels: synonyms: 'grave' is itself a label"):
+            Federation([site], synonyms={"mild": ["grave"]}).train(rounds=1)
+        with pytest.raises(ConfigError, match="site 'a': synonyms: 'x' is not one of the labels"):
+            Federation([replace(site, synonyms={"x": ["y"]})])
+
+
+def test_one_class_is_refused():
+    space = LabelSpace(["a", "b"])
+    with pytest.raises(DataError, match="every label in the training samples is 'a', so no model can learn anything"):
+        Federation([Site("s", [[1.0]] * 4, ["a"] * 4, Exact(space))]).train(rounds=1)

@@ -199,7 +199,7 @@ class TestLabels:
         assert command("run", one.file, "--workers", "0", cwd=tmp_path).code == 2
 
     def test_sites_that_have_nothing_annotated_are_an_error_too(self, federation):
-        silent = federation(labels("a", "b")).site("x", EXACT, rows("", "?")).report()
+        silent = federation(labels("a", "b")).site("x", EXACT, rows("", "")).report()
         assert silent.exit_code == 2
         assert silent.findings[-1] == Finding("error", "no site that may train has labelled samples")
 
@@ -216,8 +216,8 @@ class TestOneSite:
 
     def test_no_annotation_at_all(self, federation):
         silent = ["none of its training rows is annotated, so it teaches nothing"]
-        assert self.own(federation, EXACT, rows("", "?")) == silent
-        assert self.own(federation, '{ kind = "tags" }', rows("", "?")) == silent
+        assert self.own(federation, EXACT, rows("", "")) == silent
+        assert self.own(federation, '{ kind = "tags" }', rows("", "")) == silent
         assert self.own(federation, '{ kind = "unlabelled" }', rows("")) == []
 
     def test_a_label_it_is_said_to_know_but_never_uses(self, federation):
@@ -278,10 +278,10 @@ class TestFeatures:
         assert (done.code, done.err) == (2, "")
         said = done.out[done.out.index("== the federation ==") :]
         assert "error: column 'size' holds numbers at site 'x' but words at site 'y'; name every" in said
-        assert "y.csv, line 2, column 'size': 'big' is not a number; y.csv, line 3, column" in said
+        assert "y.csv, line 2 and 19 more, column 'size': 'big' is not a number" in said
         assert "warning: no site has a training sample of 'c'" in said  # what can be told besides is told
         ran = command("run", both.file, "--workers", "0", cwd=tmp_path)
-        assert (ran.code, "y.csv, line 2, column 'size': 'big' is not a number" in ran.err) == (2, True)
+        assert (ran.code, "line 2 and 19 more, column 'size': 'big' is not a number" in ran.err) == (2, True)
 
     def test_numbers_taken_for_words(self, federation):
         both = self.pair(federation, lambda i: "x" if i % 5 == 0 else i, lambda i: "y" if i % 5 == 0 else i)
@@ -299,11 +299,27 @@ class TestExitCodes:
         assert [exit_code(found[:n]) for n in range(3)] == [0, 1, 2]
 
     def test_warnings(self, federation, tmp_path):
-        done = command("check", federation(labels("a", "b")).site("x", EXACT, rows("a")).file, cwd=tmp_path)
+        done = command("check", federation(labels("a", "b", "c")).site("x", EXACT, rows("a", "b")).file, cwd=tmp_path)
         assert done.code == 1
-        assert "warning: no site has a training sample of 'b'" in done.out
+        assert "warning: no site has a training sample of 'c'" in done.out
         assert done.out.rstrip().endswith("1 warning")
         assert not (tmp_path / "runs").exists()  # nothing was trained
+
+    def test_one_class_is_an_error(self, federation, tmp_path):
+        """Whether the files name one class only, or the training samples have one of several."""
+        one = federation().site("x", EXACT, rows("a", "")).site("y", CANDIDATES, rows("a"))
+        wrong = "every label is 'a', the only class, so no model can learn anything"
+        done = command("check", one.file, cwd=tmp_path)
+        assert (done.code, f"error: {wrong}" in done.out, "sound" in done.out) == (2, True, False)
+        ran = command("run", one.file, "--workers", "0", cwd=tmp_path)
+        assert (ran.code, ran.err.startswith(f"error: {wrong}")) == (2, True)
+        (tmp_path / "more").mkdir()
+        several = Federation(tmp_path / "more", labels("a", "b")).site("x", EXACT, rows("a")).report()
+        assert several.findings[0].level == "error"
+        assert several.findings[0].text.startswith("every label in the training samples is 'a', so no model")
+
+    def test_one_tag_is_fine(self, federation):
+        assert federation().site("x", '{ kind = "tags" }', rows("a", ";")).warnings() == []
 
     def test_a_correspondence_that_does_not_sum_to_one(self, federation, tmp_path):
         view = coarse({"low": "{ a = 0.5, b = 1 }", "high": "{ a = 0.4 }"})
@@ -345,7 +361,7 @@ class TestExitCodes:
         both = federation(labels("a", "b")).site("x", EXACT, rows("a", "bb")).site("y", EXACT, rows("a", "b"))
         done = command("check", both.file, "--site", "x", cwd=tmp_path)
         assert (done.code, done.err) == (2, "")
-        assert "error: 4 cells cannot be read: x.csv, line 3, column 'dx': 'bb' is not one of the labels" in done.out
+        assert "error: 4 cells cannot be read: x.csv, line 3 and 3 more, column 'dx': 'bb' is not one of" in done.out
         assert command("check", both.file, "--site", "y", cwd=tmp_path).code == 0
 
     def test_the_bundled_data_and_a_change(self, tmp_path):

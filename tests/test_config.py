@@ -235,6 +235,8 @@ class TestMistakes:
             ("data.partition={kind='quantity',sizes=[3,0]}", "data.partition.sizes[1] is 0, but should be at least 1"),
             ("method.sites=exakt", "method.sites is 'exakt', but should be 'all' or 'exact' or a list"),
             ("method.participation=few", "method.participation is 'few', but should be a whole number or a number"),
+            ("method={name='fedharmony',exchanges=3}", "method.exchanges is 3; known: 1, 2"),
+            ("method={name='fedharmony',exchanges=[1,2]}", "method.exchanges is [1, 2]; known: 1, 2"),
             ("method.rounds=1.5", "method.rounds is 1.5, but should be a whole number"),
             ("data.partition.stratified=maybe", "data.partition.stratified is 'maybe', but should be true or false"),
         ],

@@ -67,7 +67,7 @@ def _clause(place: str, problems: list[tuple[Any, type[BaseModel]]]) -> str:
         text = str(context["error"])
         return f"{place}: {text}" if place else text
     if kind in ("literal_error", "enum"):
-        known = re.findall(r"'([^']+)'", context["expected"])
+        known = [word.strip("'") for word in re.findall(r"'[^']+'|-?[\d.]+", context["expected"])]
         return f"{place} is {given!r}; {did_you_mean(str(given), known)}"
     return f"{place} is {_short(given)}, but should be {_expectation(problem)}"
 

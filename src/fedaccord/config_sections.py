@@ -21,6 +21,7 @@ from fedaccord.data.declarations import (
 )
 from fedaccord.federation.membership import Membership
 from fedaccord.federation.network import MetricName, NetworkSection
+from fedaccord.labels.synonyms import check_own_synonyms, check_synonyms
 from fedaccord.labels.views.exact import ExactView
 from fedaccord.labels.views.registry import ViewConfig
 from fedaccord.messages.names import POOL
@@ -36,6 +37,12 @@ class Labels(Section):
     classes: list[str] | None = Field(
         None, min_length=1, description="names of the labels; left out: taken from the data"
     )
+    synonyms: dict[str, list[str]] = Field(
+        default_factory=dict, description="words in the data that stand for a label: name = [words]"
+    )
+    missing: list[str] = Field(
+        default_factory=list, description='words in label columns of tables that mean "not annotated"; empty cells do'
+    )
 
     @field_validator("classes")
     @classmethod
@@ -44,6 +51,15 @@ class Labels(Section):
             if (names or []).count(name) > 1:
                 raise ValueError(f"the label '{name}' is named twice")
         return names
+
+    @model_validator(mode="after")
+    def _every_word_has_one_meaning(self) -> Labels:
+        check_synonyms(self.synonyms, self.classes)
+        listed = [*(self.classes or []), *self.synonyms, *(word for words in self.synonyms.values() for word in words)]
+        for word in self.missing:
+            if word in listed:
+                raise ValueError(f"missing: '{word}' is a label or one of its synonyms, so it cannot mean that none is")
+        return self
 
 
 class Data(Section):
@@ -191,6 +207,17 @@ class Experiment(Section):
                 raise ValueError(f"two sites are named '{name}'")
             if name == POOL:
                 raise ValueError(f"no site can be named '{name}': that is where a study pools all samples")
+        return self
+
+    @model_validator(mode="after")
+    def _sites_name_labels(self) -> Experiment:
+        classes = self.labels.classes
+        for number, site in enumerate(self.sites or []):
+            if classes is not None and site.view.own_names is None:
+                try:
+                    check_own_synonyms(site.synonyms, self.labels.synonyms, classes)
+                except ValueError as error:
+                    raise ValueError(f"sites[{number}].{error}") from None
         return self
 
     @model_validator(mode="after")

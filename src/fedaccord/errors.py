@@ -19,7 +19,9 @@ from __future__ import annotations
 
 import difflib
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from traceback import walk_tb
 from typing import TYPE_CHECKING
@@ -117,10 +119,24 @@ class FolderTakenError(RunFolderError, UserError):
     exit_code = 2
 
 
-def first_problems(problems: Sequence[str], limit: int = 10) -> str:
-    """Return the first problems separated by semicolons, and the number of others."""
-    more = len(problems) - limit
-    return "; ".join(problems[:limit]) + (f"; and {more} more" if more > 0 else "")
+_in_full: ContextVar[bool] = ContextVar("lists in full", default=False)
+
+
+@contextmanager
+def lists_in_full() -> Iterator[None]:
+    """Do not shorten any list in messages that are written within this context."""
+    token = _in_full.set(True)
+    try:
+        yield
+    finally:
+        _in_full.reset(token)
+
+
+def first_problems(texts: Sequence[str], most: int = 10, separator: str = "; ") -> str:
+    """Return texts in a row, at most `most` of them and the number of others, unless lists are shown in full."""
+    shown = len(texts) if _in_full.get() else most
+    more = f"{separator if separator != ', ' else ' '}and {len(texts) - shown} more" if len(texts) > shown else ""
+    return separator.join(texts[:shown]) + more
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
@@ -129,7 +145,8 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     close = difflib.get_close_matches(str(word), names, n=1, cutoff=0.6)
     if close:
         return f"did you mean '{close[0]}'?"
-    shown = ", ".join(names[:12]) + (f", … ({len(names)} in all)" if len(names) > 12 else "")
+    most = len(names) if _in_full.get() else 12
+    shown = ", ".join(names[:most]) + (f", … ({len(names)} in all)" if len(names) > most else "")
     return f"known: {shown}" if names else "none is known"
 
 
@@ -160,5 +177,4 @@ def refuse_unused(settings: BaseModel, names: Iterable[str], when: str) -> None:
 
 def listed(names: Sequence[str], quotes: bool = True, most: int = 10) -> str:
     """Return names separated by commas, at most `most` of them and the number of others."""
-    shown = [f"'{name}'" if quotes else name for name in names[:most]]
-    return ", ".join(shown) + (f" and {len(names) - most} more" if len(names) > most else "")
+    return first_problems([f"'{name}'" if quotes else name for name in names], most, ", ")

@@ -85,6 +85,7 @@ def _read(
         samples=data.samples,
         test_samples=data.test_samples,
         standardise=data.standardise,
+        synonyms=experiment.labels.synonyms,
         clean=lambda dataset: clean_predictions(dataset, experiment.seed),
         test_file=test_file,
         unlabelled=experiment.server.unlabelled,
@@ -107,6 +108,8 @@ def site_files(experiment: Experiment, base: Path) -> SiteFiles:
         groups_as_input=as_input,
         normalise_groups=normalise,
         server_read=experiment.server.read,
+        synonyms=experiment.labels.synonyms,
+        missing=experiment.labels.missing,
     )
 
 

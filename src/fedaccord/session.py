@@ -16,13 +16,14 @@ import torch
 from fedaccord.adversary.attacks import TO_SETS, refuse_site
 from fedaccord.adversary.settings import attack_of, hostile_sites
 from fedaccord.config import Experiment
+from fedaccord.data.coverage import one_class_problem
 from fedaccord.data.sensitive import Target, find_target
 from fedaccord.data.site_data import SiteData, with_tensors
 from fedaccord.data.sites import FederationData, pool_sites
 from fedaccord.engines.embedded import EmbeddedEngine
 from fedaccord.engines.engine import Engine, HostSpec
 from fedaccord.engines.network import SimulatedNetwork
-from fedaccord.errors import ConfigError, did_you_mean
+from fedaccord.errors import ConfigError, DataError, did_you_mean
 from fedaccord.extensions import trusted
 from fedaccord.federation.attack import make_attack
 from fedaccord.federation.cohorts import FEWEST_SITES, MANY_SITES, PIECES, Cohorts, cohort_size
@@ -52,6 +53,8 @@ def open_server(
     `state` is the checkpoint of a run to resume.
     """
     is_remote = engine is not None
+    if problem := one_class_problem(data):
+        raise DataError(problem)
     with one_thread(), closing(engine or _engine(experiment, data)) as engine:
         server = _server(experiment, data, engine, run or uuid.uuid4().hex)
         device = experiment.run.device

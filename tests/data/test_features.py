@@ -169,8 +169,10 @@ def test_every_wrong_number_is_named():
     with pytest.raises(DataError) as caught:
         plan.encode(table(a=["x"] * 8, b=["1", *["y"] * 7]))
     text = str(caught.value)
-    assert text.startswith("15 cells cannot be read: clinic.csv, line 2, column 'a': 'x' is not a number; ")
-    assert "clinic.csv, line 4, column 'b': 'y' is not a number; and 5 more" in text
+    assert text == (
+        "15 cells cannot be read: clinic.csv, line 2 and 7 more, column 'a': 'x' is not a number; "
+        "clinic.csv, line 3 and 6 more, column 'b': 'y' is not a number"
+    )
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import torch
 from fedaccord.config import parse_experiment, to_toml, with_paths_from
 from fedaccord.data import site_tables
 from fedaccord.data.registry import locate
-from fedaccord.errors import ConfigError, DataError
+from fedaccord.errors import ConfigError, DataError, lists_in_full
 from fedaccord.experiment import load_federation
 from fedaccord.hosting import build_host, host_spec
 from fedaccord.runs.records import describe_federation
@@ -44,8 +44,8 @@ def only(data):
 
 class TestLabels:
     def test_exact_names_and_empty_cells(self, load):
-        data = load(CLASSES + site(), north=rows("flu", "", "well", "?", "cold"))
-        assert only(data).train.target.tolist() == [1, -1, 2, -1, 0]
+        data = load(CLASSES + site(), north=rows("flu", "", "well", "cold"))
+        assert only(data).train.target.tolist() == [1, -1, 2, 0]
         assert torch.equal(only(data).train.truth, only(data).train.target)
 
     def test_candidates(self, load):
@@ -65,10 +65,11 @@ class TestLabels:
 
     def test_tag_columns(self, load):
         text = "age,flu,cold\n30,1,no\n31,,True\n32,0.0,?\n"
-        data = load(CLASSES + site(view='{ kind = "tags" }', label='["flu", "cold"]'), north=text)
+        unsure = '[labels]\nclasses = ["cold", "flu", "well"]\nmissing = ["?"]\n'
+        data = load(unsure + site(view='{ kind = "tags" }', label='["flu", "cold"]'), north=text)
         assert only(data).train.target.tolist() == [[0, 1, -1], [1, -1, -1], [-1, 0, -1]]
         assert data.features.names == ["age"]
-        some = load(CLASSES + site(view='{ kind = "tags", known = ["flu"] }', label='["flu", "cold"]'), north=text)
+        some = load(unsure + site(view='{ kind = "tags", known = ["flu"] }', label='["flu", "cold"]'), north=text)
         assert only(some).train.target[:, 0].tolist() == [-1, -1, -1]  # a tag it does not know says nothing
 
     def test_unlabelled_without_a_label_column(self, load):
@@ -90,12 +91,26 @@ class TestLabels:
         assert only(literal).train.target.tolist() == [0, 1]
 
     def test_a_label_may_be_called_like_a_missing_value(self, load):
-        text = '[labels]\nclasses = ["None", "flu"]\n'
-        assert only(load(text + site(), north=rows("None", "flu", "NA", ""))).train.target.tolist() == [0, 1, -1, -1]
+        data = load(site(), north=rows("None", "flu", "NA", "null", ""))
+        assert data.space.names == ("NA", "None", "flu", "null")
+        assert only(data).train.target.tolist() == [1, 2, 0, 3, -1]
         own = site(view='{ kind = "exact", known = "own" }')
-        assert only(load(text + own, north=rows("None", "NA"))).view.known == ("None",)
+        assert only(load(CLASSES.replace("well", "None") + own, north=rows("None", "flu"))).view.known == (
+            "flu",
+            "None",
+        )
         groups = site(view='{ kind = "coarse", correspondence = { NA = ["cold"], ill = ["flu", "well"] } }')
-        assert only(load(CLASSES + groups, north=rows("NA", "ill", "?"))).train.target.tolist() == [0, 1, -1]
+        assert only(load(CLASSES + groups, north=rows("NA", "ill", ""))).train.target.tolist() == [0, 1, -1]
+
+    def test_words_that_mean_not_annotated_are_listed_and_counted(self, load):
+        data = load('[labels]\nmissing = ["?", "NA"]\n' + site(), north=rows("None", "?", "flu", "", "NA", "?"))
+        assert data.space.names == ("None", "flu")
+        assert only(data).train.target.tolist() == [0, -1, 1, -1, -1, -1]
+        assert data.label_words["north"].missing == {"?": 2, "(empty)": 1, "NA": 1}
+        with pytest.raises(DataError, match=r"'\?' is not one of .*; if it means .* list it in labels.missing"):
+            load(CLASSES + site(), north=rows("flu", "?"))
+        with pytest.raises(DataError, match=r"'NA' is not 0 or 1; if it means .* list it in labels.missing"):
+            load(CLASSES + site(view='{ kind = "tags" }', label='["flu"]'), north="age,flu\n30,1\n31,NA\n")
 
     def test_classes_are_found_in_the_files(self, load):
         coarse = '{ kind = "coarse", correspondence = { low = ["2", "9"], high = ["10"] } }'
@@ -125,9 +140,14 @@ class TestWrongCells:
 
     def test_ten_are_shown_and_the_rest_counted(self, load):
         with pytest.raises(DataError) as caught:
-            load(CLASSES + site(), north=rows(*["x"] * 14))
-        assert str(caught.value).count("'x' is not one of the labels") == 10
-        assert str(caught.value).endswith("; and 4 more")
+            load(CLASSES + site(), north=rows("x", *[f"x{number}" for number in range(11)], "x", "x"))
+        told = str(caught.value)
+        assert told.startswith("14 cells cannot be read: north.csv, line 2 and 2 more, column 'dx': 'x' is not one of")
+        assert told.count("is not one of the labels") == 10
+        assert told.endswith("; and 2 more")
+        with pytest.raises(DataError) as caught, lists_in_full():
+            load(CLASSES + site(), north=rows("x", *[f"x{number}" for number in range(11)], "x", "x"))
+        assert str(caught.value).count("is not one of the labels") == 12
 
     def test_a_column_that_one_site_writes_in_words(self, load):
         """Every cell that is against the other sites is named by file, line, column and value."""
@@ -138,10 +158,8 @@ class TestWrongCells:
         assert told.startswith(
             "column 'age' holds numbers at site 'north' but words at site 'south'; name every feature column in "
             "features.numbers or features.categories: 12 cells cannot be read: "
-            "south.csv, line 3, column 'age': 'old' is not a number; south.csv, line 4,"
+            "south.csv, line 3 and 11 more, column 'age': 'old' is not a number"
         )
-        assert told.count("'old' is not a number") == 10
-        assert told.endswith("; and 2 more")
         with pytest.raises(DataError) as caught:
             load(CLASSES + '[features]\nnumbers = ["age"]\n' + site() + site("south"), north=rows("flu"), south=south)
         assert str(caught.value) == told[told.index("12 cells") :]  # by decree it is told just so

@@ -44,6 +44,18 @@ label = "state"
         assert site.train.x[:, 0].unique().tolist() == pytest.approx([-0.9, 1.1])
         assert SiteFolder.open(deployed).deployment == before.deployment
 
+    def test_with_its_own_words_for_labels(self, deployed, tmp_path):
+        """Nobody else sees them: they are in the copy of the experiment file that the site keeps."""
+        (tmp_path / "a.csv").write_text("age,sex,state\n" + "41,f,gesund\n61,m,ill\n" * 50)
+        own = (
+            (tmp_path / "experiment.toml")
+            .read_text()
+            .replace('data = "a.csv"', 'data = "a.csv"\nsynonyms = { well = ["gesund"] }')
+        )
+        done = command("deploy", write(tmp_path, own), deployed, "--site", "a", cwd=tmp_path)
+        assert done.code == 0, done.err
+        assert SiteFolder.open(deployed).build_host().sites["a"].train.target.unique().tolist() == [0, 1]
+
     @pytest.mark.parametrize(
         ("change", "said"),
         [

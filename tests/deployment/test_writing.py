@@ -81,3 +81,18 @@ def test_the_label_whose_fairness_is_measured_is_told_only_to_a_site_that_names_
     assert len(held) == 3
     assert not [text for text in held if "high" in text]
     assert 'label = "high"' in (tmp_path / "d/server/config.toml").read_text()
+
+
+def test_words_of_a_site_are_in_its_own_folder_only(tmp_path):
+    for name in "ab":
+        (tmp_path / f"{name}.csv").write_text("age,dx\n" + "40,leicht\n60,grave\n" * 4)
+    own = {"label": "dx", "synonyms": {"mild": ["leicht"]}}
+    sites = [{"name": name, "data": f"{name}.csv", **own} for name in "ab"]
+    sites[1]["synonyms"] = {"mild": ["leicht", "secret word"]}
+    classes = {"classes": ["mild", "grave"], "synonyms": {"grave": ["Grave of all"]}}
+    deploy({"labels": classes, "sites": sites, "method": {"name": "fedavg", "rounds": 1}}, tmp_path)
+    written = [path for path in (tmp_path / "d").rglob("*") if path.is_file()]
+    holders = {path.relative_to(tmp_path / "d").as_posix() for path in written if b"secret word" in path.read_bytes()}
+    assert holders == {"sites/b/site.toml"}
+    assert not [path for path in written if b"leicht" in path.read_bytes() and path.name != "site.toml"]
+    assert not [path for path in (tmp_path / "d/sites").rglob("*.toml") if b"of all" in path.read_bytes()]

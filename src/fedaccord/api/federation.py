@@ -27,6 +27,7 @@ from fedaccord.extensions import INSTALLED, trusting
 from fedaccord.federation.recipe import Recipe
 from fedaccord.findings import Finding
 from fedaccord.labels.space import LabelSpace
+from fedaccord.labels.synonyms import Synonyms, check_own_synonyms, rename_annotation, renaming
 from fedaccord.labels.views import NOT_ANNOTATED, Exact, View
 from fedaccord.methods.registry import given, is_importable
 from fedaccord.models.catalogue import give_model
@@ -43,11 +44,14 @@ class Federation:
         labelled: Any = None,
         features: Mapping[str, Any] | None = None,
         classes: Sequence[str] | None = None,
+        synonyms: Synonyms | None = None,
     ) -> None:
         """Store the sites, and the server's test and labelled samples as (samples, class names).
 
         `features` (as `[features]` in an experiment file) and `classes` are for sites with frames; without them, the
         columns and labels of the frames decide. Samples of the server are then a frame, or (frame, class names).
+
+        `synonyms` lists the words that stand for a label in annotations: {"mild": ["Mild", "1"]}.
         """
         if not isinstance(sites, Sequence) or not sites:
             raise DataError("a federation needs at least one site, in a list")
@@ -68,6 +72,10 @@ class Federation:
             raise ConfigError("features and classes are for sites with frames; arrays are used as they are")
         self.features = dict(features or {})
         self.space = frame_space(self._frames, classes) if self._frames else _common_space(self._arrays)
+        self.synonyms = {label: list(words) for label, words in (synonyms or {}).items()}
+        for site in self._arrays:
+            common, names = ({}, site.view.answers) if site.view.has_own_names else (self.synonyms, site.view.space)
+            _check_synonyms(site.synonyms or {}, common, tuple(names), f"site '{site.name}'")
 
     def train(
         self,
@@ -139,8 +147,8 @@ class Federation:
             **{key: value for key, value in given.items() if value is not None},
             "run": {"workers": workers, **(given["run"] or {})},
         }
-        if self.space is not None:
-            table["labels"] = {"classes": list(self.space.names)}
+        classes = {} if self.space is None else {"classes": list(self.space.names)}
+        table["labels"] = {**classes, "synonyms": self.synonyms}
         views = {type(site.view).__module__ for site in self._arrays} | {site.code for site in self._frames} - {""}
         outside = [module for module in views if not module.startswith("fedaccord.")]
         packages = [*([trust] if isinstance(trust, str) else trust), *outside, INSTALLED]
@@ -179,7 +187,7 @@ class Federation:
         assert self.space is not None
         data = FederationData(self.space, {}, (), groups=self._groups())
         for site in self._arrays:
-            data.add(site_data(site, seed, data.groups, fairness), site.test)
+            data.add(site_data(site, seed, self.synonyms, data.groups, fairness), site.test)
         shapes = {site.name: tuple(site.train.x.shape[1:]) for site in data.sites.values()}
         if len(set(shapes.values())) > 1:
             raise DataError("the sites' samples differ in shape: " + ", ".join(f"{n}: {s}" for n, s in shapes.items()))
@@ -203,7 +211,9 @@ class Federation:
         if not isinstance(given, Sequence) or len(given) != 2:
             raise DataError(f"{name}: samples and their true class names are needed, as in {name}=(x, names)")
         assert self.space is not None
-        x, target = read_samples(given[0], name), Exact(self.space).encode(given[1], name)
+        words = renaming(self.synonyms)
+        classes = [rename_annotation(value, None, words) for value in given[1]]
+        x, target = read_samples(given[0], name), Exact(self.space).encode(classes, name)
         if len(target) != len(x):
             raise DataError(f"{name}: there are {len(x)} samples but {len(target)} class names")
         if tuple(x.shape[1:]) != shape:
@@ -232,6 +242,13 @@ def _common_space(sites: Sequence[Site]) -> LabelSpace:
         if site.view.space != sites[0].view.space:
             raise ConfigError(f"site '{site.name}' has another label space than site '{sites[0].name}'")
     return sites[0].view.space
+
+
+def _check_synonyms(own: Synonyms, common: Synonyms, names: Sequence[str], where: str) -> None:
+    try:
+        check_own_synonyms(own, common, names)
+    except ValueError as error:
+        raise ConfigError(f"{where}: {error}") from None
 
 
 def _section(site: Site) -> dict[str, Any]:

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedaccord.data.declarations import SiteFiles
+from fedaccord.data.label_columns import SiteTable
 from fedaccord.data.site_data import ServerTest
-from fedaccord.data.site_tables import SiteTable, join_tables, read_server_table, set_test_aside
+from fedaccord.data.site_tables import join_tables, read_server_table, set_test_aside
 from fedaccord.data.sites import FederationData
 from fedaccord.data.tables import Table, frame_table
 from fedaccord.errors import ConfigError, DataError
@@ -86,7 +87,7 @@ def join_frames(
 ) -> FederationData:
     """Return the federation of these sites, with the server's samples; wrong cells are its flaws."""
     frames = {site.name: site.table for site in sites}
-    tables = {name: set_test_aside(section, frames[name], request.seed) for name, section in request.by_name().items()}
+    tables = {name: set_test_aside(section, frames[name], request) for name, section in request.by_name().items()}
     result = join_tables(tables, request)
     if test is not None:
         with result.collecting_flaws():

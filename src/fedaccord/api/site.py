@@ -15,6 +15,7 @@ from fedaccord.data.declarations import Fairness
 from fedaccord.data.site_data import Samples, SiteData
 from fedaccord.errors import ConfigError, DataError
 from fedaccord.labels.space import LabelSpace
+from fedaccord.labels.synonyms import Synonyms, rename_annotation, renaming
 from fedaccord.labels.views import Candidates, Exact, View
 from fedaccord.seeds import derive
 
@@ -35,6 +36,7 @@ class Site:
     groups: Iterable[Any] | None = None  # of a sensitive attribute: names, or `a|b` where several may be true
     joins: int | None = None  # first round with the site
     leaves: int | None = None  # first round without the site
+    synonyms: Synonyms | None = None  # its words for labels, by name; applied before those of the federation
 
     @classmethod
     def from_frame(
@@ -48,26 +50,35 @@ class Site:
         sensitive: str | None = None,
         joins: int | None = None,
         leaves: int | None = None,
+        synonyms: Synonyms | None = None,
     ) -> FrameSite:
         """Return a site from a pandas frame of numbers, words, text and missing values, read like a site's file.
 
         `label` is the label column; for tags also a list of 0/1 columns. All other columns are features, unless the
         federation's `features` select some. `view` is a kind such as "exact", a table as in an experiment file, such
-        as {"kind": "coarse", "correspondence": {...}}, or a view. `sensitive` names the column of sensitive groups.
+        as {"kind": "coarse", "correspondence": {...}}, or a view. `sensitive` names the column of sensitive groups,
+        `synonyms` the site's words for labels: {"mild": ["Mild", "1"]}.
         """
-        others = {"test": test, "sensitive": sensitive, "joins": joins, "leaves": leaves}
+        words = None if synonyms is None else {label: list(words) for label, words in synonyms.items()}
+        others = {"test": test, "sensitive": sensitive, "joins": joins, "leaves": leaves, "synonyms": words}
         return make_frame_site(name, frame, label, view, **others)
 
 
-def site_data(site: Site, seed: int, groups: Sequence[str] = (), fairness: Fairness | None = None) -> SiteData:
-    """Return the samples of a site with arrays, with its test rows set aside."""
-    x = read_samples(site.x, f"site '{site.name}'")
-    target = site.view.encode(site.labels, f"site '{site.name}'")
+def site_data(
+    site: Site, seed: int, synonyms: Synonyms, groups: Sequence[str] = (), fairness: Fairness | None = None
+) -> SiteData:
+    """Return the samples of a site with arrays, with its test rows set aside; `synonyms` are the federation's."""
+    x, own = read_samples(site.x, f"site '{site.name}'"), site.synonyms or {}
+    names = renaming(own) if site.view.has_own_names else renaming(own, synonyms)
+    labels = [rename_annotation(value, site.view.separator, names) for value in site.labels]
+    target = site.view.encode(labels, f"site '{site.name}'")
     if len(target) != len(x):
         raise DataError(f"site '{site.name}' has {len(x)} samples but {len(target)} labels")
     truth = site.view.true_classes(target)
     if site.truth is not None:
-        truth = Exact(site.view.space).encode(site.truth, f"site '{site.name}', truth")
+        names = renaming(synonyms) if site.view.has_own_names else names
+        classes = [rename_annotation(value, None, names) for value in site.truth]
+        truth = Exact(site.view.space).encode(classes, f"site '{site.name}', truth")
     listed = None if site.groups is None else Candidates(LabelSpace(groups)).encode(site.groups, f"site '{site.name}'")
     if listed is not None and len(listed) != len(x):
         raise DataError(f"site '{site.name}' has {len(x)} samples but {len(listed)} groups")

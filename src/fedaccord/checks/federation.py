@@ -25,6 +25,7 @@ from fedaccord.data.coverage import (
     indistinguishable_classes,
     labels_of_server,
     labels_without_site,
+    one_class_problem,
 )
 from fedaccord.data.site_data import SiteData
 from fedaccord.data.sites import FederationData, Flaw
@@ -164,8 +165,10 @@ def check_federation(data: FederationData) -> Report:
         label: {site: views[site].title for site, row in zip(views, informs, strict=True) if row[column]}
         for column, label in enumerate(data.space)
     }
+    one_class = one_class_problem(data)
     findings = [
         *(Finding("error", str(flaw.error)) for flaw in data.flaws),
+        *([Finding("error", one_class)] if one_class else []),
         *knowledge_findings(views, data.space, labels_of_server(data)),
         *sample_findings(data),
         *separation_findings(data),

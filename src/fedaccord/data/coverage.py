@@ -13,6 +13,8 @@ from fedaccord.errors import listed
 from fedaccord.labels.space import LabelSpace
 from fedaccord.labels.views import View
 
+ONE_CLASS = "every label"
+NOTHING_TO_LEARN = "so no model can learn anything; are the other labels empty cells, or in another column?"
 UNTAUGHT = "no other label teaches them, so the model cannot learn them"
 
 
@@ -59,6 +61,28 @@ def distinguished(data: FederationData, coarse: bool = True) -> set[str]:
     unknown = labels_without_site(data.views, data.space)
     mixed = {name for group in indistinguishable_classes(data) for name in group}
     return set(data.space.names) - set(unknown) - mixed
+
+
+def one_class_problem(data: FederationData) -> str | None:
+    """Return why there is nothing to tell apart: one class in all, or one class in all training samples.
+
+    A single tag is fine, because a tag is present or absent. Sites without samples here, such as those on other
+    machines, are judged by the number of classes alone.
+    """
+    sites = [site for site in data.sites.values() if site.view.has_annotations and site.view.one_label]
+    if not sites:
+        return None
+    if len(data.space) == 1:
+        return f"{ONE_CLASS} is '{data.space.names[0]}', the only class, {NOTHING_TO_LEARN}"
+    if data.labelled is not None or not all(site.train.target.numel() for site in sites):
+        return None
+    seen = torch.zeros(len(data.space), dtype=torch.bool)
+    for site in sites:
+        named = site.view.names_in(site.train.target).any(0)
+        seen |= (site.view.matrix[named] > 0).any(0)
+    if int(seen.sum()) != 1:
+        return None
+    return f"{ONE_CLASS} in the training samples is '{data.space.names[int(seen.int().argmax())]}', {NOTHING_TO_LEARN}"
 
 
 def coverage_matrix(views: Mapping[str, View]) -> Tensor:

@@ -11,6 +11,7 @@ from pydantic import BaseModel, Field, field_validator, model_validator
 
 from fedaccord.data.registry import locate
 from fedaccord.errors import refuse_unused
+from fedaccord.labels.synonyms import Renaming, Synonyms, check_synonyms, renaming
 from fedaccord.labels.views import ViewDeclaration
 from fedaccord.labels.views.exact import ExactView
 from fedaccord.labels.views.registry import ViewConfig
@@ -158,7 +159,7 @@ class Features(Section):
     ignore: list[str] = Field(default_factory=list, description="columns that are not features")
     missing: list[str] = Field(
         default_factory=lambda: list(MISSING_WORDS),
-        description="cells that stand for a missing value; a label of that name is still a label",
+        description="cells that stand for a missing value in columns of features; for labels see labels.missing",
     )
     header: list[str] | None = Field(None, description="column names, for files without a header line")
     scale: Literal["federation", "none"] = Field("federation", description="standardise numbers over all sites, or not")
@@ -234,6 +235,10 @@ class SiteSection(Section):
     header: list[str] | None = Field(None, description="column names, for a file without a header line")
     read: Reading | None = Field(None, description="how its table is written; keys left out are recognised")
     view: ViewConfig = Field(default_factory=ExactView, description="how this site observes labels")
+    synonyms: dict[str, list[str]] = Field(
+        default_factory=dict,
+        description="this site's words for labels: name = [words]; applied before the synonyms of [labels]",
+    )
     test: float = Field(0.2, ge=0, lt=1, description="fraction of its samples held out as its test set")
     joins: Count | None = Field(None, description="first round in which it takes part; left out: the first of the run")
     leaves: Count | None = Field(None, description="first round in which it no longer takes part; left out: it stays")
@@ -241,6 +246,11 @@ class SiteSection(Section):
     @model_validator(mode="after")
     def _joins_before_it_leaves(self) -> SiteSection:
         check_stay(self.name, self.joins, self.leaves)
+        return self
+
+    @model_validator(mode="after")
+    def _every_word_has_one_name(self) -> SiteSection:
+        check_synonyms(self.synonyms, self.view.own_names)
         return self
 
 
@@ -264,6 +274,7 @@ class Split:
     samples: int | None = None
     test_samples: int | None = None
     standardise: str = "auto"
+    synonyms: Synonyms = field(default_factory=dict)  # of the data set's labels
     clean: Callable[[Dataset], Array] | None = None  # predictions of a model trained on true classes
     test_file: Path | None = None  # of the server
     unlabelled: int | None = None  # inputs that the server takes
@@ -291,10 +302,17 @@ class SiteFiles:
     groups_as_input: bool = False  # candidate groups are the last features of a table
     normalise_groups: bool = False  # each candidate counts as its share of 1
     server_read: Reading | None = None  # how the server's tables are written
+    synonyms: Synonyms = field(default_factory=dict)  # of the federation's labels
+    missing: Sequence[str] = ()  # words in a label column that mean: not annotated
 
     def by_name(self) -> dict[str, SiteSection]:
         """Return the sections sorted by name, so that their order in the experiment file has no effect."""
         return {section.name: section for section in sorted(self.sections, key=lambda section: section.name)}
+
+    def names(self, section: SiteSection) -> Renaming:
+        """Return the names of a site's words; the federation's synonyms are not for names that are the site's own."""
+        own = section.view.own_names is not None
+        return renaming(section.synonyms) if own else renaming(section.synonyms, self.synonyms)
 
     def path(self, section: SiteSection) -> Path:
         """Return the path of a site's file or folder."""

@@ -15,6 +15,7 @@ import numpy as np
 
 from fedaccord.data.dataset import Dataset
 from fedaccord.data.declarations import SiteFiles, SiteSection
+from fedaccord.data.merged_labels import merge_labels
 from fedaccord.data.registry import existing
 from fedaccord.data.scaling import Moments, fit_moments
 from fedaccord.data.server_data import add_server_files, read_arrays, read_server_file
@@ -24,6 +25,7 @@ from fedaccord.data.sites import Annotated, FederationData, draw_test_rows, make
 from fedaccord.data.tables import Table, is_table, read_table
 from fedaccord.errors import ConfigError, DataError
 from fedaccord.labels.space import LabelSpace
+from fedaccord.labels.synonyms import renaming
 from fedaccord.labels.views import ViewContext, view_class
 from fedaccord.seeds import derive
 
@@ -78,7 +80,10 @@ def read_array_sites(request: SiteFiles) -> FederationData:
     A site's test rows are those that its file marks; otherwise they are drawn.
     """
     sections = request.by_name()
-    files = {name: read_arrays(request.path(section), f"site '{name}'") for name, section in sections.items()}
+    files = {
+        name: merge_labels(read_arrays(request.path(section), f"site '{name}'"), request.names(section))
+        for name, section in sections.items()
+    }
     shapes = {file.shape for file in files.values()}
     if len(shapes) > 1:
         listed = ", ".join(f"{name}: {file.shape}" for name, file in files.items())
@@ -93,18 +98,20 @@ def read_array_sites(request: SiteFiles) -> FederationData:
     for name, file in files.items():
         _add(result, sections[name], file, request)
     result.sites = {section.name: result.sites[section.name] for section in request.sections}
-    add_server_files(result, request.test_file, request.labelled, partial(read_server_file, result=result))
+    read = partial(read_server_file, result=result, names=renaming(request.synonyms))
+    add_server_files(result, request.test_file, request.labelled, read)
     return result
 
 
 def _add(result: FederationData, section: SiteSection, file: Dataset, request: SiteFiles) -> None:
     name = section.name
     context = ViewContext(f"site '{name}', {request.path(section).name}", report=result.flaw_collector(name))
-    seen = read_annotations(file.train, file.labels, section.view, result.space, context)
+    declared = section.view.renamed(request.names(section))
+    seen = read_annotations(file.train, file.labels, declared, result.space, context)
     own_test: Annotated | None = None
     if file.test is not None:
         silent = replace(context, report=lambda error: None)  # the training rows have reported a wrong view
-        own_test = read_annotations(file.test, file.labels, section.view, result.space, silent)
+        own_test = read_annotations(file.test, file.labels, declared, result.space, silent)
     refuse_empty(name, seen)
     share = section.test if own_test is None else 0.0
     test, train = draw_test_rows(len(seen.rows), share, derive(request.seed, "test", name))
@@ -120,7 +127,7 @@ def read_image_sites(request: SiteFiles) -> FederationData:
     sites = {}
     for name, section in request.by_name().items():
         table = label_table(request.path(section), f"site '{name}'", section.view.needs_label)
-        sites[name] = set_test_aside(section, table, request.seed)
+        sites[name] = set_test_aside(section, table, request)
     shape = (3 if features.image_colour else 1, features.image_size, features.image_size)
     encode = partial(read_images, shape=shape)
     result = assemble(sites, request, shape, encode)

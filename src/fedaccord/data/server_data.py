@@ -11,12 +11,14 @@ from torch import Tensor
 
 from fedaccord.data.dataset import Array, Dataset, Grouped, Rows, from_arrays, read_npz
 from fedaccord.data.declarations import PerClass
+from fedaccord.data.merged_labels import merge_labels
 from fedaccord.data.partition import Partition
 from fedaccord.data.registry import existing
 from fedaccord.data.site_data import ServerTest, SiteData
 from fedaccord.data.sites import FederationData, draw_rows, read_annotations
 from fedaccord.errors import ConfigError, DataError, did_you_mean
 from fedaccord.labels.space import LabelSpace
+from fedaccord.labels.synonyms import Renaming
 from fedaccord.labels.views import ViewContext
 from fedaccord.labels.views.exact import ExactView
 from fedaccord.seeds import derive
@@ -148,12 +150,15 @@ def add_server_files(
             result.labelled = found.x, found.truth
 
 
-def read_server_file(path: Path, where: str, result: FederationData, grouped: Grouped | None = None) -> ServerTest:
+def read_server_file(
+    path: Path, where: str, result: FederationData, grouped: Grouped | None = None, names: Renaming | None = None
+) -> ServerTest:
     """Read the server's samples and their classes from an .npz file; rows without a class are left out.
 
-    A test file may mark its test rows. `grouped` adds groups in the same way as to the sites' rows.
+    A test file may mark its test rows. `grouped` adds groups in the same way as to the sites' rows, and `names` are the
+    federation's names for the words of its labels.
     """
-    file = read_arrays(path, where)
+    file = merge_labels(read_arrays(path, where), names or {})
     rows = file.test if file.test is not None and where == "server.test" else file.train
     if grouped is not None:
         rows = grouped(rows, where)

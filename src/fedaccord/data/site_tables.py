@@ -6,7 +6,6 @@ Sites with images have a table of labels, which is read in the same way.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from operator import itemgetter
 from pathlib import Path
@@ -14,23 +13,22 @@ from pathlib import Path
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from fedaccord.data.declarations import Features, SiteFiles, SiteSection
 from fedaccord.data.features import ColumnPlan, FeaturePlan, agree, cells_of_other_kind, describe_columns, mixed_kinds
+from fedaccord.data.label_columns import SiteTable, read_column, read_labels
 from fedaccord.data.server_data import add_server_files
 from fedaccord.data.site_data import Samples, ServerTest, SiteData
 from fedaccord.data.sites import FederationData, Flaw, draw_test_rows
-from fedaccord.data.tables import Table, by_value, cells_error, natural, read_table, report_cells
-from fedaccord.errors import AnnotationError, ConfigError, DataError
+from fedaccord.data.tables import Table, cells_error, natural, read_table, report_cells
+from fedaccord.errors import ConfigError, DataError
 from fedaccord.labels.space import LabelSpace, plain
+from fedaccord.labels.synonyms import renaming
 from fedaccord.labels.views import (
     NOT_ANNOTATED,
     Candidates,
     Exact,
-    View,
     ViewContext,
-    ViewDeclaration,
     build_view,
     view_class,
 )
@@ -42,22 +40,6 @@ Encoded = tuple[NDArray[np.float32], dict[str, int], list[str]]
 Encoder = Callable[[Table], Encoded]
 
 
-@dataclass(frozen=True)
-class SiteTable:
-    """A site's table, its declaration, and its training and test rows."""
-
-    section: SiteSection
-    table: Table
-    train: Index
-    test: Index
-
-    @property
-    def labels(self) -> list[str]:
-        """The label columns."""
-        label = self.section.label
-        return [label] if isinstance(label, str) else list(label or [])
-
-
 def read_table_sites(request: SiteFiles) -> FederationData:
     """Read sites from .csv and .parquet files."""
     features = request.features
@@ -65,7 +47,7 @@ def read_table_sites(request: SiteFiles) -> FederationData:
     for name, section in request.by_name().items():
         header = section.header or features.header
         table = read_table(request.path(section), header, f"site '{name}'", section.data, section.read)
-        sites[name] = set_test_aside(section, table, request.seed)
+        sites[name] = set_test_aside(section, table, request)
     result = join_tables(sites, request)
 
     def read(path: Path, where: str) -> ServerTest:
@@ -155,7 +137,7 @@ def _plan(sites: Mapping[str, SiteTable], features: Features) -> tuple[FeaturePl
     return agree(clear, features, [column for column in wanted if column not in mixed]), list(mixed.values())
 
 
-def set_test_aside(section: SiteSection, table: Table, seed: int) -> SiteTable:
+def set_test_aside(section: SiteSection, table: Table, request: SiteFiles) -> SiteTable:
     """Draw a site's test rows; raise ConfigError for a declaration that does not fit a table."""
     where, view = f"site '{section.name}'", section.view
     if section.label is None and view.needs_label:
@@ -164,8 +146,8 @@ def set_test_aside(section: SiteSection, table: Table, seed: int) -> SiteTable:
         raise ConfigError(f"{where}: several label columns are for a view of tags, and this one is '{view.kind}'")
     if view.is_generated:
         raise ConfigError(f"{where}: view.generate is for [data]; here the label column holds the sets, as in `a|b`")
-    test, train = draw_test_rows(table.rows, section.test, derive(seed, "test", section.name))
-    site = SiteTable(section, table, train, test)
+    test, train = draw_test_rows(table.rows, section.test, derive(request.seed, "test", section.name))
+    site = SiteTable(section, table, train, test, request.names(section), request.missing)
     for column in [*site.labels, *([] if section.sensitive is None else [section.sensitive])]:
         table.column(column)  # a missing column is an error here, not a difference between the sites' features
     return site
@@ -176,21 +158,20 @@ def assemble(
 ) -> FederationData:
     """Return a federation of sites with tables, in the request's order; all wrong cells together are one flaw."""
     missing = request.features.missing
-    space = LabelSpace(request.classes if request.classes is not None else _classes(sites, missing))
+    space = LabelSpace(request.classes if request.classes is not None else _classes(sites))
     result = FederationData(space, {}, shape, groups=group_names(sites, missing))
     problems: list[str] = []
     for name, site in sites.items():
         result.remember_reading(name, site.table)
         x, result.missing_cells[name], wrong = encode(site.table)
         problems += wrong
-        no_label = [word for word in missing if word not in space]
-        context = ViewContext(f"site '{name}'", report=result.flaw_collector(name))
-        view = build_view(_declared(site, no_label), space, context)
-        target = read_labels(site.table, site.section.label, view, missing, problems)
+        result.label_words[name] = site.words()
+        view = build_view(site.view(space), space, ViewContext(f"site '{name}'", report=result.flaw_collector(name)))
+        target = site.read(view, problems)
         sensitive, groups = site.section.sensitive, None
         if sensitive is not None and result.groups:
             any_group = Candidates(LabelSpace(result.groups))
-            groups = _read_column(site.table, sensitive, any_group, missing, problems)
+            groups = read_column(site.table, sensitive, any_group, missing, problems)
         samples = Samples(torch.from_numpy(x), target, view.true_classes(target), groups)
         train, test = (samples.map(itemgetter(torch.from_numpy(rows))) for rows in (site.train, site.test))
         result.add(SiteData(name, view, train, test), site.section.test)
@@ -198,17 +179,6 @@ def assemble(
         report_cells(problems)
     result.sites = {section.name: result.sites[section.name] for section in request.sections}
     return result
-
-
-def read_labels(
-    table: Table, label: str | list[str] | None, view: View, missing: Sequence[str], problems: list[str]
-) -> Tensor:
-    """Read a table's annotations: one column, or one 0/1 column for each label; wrong cells join `problems`."""
-    if label is None:
-        return view.encode([None] * table.rows)
-    if isinstance(label, list):
-        return _flag_columns(table, label, view, missing, problems)
-    return _read_column(table, label, view, missing, problems)
 
 
 def read_true_classes(
@@ -229,7 +199,8 @@ def read_true_classes(
     if column is None:
         raise ConfigError(f"server.label is needed: it names the column of true classes in {where}")
     x, _, problems = encode(table)
-    target = read_labels(table, column, Exact(space), missing, problems)
+    names = renaming(request.synonyms)
+    target = read_labels(table, column, Exact(space), request.missing, problems, names)
     report_cells(problems)
     known = target != NOT_ANNOTATED
     if not bool(known.any()):
@@ -238,69 +209,20 @@ def read_true_classes(
     listed = next((name for name in sorted(sensitive - {None}, key=str) if name in table.columns), None)
     found = None
     if groups and listed is not None:
-        found = _read_column(table, listed, Candidates(LabelSpace(groups)), missing, [])[known], None
+        found = read_column(table, listed, Candidates(LabelSpace(groups)), missing, [])[known], None
     source = f"the server's own test file, {table.path.name}"
     return ServerTest(torch.from_numpy(x)[known], target[known], source, found)
 
 
-def _read_column(table: Table, column: str, view: View, missing: Sequence[str], problems: list[str]) -> Tensor:
-    # A label may be named "None" or "NA"; then such a cell is not missing.
-    words, codes = by_value(table.column(column), set(missing) - set(view.allowed_names))
-    values = [None if word is None else view.parse(word) for word in words]
-    try:
-        targets = view.encode(values)
-    except AnnotationError:
-        wrong: dict[int, list[str]] = {}
-        for code, value in enumerate(values):
-            try:
-                view.encode([value])
-            except AnnotationError as error:
-                wrong[code] = [problem.partition(": ")[2] for problem in error.problems]
-        for row, code in enumerate(codes.tolist()):
-            problems += [table.wrong(row, column, what) for what in wrong.get(code, [])]
-        targets = view.encode([None if code in wrong else value for code, value in enumerate(values)])
-    return targets[torch.from_numpy(codes)]
-
-
-def _flag_columns(table: Table, columns: list[str], view: View, missing: Sequence[str], problems: list[str]) -> Tensor:
-    target = torch.full((table.rows, len(view.space)), NOT_ANNOTATED, dtype=torch.int8)
-    for name in columns:
-        column = view.space.column(name, f"'{table.shown}'")
-        words, codes = by_value(table.column(name), missing)
-        read = [NOT_ANNOTATED if word is None else view.parse_flag(word) for word in words]
-        wrong = {code for code, value in enumerate(read) if value is None}
-        rows = [row for row, code in enumerate(codes.tolist()) if code in wrong] if wrong else []
-        problems += [table.wrong(row, name, f"'{words[codes[row]]}' is not 0 or 1") for row in rows]
-        values = torch.tensor([NOT_ANNOTATED if value is None else value for value in read], dtype=torch.int8)
-        target[:, column] = values[torch.from_numpy(codes)]
-    return target.masked_fill(~view.informs(), NOT_ANNOTATED)
-
-
-def _classes(sites: Mapping[str, SiteTable], missing: Sequence[str]) -> list[str]:
+def _classes(sites: Mapping[str, SiteTable]) -> list[str]:
     """Return the label names in the sites' files and declarations; numbers are sorted by value."""
     names: set[str] = set()
     for site in sites.values():
-        view = site.section.view
-        names |= view_class(view.kind).class_names(view, partial(_own_names, site, missing))
+        view = site.view()
+        names |= view_class(view.kind).class_names(view, partial(set, site.words().names))
     if not names:
         raise ConfigError("labels.classes is needed: no site's file names the classes of the federation")
     return sorted(names, key=natural)
-
-
-def _own_names(site: SiteTable, missing: Sequence[str]) -> set[str]:
-    """Return the labels that occur in a site's own file."""
-    if isinstance(site.section.label, list):
-        return set(site.section.label)
-    separator = view_class(site.section.view.kind).separator
-    words = {w for label in site.labels for w in site.table.column(label)} - {"", *missing}
-    parts = {part.strip() for word in words for part in (word.split(separator) if separator else [word])}
-    return {plain(part) for part in parts if part}
-
-
-def _declared(site: SiteTable, missing: Sequence[str]) -> ViewDeclaration:
-    """Return a site's declared view; known = "own" becomes the labels in its file."""
-    view = site.section.view
-    return view.with_known(sorted(_own_names(site, missing)) or None) if view.knows_own else view
 
 
 def group_names(sites: Mapping[str, SiteTable], missing: Sequence[str]) -> list[str]:

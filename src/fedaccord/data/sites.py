@@ -13,6 +13,7 @@ from torch import Tensor
 
 from fedaccord.data.dataset import BRIGHTEST, Array, Rows
 from fedaccord.data.features import FeaturePlan
+from fedaccord.data.label_columns import LabelWords
 from fedaccord.data.scaling import Moments, apply_moments, pool_moments
 from fedaccord.data.site_data import Samples, ServerTest, SiteData
 from fedaccord.data.tables import Table
@@ -50,6 +51,7 @@ class FederationData:
     histogram: dict[str, dict[str, int]] | None = None
     partition: dict[str, Any] | None = None
     features: FeaturePlan | None = None  # how table columns became features
+    label_words: dict[str, LabelWords] = field(default_factory=dict)  # by site: what its label columns say
     missing_cells: dict[str, dict[str, int]] = field(default_factory=dict)  # counts by site and column
     groups: list[str] = field(default_factory=list)  # of the sensitive attribute
     group_features: int | None = None  # index of the first feature that is a candidate group; None: none is

@@ -13,6 +13,7 @@ import torch
 
 from fedaccord.data.dataset import Array, Dataset, Rows
 from fedaccord.data.declarations import PerClass, Split
+from fedaccord.data.merged_labels import merge_labels
 from fedaccord.data.partition import Partition, split
 from fedaccord.data.scaling import fit_moments, pool_moments
 from fedaccord.data.server_data import (
@@ -37,6 +38,7 @@ from fedaccord.data.sites import (
 from fedaccord.errors import ConfigError, DataError, PartitionError, did_you_mean
 from fedaccord.labels.correlation import k_means
 from fedaccord.labels.space import LabelSpace
+from fedaccord.labels.synonyms import Renaming, renaming
 from fedaccord.labels.views import ViewContext, ViewDeclaration
 from fedaccord.seeds import derive
 
@@ -46,6 +48,8 @@ CLUSTERS = 12  # if there are more tags
 
 def split_dataset(dataset: Dataset, request: Split) -> FederationData:
     """Split one data set into sites, and let each observe it through its view."""
+    names = renaming(request.synonyms)
+    dataset = merge_labels(dataset, names)
     space = _space(dataset, request.classes)
     dataset = _renamed(dataset, space)
     dealt = _deal(dataset, space, request)
@@ -64,7 +68,7 @@ def split_dataset(dataset: Dataset, request: Split) -> FederationData:
     used = dealt.parts.report(dealt.rows.y, space.names)
     result.partition = {"asked": dict(request.partition), "used": used}
     result.histogram = _histogram(result.sites, space)
-    _add_server_data(result, dataset, dealt, request)
+    _add_server_data(result, dataset, dealt, request, names)
     return result
 
 
@@ -126,9 +130,11 @@ def _observe(result: FederationData, dataset: Dataset, dealt: _Dealt, request: S
 def _declared_views(dealt: _Dealt, request: Split, space: LabelSpace) -> list[ViewDeclaration]:
     """Return each site's view; a site that knows its own labels knows those it was dealt."""
     views = [request.views.get(name, request.view) for name in dealt.names]
+    names = renaming(request.synonyms)
     if request.partition["kind"] == "label-sets":
         views = [declared.for_label_sets() for declared in views]
     for number, declared in enumerate(views):
+        views[number] = declared = declared.renamed(names)
         if not declared.knows_own:
             continue
         if dealt.parts.labels:
@@ -159,7 +165,7 @@ def _add_sites(result: FederationData, observed: Mapping[str, Annotated], datase
         result.add(make_site(name, seen, *rows[name], result.moments.get(name)), request.test)
 
 
-def _add_server_data(result: FederationData, dataset: Dataset, dealt: _Dealt, request: Split) -> None:
+def _add_server_data(result: FederationData, dataset: Dataset, dealt: _Dealt, request: Split, names: Renaming) -> None:
     """Add the server's samples and its test: a file, published test rows, unseen sites, or the sites' own test rows."""
     if dealt.unlabelled is not None:
         result.unlabelled = result.scaled(dealt.unlabelled.x)
@@ -169,7 +175,7 @@ def _add_server_data(result: FederationData, dataset: Dataset, dealt: _Dealt, re
         result.labelled = result.scaled(dealt.labelled.x), torch.from_numpy(dealt.labelled.y)
         result.notes.append(f"the server holds {len(dealt.labelled)} labelled samples, which no site has")
     labelled = request.labelled if isinstance(request.labelled, Path) else None
-    read = partial(read_server_file, result=result, grouped=dataset.grouped)
+    read = partial(read_server_file, result=result, grouped=dataset.grouped, names=names)
     add_server_files(result, request.test_file, labelled, read)
     judged = None
     if request.test_file is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,7 +64,19 @@ class Table:
 
     def wrong(self, row: int, column: str, what: str) -> str:
         """Return a sentence on a wrong cell, with its place."""
-        return f"{self.shown}, {self.unit} {self.lines[row]}, column '{column}': {what}"
+        return WrongCell(self.shown, f"{self.unit} {self.lines[row]}", column, what)
+
+
+class WrongCell(str):
+    """A sentence on a wrong cell, which knows what it says; cells with the same problem are shown once."""
+
+    def __new__(cls, file: str, place: str, column: str, what: str) -> Self:
+        """Write the sentence."""
+        cell = super().__new__(cls, f"{file}, {place}, column '{column}': {what}")
+        cell.said = (file, place, column, what)
+        return cell
+
+    said: tuple[str, str, str, str]
 
 
 def is_table(path: Path) -> bool:
@@ -148,9 +160,26 @@ def report_cells(problems: Sequence[str]) -> None:
 
 
 def cells_error(problems: Sequence[str], why: str = "") -> DataError:
-    """Return an error with the first ten wrong cells and the number of others; `why` begins the message."""
+    """Return an error with the first ten kinds of wrong cells and the number of others; `why` begins the message."""
+    texts = _each_once(problems)
     cells = "a cell" if len(problems) == 1 else f"{len(problems)} cells"
-    return DataError(f"{why}{cells} cannot be read: {first_problems(problems)}")
+    return DataError(f"{why}{cells} cannot be read: {first_problems(texts)}")
+
+
+def _each_once(problems: Sequence[str]) -> list[str]:
+    """Return the sentences; of cells in a column with the same problem, the first with the number of others."""
+    alike: dict[tuple[str, ...], list[str]] = {}
+    for problem in problems:
+        file, _, column, what = problem.said if isinstance(problem, WrongCell) else ("", "", "", problem)
+        alike.setdefault((file, column, what), []).append(problem)
+    texts: list[str] = []
+    for first, *others in alike.values():
+        if others and isinstance(first, WrongCell):
+            file, place, column, what = first.said
+            texts.append(WrongCell(file, f"{place} and {len(others)} more", column, what))
+        else:
+            texts += [first, *others]
+    return texts
 
 
 def natural(name: str) -> tuple[int, float, str]:

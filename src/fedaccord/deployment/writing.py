@@ -153,7 +153,7 @@ class _Writer:
         (tls / "link-ca.crt").write_bytes(authority)
         (self.folder / "authority/ca.crt").write_bytes(authority)
         write_secret(self.folder / "authority/ca.key", certificates.private_pem(self.authority.key))
-        (self.server / "config.toml").write_text(to_toml(self.experiment), encoding="utf-8")
+        (self.server / "config.toml").write_text(to_toml(_without_private_words(self.experiment)), encoding="utf-8")
         write_known(self.server, self.data)
         link = {
             "host": "127.0.0.1" if self.address.host in ("localhost", "127.0.0.1") else "0.0.0.0",
@@ -234,6 +234,12 @@ class _Writer:
                 shutil.copy(module.with_suffix(".py"), folder / "code")
             elif module.is_dir():
                 shutil.copytree(module, folder / "code" / package, ignore=shutil.ignore_patterns("__pycache__"))
+
+
+def _without_private_words(experiment: Experiment) -> Experiment:
+    """Return the experiment as the server needs it: the words that sites have for labels stay with the sites."""
+    sites = experiment.sites and [site.model_copy(update={"synonyms": {}}) for site in experiment.sites]
+    return experiment.model_copy(update={"sites": sites})
 
 
 def _folder_names(sites: Sequence[str]) -> dict[str, str]:

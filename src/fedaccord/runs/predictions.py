@@ -13,9 +13,9 @@ from torch import Tensor
 from fedaccord.data.dataset import Array, read_npz
 from fedaccord.data.declarations import Reading
 from fedaccord.data.dialect import Dialect
+from fedaccord.data.label_columns import read_labels
 from fedaccord.data.own_files import FILE_COLUMN, label_table, read_images
 from fedaccord.data.registry import existing
-from fedaccord.data.site_tables import read_labels
 from fedaccord.data.tables import Table, is_table, read_table, report_cells
 from fedaccord.durable import write_file
 from fedaccord.errors import DataError, RunFolderError, UserError, did_you_mean, listed
@@ -126,7 +126,8 @@ def _read_sets(table: Table, candidates: str | None, view: View, missing: Sequen
     if candidates is None:
         return None
     problems: list[str] = []
-    sets = read_labels(table, candidates, Candidates(LabelSpace(view.answers)), missing, problems)
+    empty = [word for word in missing if word not in view.answers]  # a class may be called "None"
+    sets = read_labels(table, candidates, Candidates(LabelSpace(view.answers)), empty, problems)
     problems += [table.wrong(row, candidates, UNKNOWN) for row in _excluded(view, sets)]
     report_cells(problems)
     return sets

@@ -43,6 +43,11 @@ class CoarseView(ViewDeclaration):
         """Whether the names are given alone."""
         return self.correspondence is None
 
+    @property
+    def own_names(self) -> Sequence[str] | None:
+        """The coarse names, unless they are those of a grouping of the data set."""
+        return None if isinstance(self.correspondence, str) else list(self.correspondence or self.names or ())
+
 
 class Coarse(OneName):
     """A label of another criterion. Target: coarse column (B,), -1 = not annotated.

@@ -10,6 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import BaseModel, Field, create_model
 
 from fedaccord.errors import ConfigError, UserError
+from fedaccord.labels.synonyms import Renaming, rename_all
 from fedaccord.lazy import Array, np
 
 Names = Annotated[list[str], Field(min_length=1)]
@@ -60,9 +61,19 @@ class ViewDeclaration(BaseModel, extra="forbid", frozen=True, strict=True, defer
         """Return the declaration of a site to which a partition deals a set of labels."""
         return self
 
+    @property
+    def own_names(self) -> Sequence[str] | None:
+        """The names of annotations that are declared and are not labels of the federation; None if there are none."""
+        return None
+
     def with_known(self, names: list[str] | None) -> Self:
         """Return the declaration with these names for the labels that the site knows."""
         return self
+
+    def renamed(self, names: Renaming) -> Self:
+        """Return the declaration with the federation's names for the labels that it lists in `known`."""
+        known = getattr(self, "known", None)
+        return self.model_copy(update={"known": rename_all(known, names)}) if isinstance(known, list) else self
 
     def occurring(self, labels: LabelArrays) -> Array:
         """Return the columns of the labels that occur in the data of a site that knows its own labels."""

@@ -1,0 +1,39 @@
+"""Labels of arrays under the federation's names: two names that are synonyms become one label."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from fedaccord.data.dataset import Array, Dataset, Rows
+from fedaccord.labels.synonyms import Renaming, rename, rename_all
+
+
+def merge_labels(dataset: Dataset, names: Renaming) -> Dataset:
+    """Return a data set whose labels have the federation's names; labels of the same name become one."""
+    labels = tuple(rename_all(dataset.labels, names))
+    if labels == dataset.labels:
+        return dataset
+    place = np.array([labels.index(rename(label, names)) for label in dataset.labels])
+    groupings = {
+        grouping: {coarse: rename_all(members, names) for coarse, members in groups.items()}
+        for grouping, groups in dataset.groupings.items()
+    }
+    train = _merged(dataset.train, place, len(labels))
+    test = None if dataset.test is None else _merged(dataset.test, place, len(labels))
+    return replace(dataset, train=train, test=test, labels=labels, groupings=groupings)
+
+
+def _merged(rows: Rows, place: Array, labels: int) -> Rows:
+    y = None if rows.y is None else np.where(rows.y >= 0, place[rows.y], rows.y)
+    tags, candidates = (_columns(values, place, labels) for values in (rows.tags, rows.candidates))
+    return replace(rows, y=y, tags=tags, candidates=candidates)
+
+
+def _columns(values: Array | None, place: Array, labels: int) -> Array | None:
+    """Return the largest of the columns of each label: a tag is present if one of its columns says so."""
+    if values is None:
+        return None
+    columns = [values[:, place == label].max(1) for label in range(labels)]
+    return np.stack(columns, 1)
