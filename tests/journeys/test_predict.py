@@ -348,7 +348,11 @@ class TestMistakes:
             (["runs/tables", "new.csv", "--out", "p.parquet"], 2, "written as CSV, so --out should end with .csv"),
             (["runs/tables", "wrong.csv"], 2, "line 3, column 'age': 'old' is not a number"),
             (["runs/tables", "new.csv", "--candidates", "may"], 2, "has no column 'may'; did you mean 'maybe'?"),
-            (["runs/tables", "new.csv", "--candidates", "smoker"], 2, "line 2, column 'smoker': 'yes' is not one of"),
+            (
+                ["runs/tables", "new.csv", "--candidates", "smoker"],
+                2,
+                "line 2 and 3 more, column 'smoker': 'yes' is not one of",
+            ),
             (["runs/tables", "new.csv", "--out", "new.csv"], 2, "the predictions would be written over 'new.csv'"),
             (["runs/tables", "new.csv", "--out", "no/where.csv"], 3, "'no/where.csv' cannot be written: No such file"),
             (["runs/tables", "new.csv", "--out", "."], 3, "'.' cannot be written: Is a directory"),
