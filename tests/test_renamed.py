@@ -63,6 +63,14 @@ def test_the_table_keeps_keys_in_their_tables_and_new_names_are_known():
         assert rename.since
 
 
+def test_the_old_names_of_standardisation_keep_their_meaning(tmp_path):
+    text = 'features.scale = "none"\n' + SMALL.replace("[data]", '[data]\nstandardise = "auto"')
+    path = write(tmp_path, text)
+    assert command("upgrade", path.name, cwd=tmp_path).code == 0
+    experiment, _ = load_experiment(path)
+    assert (experiment.data.standardise, experiment.features.standardise) == ("site", "none")
+
+
 @pytest.mark.usefixtures("renames")
 class TestOldFile:
     def test_it_is_refused_in_a_sentence_that_says_what_to_run(self, tmp_path):

@@ -17,6 +17,7 @@ from fedaccord.data.declarations import (
     Section,
     Sensitive,
     SiteSection,
+    Standardise,
     check_stay,
 )
 from fedaccord.federation.membership import Membership
@@ -75,10 +76,10 @@ class Data(Section):
         None, description="number of training samples to use, sampled at random; left out: all"
     )
     test_samples: Count | None = Field(None, description="number of published test samples to use; left out: all")
-    standardise: Literal["auto", "site", "federation", "none"] = Field(
-        "auto",
-        description="standardise features by each site's own moments or by the federation's, or not; auto: site, but "
-        "none for images",
+    standardise: Standardise = Field(
+        "federation",
+        description="standardise features by the moments of all sites or by each site's own, or not; images and hashed "
+        "texts never are",
     )
     sensitive: Sensitive | None = Field(None, description="sensitive attribute, for `check` and [fairness]")
     joins: dict[str, Count] = Field(

@@ -37,7 +37,11 @@ class Rename:
     values: Mapping[str, str] = field(default_factory=dict)
 
 
-RENAMES: list[Rename] = []
+RENAMES: list[Rename] = [
+    # "auto" was "site" for numbers, and pixels are never standardised.
+    Rename("data.standardise", "data.standardise", since="0.2", values={"auto": "site"}),
+    Rename("features.scale", "features.standardise", since="0.2"),
+]
 
 
 @dataclass(frozen=True)

@@ -134,7 +134,7 @@ def test_a_new_word_sets_nothing_and_is_counted():
 def test_values_far_out_are_cut_and_a_constant_is_zero():
     plan = plan_of(table(a=[0, 2], b=[5, 5]))
     np.testing.assert_array_equal(plan.encode(table(a=[1e6, -1e6], b=[5, 6]))[0], [[10, 0], [-10, 1]])
-    raw = plan_of(table(a=[0, 2], b=[5, 5]), scale="none")
+    raw = plan_of(table(a=[0, 2], b=[5, 5]), standardise="none")
     np.testing.assert_array_equal(raw.encode(table(a=[1e6, -1e6], b=[5, 6]))[0], [[1e6, 5], [-1e6, 6]])
 
 

@@ -182,6 +182,12 @@ class TestFeatures:
         assert float(x.var(correction=0)) == pytest.approx(1, abs=1e-5)
         assert abs(float(torch.cat([s.test.x[:, 0] for s in data.sites.values()]).mean())) > 1e-3
 
+    def test_a_site_s_own_moments_are_for_arrays(self, load):
+        with pytest.raises(
+            ConfigError, match=r'features.standardise = "site" is for arrays, and the sites bring tables'
+        ):
+            load(CLASSES + site() + '[features]\nstandardise = "site"\n', north=rows("flu", "well"))
+
     def test_the_order_of_sites_changes_nothing(self, load):
         files = {"north": rows("flu", "well", "cold"), "south": rows("cold", "cold")}
         one = load(CLASSES + site() + site("south"), **files)

@@ -11,7 +11,7 @@ import torch
 from command_line import blobs
 from fedaccord.clean_classifier import clean_predictions
 from fedaccord.data.dataset import Dataset, Rows, load_dataset
-from fedaccord.data.declarations import SiteFiles, SiteSection, Split
+from fedaccord.data.declarations import Features, SiteFiles, SiteSection, Split
 from fedaccord.data.own_files import read_array_sites
 from fedaccord.data.scaling import apply_moments, fit_moments
 from fedaccord.data.sites import pool_sites
@@ -43,9 +43,9 @@ def split(dataset, partition=IID, view=EXACT, views=(), names=None, classes=None
     return split_dataset(dataset, Split(partition, view, dict(views), names, classes, seed, **options))
 
 
-def read_sites(files, classes, test_file, seed):
+def read_sites(files, classes, test_file, seed, **features):
     sections = [SiteSection(name=n, data=str(path), view=view, test=test) for n, (path, view, test) in files.items()]
-    return read_array_sites(SiteFiles(sections, classes=classes, test_file=test_file, seed=seed))
+    return read_array_sites(SiteFiles(sections, Features(**features), classes=classes, test_file=test_file, seed=seed))
 
 
 def rows_of(part):
@@ -212,15 +212,15 @@ class TestScaling:
             assert torch.equal(before.sites[name].train.x, after.sites[name].train.x)
             assert not torch.equal(before.sites[name].test.x, after.sites[name].test.x)
 
-    def test_every_site_has_its_own(self):
-        for site in split(numbered()).sites.values():
+    def test_every_site_may_have_its_own(self):
+        for site in split(numbered(), standardise="site").sites.values():
             assert site.train.x.mean(0).abs().max() < 1e-5
             assert site.train.x.std(0, correction=0) == pytest.approx(torch.ones(4), abs=1e-5)
 
-    def test_or_all_sites_have_those_of_their_training_rows_together(self):
-        dataset, common = numbered(), {"standardise": "federation", "unlabelled": 5}
+    def test_by_default_all_sites_have_those_of_their_training_rows_together(self):
+        dataset = numbered()
         dataset.train.x[::7, 2] = np.nan
-        raw, made = split(dataset, standardise="none", unlabelled=5), split(dataset, **common)
+        raw, made = split(dataset, standardise="none", unlabelled=5), split(dataset, unlabelled=5)
         moments = fit_moments(dataset.train.x[[row for s in raw.sites.values() for row in rows_of(s.train)]])
         for name, site in made.sites.items():
             for part in ("train", "test"):
@@ -231,10 +231,9 @@ class TestScaling:
         assert np.allclose(made.unlabelled.numpy(), expected, atol=1e-5)
         assert not any(np.allclose(s.train.x.numpy().mean(0), 0, atol=1e-3) for s in made.sites.values())
 
-    def test_images_are_left_as_they_are_unless_asked(self, digits):
-        assert split(digits, samples=60).sites["site-0"].train.x.min() == -1
-        scaled = split(digits, samples=60, standardise="site").sites["site-0"].train.x
-        assert scaled.mean(0).abs().max() < 1e-5
+    @pytest.mark.parametrize("way", ["federation", "site", "none"])
+    def test_images_are_left_as_they_are(self, digits, way):
+        assert split(digits, samples=60, standardise=way).sites["site-0"].train.x.min() == -1
 
     def test_missing_values_become_the_mean(self):
         dataset = numbered()
@@ -365,8 +364,18 @@ class TestOwnFiles:
         assert made.test_source == "the server has no test data, so there are no global figures"
         assert set(made.sites["farm"].train.target.tolist()) == {0, 1}
         assert made.sites["farm"].train.truth is None
-        for site in made.sites.values():
-            assert site.train.x.mean(0).abs().max() < 1e-4  # each scaled by its own moments
+
+    def test_they_are_standardised_by_the_moments_of_all_unless_the_file_says_otherwise(self, files):
+        common, own, raw = (read_sites(files, None, None, 0, standardise=w) for w in ("federation", "site", "none"))
+        assert torch.equal(read_sites(files, None, None, 0).sites["zoo"].test.x, common.sites["zoo"].test.x)
+        moments = fit_moments(torch.cat([site.train.x for site in raw.sites.values()]).numpy())
+        for name, site in raw.sites.items():
+            for part in ("train", "test"):
+                x = getattr(site, part).x.numpy()
+                expected = apply_moments(x, moments)
+                assert np.allclose(getattr(common.sites[name], part).x.numpy(), expected, atol=1e-4)
+                expected = apply_moments(x, fit_moments(site.train.x.numpy()))
+                assert np.allclose(getattr(own.sites[name], part).x.numpy(), expected, atol=1e-4)
 
     def test_names_in_place_of_numbers(self, files, tmp_path):
         numbered = read_sites(files, None, None, seed=0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from command_line import command, write
@@ -69,6 +70,12 @@ label = "state"
         assert (done.code == 0) == (said is None)
         assert said is None or said in done.err
 
+    def test_it_cannot_know_the_moments_of_the_federation(self, deployed, tmp_path):
+        change = 'features.numbers=["age"]'
+        done = command("deploy", "experiment.toml", deployed, "--site", "a", "--set", change, cwd=tmp_path)
+        assert done.code == 2
+        assert "features.numbers should give mean and deviation of 'age': a site alone cannot know" in done.err
+
     def test_another_sites_folder(self, deployed, tmp_path):
         done = command("deploy", "experiment.toml", deployed.parent / "b", "--site", "a", cwd=tmp_path)
         assert "is the folder of site 'b', not of 'a'" in done.err
@@ -77,3 +84,18 @@ label = "state"
         assert "did you mean" in command("deploy", "experiment.toml", deployed, "--site", "aa", cwd=tmp_path).err or (
             "known: a, b" in command("deploy", "experiment.toml", deployed, "--site", "zz", cwd=tmp_path).err
         )
+
+
+def test_a_site_alone_standardises_its_arrays_by_its_own_moments_or_not_at_all(tmp_path):
+    text, rng = 'labels.classes = ["well", "ill"]\nmodel.hidden = [4]\n', np.random.default_rng(0)
+    for name in "ab":
+        np.savez(tmp_path / f"{name}.npz", x=rng.normal(7, 1, (40, 3)), y=["well", "ill"] * 20)
+        text += f'[[sites]]\nname = "{name}"\ndata = "{name}.npz"\n'
+    path = write(tmp_path, text)
+    assert command("deploy", path, "d", cwd=tmp_path).code == 0
+    folder, means = tmp_path / "d/sites/a", {}
+    for way in ("federation", "site", "none"):
+        done = command("deploy", path, folder, "--site", "a", "--set", f"features.standardise={way}", cwd=tmp_path)
+        assert ("a site alone cannot standardise its arrays" in done.err) == (way == "federation") == (done.code != 0)
+        means[way] = float(SiteFolder.open(folder).build_host().sites["a"].train.x.mean())
+    assert (means["site"], means["none"]) == (pytest.approx(0, abs=1e-5), pytest.approx(7, abs=0.3))

@@ -93,7 +93,7 @@ class TestKeysAndValues:
             ("data.views.site-1.kind=exat", "data.views.site-1.kind is 'exat'; did you mean 'exact'?"),
             ("data.partition.kind=idd", "data.partition.kind is 'idd'; did you mean 'iid'?"),
             ("data.view={kind='candidates',generate='uni'}", "data.view.generate is 'uni'; did you mean 'uniform'?"),
-            ("data.standardise=pool", "data.standardise is 'pool'; known: auto, site, federation, none"),
+            ("data.standardise=pool", "data.standardise is 'pool'; known: federation, site, none"),
             ("method.prior=alle", "method.prior is 'alle'; did you mean 'all'?"),
             ("method.sites=exakt", "method.sites is 'exakt', but should be 'all' or 'exact' or a list"),
             ("run.device=gpu", 'run.device: "cpu" or "cuda" is needed, not "gpu"'),

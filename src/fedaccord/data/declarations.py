@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 Count = Annotated[int, Field(ge=1)]
 MISSING_WORDS = ("", "?", "NA", "N/A", "nan", "NaN", "null", "None")
+Standardise = Literal["federation", "site", "none"]  # whose moments numbers are standardised by
 
 
 class Section(BaseModel, extra="forbid", frozen=True, strict=True, defer_build=True):
@@ -162,7 +163,11 @@ class Features(Section):
         description="cells that stand for a missing value in columns of features; for labels see labels.missing",
     )
     header: list[str] | None = Field(None, description="column names, for files without a header line")
-    scale: Literal["federation", "none"] = Field("federation", description="standardise numbers over all sites, or not")
+    standardise: Standardise = Field(
+        "federation",
+        description="standardise numbers by the moments of all sites, arrays also by each site's own, or not; images "
+        "never are",
+    )
     image_size: Count = Field(32, description="width and height in pixels to which images are scaled")
     image_colour: bool = Field(True, description="three colour channels; false: one grey channel")
 
@@ -273,8 +278,8 @@ class Split:
     test: float = 0.2  # each site's share
     samples: int | None = None
     test_samples: int | None = None
-    standardise: str = "auto"
     synonyms: Synonyms = field(default_factory=dict)  # of the data set's labels
+    standardise: Standardise = "federation"
     clean: Callable[[Dataset], Array] | None = None  # predictions of a model trained on true classes
     test_file: Path | None = None  # of the server
     unlabelled: int | None = None  # inputs that the server takes
@@ -282,9 +287,8 @@ class Split:
     unseen: int | Sequence[str] | None = None  # sites that do not train and are the server's test
 
     def scales(self, dataset: Dataset) -> bool:
-        """Return whether the features of a data set are standardised."""
-        plain_numbers = not dataset.images and not dataset.scaled
-        return self.standardise in ("site", "federation") or (self.standardise == "auto" and plain_numbers)
+        """Return whether the features of a data set are standardised: pixels and hashed texts never are."""
+        return self.standardise != "none" and not dataset.images and not dataset.scaled
 
 
 @dataclass(frozen=True)

@@ -163,7 +163,7 @@ def agree(
     """Return the plan from all sites' reports and the experiment file; `order` is the order of the columns."""
     for problem in mixed_kinds(reports).values():
         raise DataError(problem)
-    scale = features.scale == "federation"
+    scale = features.standardise != "none"
     columns = []
     for name in order or list(dict.fromkeys(name for report in reports.values() for name in report)):
         found = {site: report[name] for site, report in reports.items() if name in report}

@@ -1,19 +1,20 @@
 """Sites that bring their own files: tables, folders of images or arrays, all of one type.
 
-Images and arrays are read here. Arrays are scaled by the moments of the site's own training rows.
+Images and arrays are read here. Arrays are standardised by the moments of all sites' training rows, unless
+`features.standardise` says otherwise.
 """
 
 from __future__ import annotations
 
 import os
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from fedaccord.data.dataset import Dataset
+from fedaccord.data.dataset import Array, Dataset
 from fedaccord.data.declarations import SiteFiles, SiteSection
 from fedaccord.data.merged_labels import merge_labels
 from fedaccord.data.registry import existing
@@ -94,16 +95,34 @@ def read_array_sites(request: SiteFiles) -> FederationData:
         classes = list(dict.fromkeys(label for labels in named for label in labels))
         if not classes:
             raise ConfigError("labels.classes is needed: no site's file names the classes of the federation")
-    result = FederationData(LabelSpace(classes), {}, shapes.pop())
-    for name, file in files.items():
-        _add(result, sections[name], file, request)
+    result = FederationData(LabelSpace(classes), {}, shapes.pop(), standardise=request.features.standardise)
+    read = {name: _read_array_site(result, sections[name], file, request) for name, file in files.items()}
+    if request.features.standardise != "none" and not any(file.images for file in files.values()):
+        result.moments = {name: site.moments() for name, site in read.items()}
+    scaling = result.scaling()
+    for name, site in read.items():
+        made = make_site(name, site.seen, site.test, site.train, scaling.get(name), site.own_test)
+        result.add(made, sections[name].test)
     result.sites = {section.name: result.sites[section.name] for section in request.sections}
     read = partial(read_server_file, result=result, names=renaming(request.synonyms))
     add_server_files(result, request.test_file, request.labelled, read)
     return result
 
 
-def _add(result: FederationData, section: SiteSection, file: Dataset, request: SiteFiles) -> None:
+@dataclass(frozen=True)
+class _ArraySite:
+    """A site's arrays before they are standardised, and its training and test rows."""
+
+    seen: Annotated
+    own_test: Annotated | None
+    train: Array
+    test: Array
+
+    def moments(self) -> Moments:
+        return fit_moments(self.seen.rows.x[self.train])
+
+
+def _read_array_site(result: FederationData, section: SiteSection, file: Dataset, request: SiteFiles) -> _ArraySite:
     name = section.name
     context = ViewContext(f"site '{name}', {request.path(section).name}", report=result.flaw_collector(name))
     declared = section.view.renamed(request.names(section))
@@ -115,10 +134,7 @@ def _add(result: FederationData, section: SiteSection, file: Dataset, request: S
     refuse_empty(name, seen)
     share = section.test if own_test is None else 0.0
     test, train = draw_test_rows(len(seen.rows), share, derive(request.seed, "test", name))
-    moments: Moments | None = None
-    if not file.images:
-        moments = result.moments[name] = fit_moments(seen.rows.x[train])
-    result.add(make_site(name, seen, test, train, moments, own_test), section.test)
+    return _ArraySite(seen, own_test, train, test)
 
 
 def read_image_sites(request: SiteFiles) -> FederationData:

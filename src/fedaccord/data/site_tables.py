@@ -43,6 +43,9 @@ Encoder = Callable[[Table], Encoded]
 def read_table_sites(request: SiteFiles) -> FederationData:
     """Read sites from .csv and .parquet files."""
     features = request.features
+    if features.standardise == "site":
+        other = 'with "federation", give moments in features.numbers to keep those of the sites private'
+        raise ConfigError(f'features.standardise = "site" is for arrays, and the sites bring tables; {other}')
     sites = {}
     for name, section in request.by_name().items():
         header = section.header or features.header

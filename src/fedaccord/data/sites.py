@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from fedaccord.data.dataset import BRIGHTEST, Array, Rows
+from fedaccord.data.declarations import Standardise
 from fedaccord.data.features import FeaturePlan
 from fedaccord.data.label_columns import LabelWords
 from fedaccord.data.scaling import Moments, apply_moments, pool_moments
@@ -56,7 +57,8 @@ class FederationData:
     groups: list[str] = field(default_factory=list)  # of the sensitive attribute
     group_features: int | None = None  # index of the first feature that is a candidate group; None: none is
     test_groups: tuple[Tensor, Tensor | None] | None = None  # of the server's test: candidates, and true ones if known
-    moments: dict[str, Moments] = field(default_factory=dict)  # with which sites' features were scaled
+    moments: dict[str, Moments] = field(default_factory=dict)  # of each site's training rows; none: not standardised
+    standardise: Standardise = "federation"  # whose moments a site's features are standardised by
     brightest: int = BRIGHTEST  # value of a white pixel
     flaws: list[Flaw] = field(default_factory=list)
     read_as: dict[str, str] = field(default_factory=dict)  # how the text tables of sites and server are written
@@ -98,6 +100,11 @@ class FederationData:
             self.test_source = "no true classes are known for a test, so there are no global figures"
             return
         self.test, self.test_source, self.test_groups = (found.x, found.truth), found.source, found.groups
+
+    def scaling(self) -> dict[str, Moments]:
+        """Return the moments by which each site's features are standardised; empty: they are not."""
+        pooled = self.pooled_moments()
+        return self.moments if pooled is None or self.standardise == "site" else dict.fromkeys(self.moments, pooled)
 
     def pooled_moments(self) -> Moments | None:
         """Return the moments of all sites' training rows, by which the server's samples are scaled."""

@@ -15,7 +15,7 @@ from fedaccord.data.dataset import Array, Dataset, Rows
 from fedaccord.data.declarations import PerClass, Split
 from fedaccord.data.merged_labels import merge_labels
 from fedaccord.data.partition import Partition, split
-from fedaccord.data.scaling import fit_moments, pool_moments
+from fedaccord.data.scaling import fit_moments
 from fedaccord.data.server_data import (
     add_server_files,
     pooled_test,
@@ -61,6 +61,7 @@ def split_dataset(dataset: Dataset, request: Split) -> FederationData:
         brightest=dataset.brightest,
         groups=list(dataset.groups),
         group_features=dataset.group_features,
+        standardise=request.standardise,
     )
     if request.samples is not None and request.samples > len(dealt.rows):
         result.notes.append(f"data.samples asks for {request.samples}, but there are {len(dealt.rows)}; all are used")
@@ -147,7 +148,7 @@ def _declared_views(dealt: _Dealt, request: Split, space: LabelSpace) -> list[Vi
 
 
 def _add_sites(result: FederationData, observed: Mapping[str, Annotated], dataset: Dataset, request: Split) -> None:
-    """Add all sites, each with its test share, scaled by its own moments or by those of all sites."""
+    """Add all sites, each with its test share, standardised."""
     for name, seen in observed.items():
         refuse_empty(name, seen)
     rows = {
@@ -157,12 +158,11 @@ def _add_sites(result: FederationData, observed: Mapping[str, Annotated], datase
     if request.scales(dataset):
         first = dataset.group_features
         result.moments = {name: fit_moments(seen.rows.x[rows[name][1]], first) for name, seen in observed.items()}
-    if request.standardise == "federation":
-        result.moments = dict.fromkeys(observed, pool_moments(list(result.moments.values())))
+    scaling = result.scaling()
     for name, seen in observed.items():
         if seen.left_out:
             result.notes.append(f"site '{name}' leaves out {seen.left_out} samples of classes it does not know")
-        result.add(make_site(name, seen, *rows[name], result.moments.get(name)), request.test)
+        result.add(make_site(name, seen, *rows[name], scaling.get(name)), request.test)
 
 
 def _add_server_data(result: FederationData, dataset: Dataset, dealt: _Dealt, request: Split, names: Renaming) -> None:

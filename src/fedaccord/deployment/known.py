@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from fedaccord.data.features import FeaturePlan
-from fedaccord.data.scaling import Moments, pool_moments
+from fedaccord.data.scaling import Moments
 from fedaccord.data.server_data import POOLED_TEST
 from fedaccord.data.site_data import Samples, SiteData
 from fedaccord.data.sites import FederationData
@@ -33,7 +33,7 @@ def write_known(folder: Path, data: FederationData) -> None:
         tensors |= zip(("test/groups", "test/group"), data.test_groups or (None, None), strict=True)
     if data.labelled is not None:
         tensors |= zip(("labelled/x", "labelled/y"), data.labelled, strict=True)
-    moments = pool_moments(list(data.moments.values())) if data.moments else None
+    moments = data.pooled_moments()
     known: dict[str, Any] = {
         "labels": list(data.space.names),
         "input_shape": list(data.input_shape),

@@ -25,13 +25,14 @@ from fedaccord import __version__
 from fedaccord.adversary.settings import attack_of
 from fedaccord.config import Experiment, to_toml
 from fedaccord.config_sections import Labels, ServerSection
+from fedaccord.data.declarations import Features
 from fedaccord.data.sites import FederationData
 from fedaccord.deployment import certificates
 from fedaccord.deployment.certificates import valid_until, write_secret
 from fedaccord.deployment.known import write_known
 from fedaccord.durable import read_bytes
 from fedaccord.engines.flower.site_folder import SiteFolder, write_site_folder
-from fedaccord.errors import ConfigError, FolderTakenError, UserError, did_you_mean
+from fedaccord.errors import ConfigError, FolderTakenError, UserError, did_you_mean, listed
 from fedaccord.experiment import load_federation
 from fedaccord.extensions import outside_package
 from fedaccord.hosting import site_settings, site_spec
@@ -106,6 +107,7 @@ def write_site_data(experiment: Experiment, base: Path, folder: Path, site: str)
         raise UserError(f"'{folder}' is the folder of site '{written.site}', not of '{site}'")
     alone = experiment.model_copy(update={"sites": [sections[site]], "server": ServerSection()})
     data = load_federation(alone, base)
+    _refuse_moments_of_one_site(data, experiment.features)
     host = site_spec(describe_host(alone, data), data.sites[site])
     for key in ("model", "method", "settings", "seed", "labels", "target"):
         if json.loads(json.dumps(host.spec[key])) != written.spec.get(key):
@@ -114,6 +116,22 @@ def write_site_data(experiment: Experiment, base: Path, folder: Path, site: str)
                 f"the experiment or the features differ from those the folder was written for: {difference}"
             )
     write_site_folder(folder, site, host, written.deployment, written.version, written.code)
+
+
+def _refuse_moments_of_one_site(data: FederationData, features: Features) -> None:
+    """Raise ConfigError if features would be standardised by the moments of one site instead of all sites."""
+    if features.standardise != "federation":
+        return
+    columns = [] if data.features is None else [c.name for c in data.features.columns if c.kind == "number"]
+    missing = [name for name in columns if name not in features.given_numbers()]
+    if missing:
+        known = "a site alone cannot know the moments of the federation"
+        raise ConfigError(f"features.numbers should give mean and deviation of {listed(missing)}: {known}")
+    if data.moments:
+        raise ConfigError(
+            "a site alone cannot standardise its arrays by the moments of the federation; use features.standardise = "
+            '"site", or "none" for arrays that are standardised already'
+        )
 
 
 @dataclass

@@ -25,7 +25,6 @@ from torch import Tensor, nn
 from fedaccord import __version__
 from fedaccord.data.dataset import BRIGHTEST
 from fedaccord.data.features import FeaturePlan
-from fedaccord.data.scaling import pool_moments
 from fedaccord.data.sites import FederationData
 from fedaccord.federation.host import PERSONAL
 from fedaccord.federation.server import Server
@@ -58,7 +57,7 @@ class Inputs(BaseModel):
     features: FeaturePlan | None = None  # only for tables
     header: list[str] | None = None  # columns of tables whose files have no header line
     brightest: int = BRIGHTEST  # value of a white pixel in images of bytes
-    moments: dict[str, Any] | None = None  # pooled over sites, if each site scales its samples itself
+    moments: dict[str, Any] | None = None  # pooled over sites, unless the features of tables have them
 
 
 class Description(BaseModel):
@@ -89,15 +88,17 @@ def write_model_folder(
     network = build_network(model, data.space.names, server.recipe, server.seed)
     use_channels_last(network)  # as at the sites, so that priors estimated here are bit-identical to theirs
     initial = {name: tensor.detach().clone() for name, tensor in named_tensors(network).items()}
-    memories = server.engine.memories()
+    memories, scaling = server.engine.memories(), data.scaling()
     joined = [name for name in sorted(data.sites) if name in server.cards]
     private = [name for name in joined if name in local]
     files = {name: f"sites/{number:04d}.safetensors" for number, name in enumerate(private)}
     for name, file in files.items():
         part = _site_part(name, server, data, network, initial, memories.get(name, Message()))
+        if name in scaling:
+            part.put(MOMENTS, {key: torch.from_numpy(np.asarray(v)) for key, v in vars(scaling[name]).items()})
         folder.write(f"model/{file}", to_bytes(part))
     teaching = [data.sites[name].view for name in joined if bool(server.cards[name].informs.any())]
-    pooled = pool_moments(list(data.moments.values())) if data.moments else None
+    pooled = data.pooled_moments()
     description = Description(
         format=FORMAT,
         fedaccord=__version__,
@@ -140,8 +141,6 @@ def _site_part(
         part.tensors[CORRESPONDENCE] = view.matrix if view.is_known else torch.zeros(0)  # empty: not estimated
     part.put(OWN_HEAD, brief.select(OWN_HEAD) or memory.select(OWN_HEAD))
     part.put(OWN_ENCODER, brief.select(OWN_ENCODER))
-    if name in data.moments:
-        part.put(MOMENTS, {key: torch.from_numpy(np.asarray(v)) for key, v in vars(data.moments[name]).items()})
     return part
 
 
