@@ -248,8 +248,14 @@ class TestFeatures:
         far = 50 if features == "" else 9.9  # beyond ten given deviations it is cut
         small = self.pair(federation, lambda i: (i % 5) / 50, lambda i: far - (i % 5) / 50, features=features)
         (found,) = small.warnings()
-        assert found.startswith("column 'size': the means of sites 'x' and 'y' are ")
+        assert found.startswith("column 'size' has means at sites 'x' and 'y' that are ")
         assert found.endswith("times the spread within the sites apart; is it the same unit?")
+
+    def test_units_that_are_often_mixed_up(self, federation):
+        """Cholesterol in mg/dL and mmol/L, weights in kg and lb: in both the means are far apart."""
+        for size, factor in ((lambda i: 190 + 11 * (i % 11), 1 / 38.67), (lambda i: 64 + 3 * (i % 11), 2.2046)):
+            (found,) = self.pair(federation, size, lambda i, size=size, factor=factor: factor * size(i)).warnings()
+            assert found.startswith("column 'size' has means at sites ")
 
     def test_another_spread(self, federation):
         (found,) = self.pair(federation, lambda i: i % 5, lambda i: 200 * (i % 5)).warnings()
@@ -261,9 +267,22 @@ class TestFeatures:
         (found,) = self.pair(federation, lambda i: "", lambda i: i % 5).warnings()
         assert found == "site 'x' has no value at all in 'size'"
 
-    def test_arrays_on_another_scale(self, tmp_path):
+    def test_many_columns_of_another_unit_are_one_line(self, federation):
+        names = [f"c{i}" for i in range(30)]
+        both = federation(labels("a", "b"))
+        for site, unit in (("x", 1), ("y", 1000)):
+            rows = [
+                f"{dx}," + ",".join(str(unit * (5 + (i + j) % 4)) for j in range(30)) for i in range(15) for dx in "ab"
+            ]
+            both.site(site, EXACT, "\n".join([",".join(["dx", *names]), *rows, ""]))
+        (found,) = both.warnings()
+        start, end = "30 columns differ wildly in scale between the sites; column 'c", "; are they in the same units?"
+        assert (found.startswith(start), found.endswith(f" and 19 more{end}")) == (True, True)
+
+    @pytest.mark.parametrize("way", ["federation", "site", "none"])
+    def test_arrays_on_another_scale(self, tmp_path, way):
         x, y = blobs(40)
-        text = ""
+        text = f'features.standardise = "{way}"\n'
         for name, scale in (("x", [1, 1, 1, 1]), ("y", [1, 1, 1, 300])):
             np.savez(tmp_path / f"{name}.npz", x=x * np.array(scale, dtype=np.float32), y=y)
             text += f'[[sites]]\nname = "{name}"\ndata = "{name}.npz"\ntest = 0\n'
@@ -271,6 +290,32 @@ class TestFeatures:
         assert [finding.text for finding in found] == [
             "feature 3 varies 300 times more at site 'y' than at site 'x'; is it the same unit?"
         ]
+
+    @pytest.mark.parametrize("way", ["federation", "site", "none"])
+    def test_the_sites_of_one_table(self, tmp_path, way):
+        """A hospital's cholesterol is always 0; a sparse feature that it never has is no reason for a warning."""
+        rng = np.random.default_rng(0)
+        hospital = np.repeat(["a", "b", "c"], 40)
+        x = np.stack([np.where(hospital == "b", 0, rng.normal(240, 50, 120)), rng.random(120) < 0.1], 1)
+        x[hospital == "c", 1] = 0
+        np.savez(tmp_path / "all.npz", x=x.astype(np.float32), y=np.arange(120) % 2, hospital=hospital)
+        text = (
+            f'[data]\ndataset = "all.npz"\nstandardise = "{way}"\npartition = {{ kind = "natural", by = "hospital" }}'
+        )
+        found = check_experiment_data(*load_experiment(write(tmp_path, text))).findings
+        assert [finding.text for finding in found] == ["feature 0 never varies at site 'b', but does elsewhere"]
+
+    def test_channels_of_signals_are_numbers_and_pixels_are_not(self, tmp_path):
+        """Signals by channel and time are standardised; images of floats are not, and neither are they compared."""
+        rng = np.random.default_rng(0)
+        ward, unit = np.repeat(["a", "b"], 30), np.repeat([1.0, 50.0], 30)
+        for shape, lines in (((2, 3), 1), ((1, 2, 3), 0)):
+            x = rng.normal(size=(60, *shape))
+            x[:, -1] *= unit.reshape(-1, *[1] * (len(shape) - 1))
+            np.savez(tmp_path / "all.npz", x=x.astype(np.float32), y=np.arange(60) % 2, ward=ward)
+            text = '[data]\ndataset = "all.npz"\npartition = { kind = "natural", by = "ward" }'
+            found = check_experiment_data(*load_experiment(write(tmp_path, text))).findings
+            assert len([f for f in found if "feature 1, 2 varies" in f.text]) == lines
 
     def test_another_kind_is_an_error(self, federation, tmp_path):
         both = self.pair(federation, lambda i: i % 5, lambda i: "big", head=labels("a", "b", "c"))
