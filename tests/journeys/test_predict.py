@@ -259,7 +259,7 @@ class TestArrays:
         np.savez(tmp_path / "b.npz", x=x + 500, y=y)
         sites = "".join(f'[[sites]]\nname = "{name}"\ndata = "{name}.npz"\n' for name in "ab")
         settings = SMALL[SMALL.index("[model]") :].replace("steps = 2", "epochs = 5")
-        write(tmp_path, "name = 'scaled'\n" + sites + settings)
+        write(tmp_path, "name = 'scaled'\nfeatures.standardise = 'site'\n" + sites + settings)
         assert command("run", "experiment.toml", cwd=tmp_path).code == 0
         found = {}
         for arguments in (("--site", "a"), ("--site", "b"), ()):

@@ -190,19 +190,20 @@ class TestAsInTheRun:
         for site in layers:
             assert torch.equal(trained.model.logits(trained.x(site), site), trained.logits[site])
 
-    def test_rows_scaled_by_their_own_site_or_by_all_together(self, tmp_path):
+    @pytest.mark.parametrize("way", ["federation", "site"])
+    def test_rows_scaled_by_their_own_site_or_by_all_together(self, tmp_path, way):
         for number, name in enumerate("ab"):
             x, y = blobs(60, seed=number)
             np.savez(tmp_path / f"{name}.npz", x=x * (1 + 4 * number) + number, y=y)
         np.savez(tmp_path / "test.npz", x=x, y=y)
-        trained = watched(tmp_path, SITES, 'server.test="test.npz"')
+        trained = watched(tmp_path, SITES, 'server.test="test.npz"', f"features.standardise={way}")
         assert torch.equal(trained.model.inputs(x), trained.x(None))
         assert torch.equal(trained.model.predict(trained.model.inputs(x)), torch.softmax(trained.logits[None], -1))
         raw = np.load(tmp_path / "b.npz")["x"]
         scaled = trained.model.inputs(raw, "b")
         own = trained.data.sites["b"]
         assert sorted(scaled.tolist()) == sorted([*own.train.x.tolist(), *own.test.x.tolist()])
-        assert not torch.equal(scaled, trained.model.inputs(raw))
+        assert torch.equal(scaled, trained.model.inputs(raw)) == (way == "federation")
 
     def test_several_tags_are_not_one_class(self, tmp_path):
         x, y = blobs(60)
