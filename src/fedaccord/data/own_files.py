@@ -96,11 +96,11 @@ def read_array_sites(request: SiteFiles) -> FederationData:
         if not classes:
             raise ConfigError("labels.classes is needed: no site's file names the classes of the federation")
     result = FederationData(LabelSpace(classes), {}, shapes.pop(), standardise=request.features.standardise)
-    read = {name: _read_array_site(result, sections[name], file, request) for name, file in files.items()}
+    found = {name: _read_array_site(result, sections[name], file, request) for name, file in files.items()}
     if request.features.standardise != "none" and not any(file.images for file in files.values()):
-        result.moments = {name: site.moments() for name, site in read.items()}
+        result.moments = {name: site.moments() for name, site in found.items()}
     scaling = result.scaling()
-    for name, site in read.items():
+    for name, site in found.items():
         made = make_site(name, site.seen, site.test, site.train, scaling.get(name), site.own_test)
         result.add(made, sections[name].test)
     result.sites = {section.name: result.sites[section.name] for section in request.sections}
