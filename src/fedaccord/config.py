@@ -139,7 +139,7 @@ def with_paths_from(experiment: Experiment, folder: Path) -> Experiment:
         update["data"] = experiment.data.model_copy(update={"dataset": str(locate(experiment.data.dataset, folder))})
     if experiment.sites is not None:
         update["sites"] = [s.model_copy(update={"data": str(locate(s.data, folder))}) for s in experiment.sites]
-    files = {key: getattr(experiment.server, key) for key in ("test", "labelled")}
+    files = {key: getattr(experiment.server, key) for key in ("test", "labelled", "unlabelled")}
     found = {key: str(locate(name, folder)) for key, name in files.items() if isinstance(name, str)}
     if found:
         update["server"] = experiment.server.model_copy(update=found)

@@ -107,14 +107,21 @@ class ServerSection(Section):
     unseen: Count | Annotated[list[SiteName], Field(min_length=1)] | None = Field(
         None, description="sites of [data] that do not train but serve as the server's test set: a number, or names"
     )
-    unlabelled: Count | None = Field(
+    unlabelled: Count | str | None = Field(
         None,
-        description="number of unlabelled inputs at the server, taken from [data]; with `unseen`, from the "
-        "sites that train",
+        description="inputs without labels that the server tunes or scores models on: a file like `test`, which needs "
+        "no label column, or a number of samples taken from [data] (with `unseen`, from the sites that train)",
     )
     labelled: PerClass | str | None = Field(
         None, description="labelled samples that the server trains on: taken from [data], or a file like `test`"
     )
+
+    @field_validator("unlabelled", mode="before")
+    @classmethod
+    def _not_none_of_them(cls, given: Any) -> Any:
+        if given in (0, ""):
+            raise ValueError(f"{given!r} gives the server no inputs; leave the key out")
+        return given
 
 
 class Stop(Section):
@@ -225,6 +232,11 @@ class Experiment(Section):
     def _sections_agree(self) -> Experiment:
         if isinstance(self.server.labelled, PerClass) and self.data is None:
             raise ValueError("server.labelled takes samples out of [data]; with [[sites]] it names a file")
+        if isinstance(self.server.unlabelled, int) and self.data is None:
+            raise ValueError(
+                f"server.unlabelled = {self.server.unlabelled} takes samples out of [data], and sites with their own "
+                'files give the server none; name a file of its own inputs, as in unlabelled = "public.csv"'
+            )
         if self.server.unseen is not None and (self.data is None or self.server.test is not None):
             other = "[[sites]]" if self.data is None else "server.test"
             raise ValueError(f"server.unseen takes sites out of [data] for the test; it does not go with {other}")

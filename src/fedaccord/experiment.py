@@ -50,15 +50,23 @@ def read_federation(experiment: Experiment, base: Path) -> FederationData:
     server = experiment.server
     test_file = None if server.test is None else locate(server.test, base)
     labelled = locate(server.labelled, base) if isinstance(server.labelled, str) else server.labelled
-    data = _read(experiment, base, test_file, labelled)
-    if isinstance(labelled, Path):  # samples out of [data] are separated from the test set when they are taken
-        with data.collecting_flaws():
-            data.notes += check_apart_from_test(data.labelled, data.test, f"server.labelled, {labelled.name}")
+    unlabelled = locate(server.unlabelled, base) if isinstance(server.unlabelled, str) else server.unlabelled
+    data = _read(experiment, base, test_file, labelled, unlabelled)
+    # Samples out of [data] are separated from the test set when they are taken.
+    held = {"labelled": (labelled, data.labelled and data.labelled[0]), "unlabelled": (unlabelled, data.unlabelled)}
+    for key, (file, samples) in held.items():
+        if isinstance(file, Path):
+            with data.collecting_flaws():
+                data.notes += check_apart_from_test(samples, data.test, f"server.{key}, {file.name}")
     return data
 
 
 def _read(
-    experiment: Experiment, base: Path, test_file: Path | None, labelled: PerClass | Path | None
+    experiment: Experiment,
+    base: Path,
+    test_file: Path | None,
+    labelled: PerClass | Path | None,
+    unlabelled: int | Path | None,
 ) -> FederationData:
     if experiment.sites is not None:
         return read_own_files(
@@ -66,6 +74,7 @@ def _read(
                 site_files(experiment, base),
                 test_file=test_file,
                 labelled=labelled if isinstance(labelled, Path) else None,
+                unlabelled=unlabelled if isinstance(unlabelled, Path) else None,
             )
         )
     as_input, normalise = _group_inputs(experiment)
@@ -88,7 +97,7 @@ def _read(
         synonyms=experiment.labels.synonyms,
         clean=lambda dataset: clean_predictions(dataset, experiment.seed),
         test_file=test_file,
-        unlabelled=experiment.server.unlabelled,
+        unlabelled=unlabelled,
         labelled=labelled,
         unseen=experiment.server.unseen,
     )

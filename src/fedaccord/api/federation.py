@@ -19,6 +19,7 @@ from fedaccord.checks.federation import check_data
 from fedaccord.config import Experiment, check_experiment
 from fedaccord.data.declarations import Fairness
 from fedaccord.data.server_data import check_apart_from_test
+from fedaccord.data.site_data import ServerInputs
 from fedaccord.data.sites import FederationData
 from fedaccord.data.tables import natural
 from fedaccord.errors import ConfigError, DataError, UserError
@@ -42,11 +43,12 @@ class Federation:
         sites: Sequence[Site | FrameSite],
         test: Any = None,
         labelled: Any = None,
+        unlabelled: Any = None,
         features: Mapping[str, Any] | None = None,
         classes: Sequence[str] | None = None,
         synonyms: Synonyms | None = None,
     ) -> None:
-        """Store the sites, and the server's test and labelled samples as (samples, class names).
+        """Store the sites, the server's test and labelled samples as (samples, class names), and its unlabelled inputs.
 
         `features` (as `[features]` in an experiment file) and `classes` are for sites with frames; without them, the
         columns and labels of the frames decide. Samples of the server are then a frame, or (frame, class names).
@@ -60,7 +62,7 @@ class Federation:
                 raise ConfigError(f"a federation is made of fedaccord.Site, not of {type(site).__name__}")
             if sum(other.name == site.name for other in sites) > 1:
                 raise ConfigError(f"two sites are named '{site.name}'")
-        self.sites, self.test, self.labelled = list(sites), test, labelled
+        self.sites, self.test, self.labelled, self.unlabelled = list(sites), test, labelled, unlabelled
         self._arrays = [site for site in sites if isinstance(site, Site)]
         self._frames = [site for site in sites if isinstance(site, FrameSite)]
         if self._arrays and self._frames:
@@ -178,10 +180,8 @@ class Federation:
     def _data(self, experiment: Experiment) -> FederationData:
         if not self._frames:
             return self._array_data(experiment.seed, experiment.fairness)
-        data = join_frames(self._frames, site_files(experiment, Path()), self.test, self.labelled)
-        with data.collecting_flaws():
-            data.notes += check_apart_from_test(data.labelled, data.test, "labelled")
-        return data
+        server = {"test": self.test, "labelled": self.labelled, "unlabelled": self.unlabelled}
+        return _apart(join_frames(self._frames, site_files(experiment, Path()), **server))
 
     def _array_data(self, seed: int, fairness: Fairness | None = None) -> FederationData:
         assert self.space is not None
@@ -199,8 +199,10 @@ class Federation:
             data.test_source = "the test data given to the federation"
         if self.labelled is not None:
             data.labelled = self._of_server(self.labelled, "labelled", data.input_shape)
-            data.notes += check_apart_from_test(data.labelled, data.test, "labelled")
-        return data
+        if self.unlabelled is not None:
+            x = read_samples(self.unlabelled, "unlabelled")
+            data.set_unlabelled(ServerInputs(_of_shape(x, "unlabelled", data.input_shape)), "unlabelled")
+        return _apart(data)
 
     def _groups(self) -> list[str]:
         """Return the groups that any site names, in order."""
@@ -216,10 +218,22 @@ class Federation:
         x, target = read_samples(given[0], name), Exact(self.space).encode(classes, name)
         if len(target) != len(x):
             raise DataError(f"{name}: there are {len(x)} samples but {len(target)} class names")
-        if tuple(x.shape[1:]) != shape:
-            raise DataError(f"{name}: the samples have shape {tuple(x.shape[1:])}, the sites' have {shape}")
         known = target != NOT_ANNOTATED
-        return x[known], target[known]
+        return _of_shape(x, name, shape)[known], target[known]
+
+
+def _of_shape(x: Tensor, name: str, shape: tuple[int, ...]) -> Tensor:
+    if tuple(x.shape[1:]) != shape:
+        raise DataError(f"{name}: the samples have shape {tuple(x.shape[1:])}, the sites' have {shape}")
+    return x
+
+
+def _apart(data: FederationData) -> FederationData:
+    """Return the data; samples of the server that are in its test are a flaw or a note."""
+    for name, x in (("labelled", data.labelled and data.labelled[0]), ("unlabelled", data.unlabelled)):
+        with data.collecting_flaws():
+            data.notes += check_apart_from_test(x, data.test, name)
+    return data
 
 
 @contextmanager

@@ -11,7 +11,7 @@ import numpy as np
 from fedaccord.data.declarations import SiteFiles
 from fedaccord.data.label_columns import SiteTable
 from fedaccord.data.site_data import ServerTest
-from fedaccord.data.site_tables import join_tables, read_server_table, set_test_aside
+from fedaccord.data.site_tables import join_tables, read_server_inputs, read_server_table, set_test_aside
 from fedaccord.data.sites import FederationData
 from fedaccord.data.tables import Table, frame_table
 from fedaccord.errors import ConfigError, DataError
@@ -83,7 +83,11 @@ def frame_space(sites: Sequence[FrameSite], classes: Sequence[str] | None) -> La
 
 
 def join_frames(
-    sites: Sequence[FrameSite], request: SiteFiles, test: ServerFrame = None, labelled: ServerFrame = None
+    sites: Sequence[FrameSite],
+    request: SiteFiles,
+    test: ServerFrame = None,
+    labelled: ServerFrame = None,
+    unlabelled: pd.DataFrame | None = None,
 ) -> FederationData:
     """Return the federation of these sites, with the server's samples; wrong cells are its flaws."""
     frames = {site.name: site.table for site in sites}
@@ -97,6 +101,14 @@ def join_frames(
         with result.collecting_flaws():
             found = _read_server_frame(labelled, "labelled", tables, request, result)
             result.labelled = found.x, found.truth
+    if unlabelled is not None:
+        with result.collecting_flaws():
+            if not is_frame(unlabelled):
+                raise DataError(
+                    f"unlabelled: a frame is needed, like those of the sites, not {type(unlabelled).__name__}"
+                )
+            table = frame_table(unlabelled, "unlabelled (frame)")
+            result.set_unlabelled(read_server_inputs(table, tables, request, result), "unlabelled")
     return result
 
 

@@ -282,7 +282,7 @@ class Split:
     standardise: Standardise = "federation"
     clean: Callable[[Dataset], Array] | None = None  # predictions of a model trained on true classes
     test_file: Path | None = None  # of the server
-    unlabelled: int | None = None  # inputs that the server takes
+    unlabelled: int | Path | None = None  # inputs that the server takes, or its file
     labelled: PerClass | Path | None = None  # samples that the server takes, or its file
     unseen: int | Sequence[str] | None = None  # sites that do not train and are the server's test
 
@@ -303,6 +303,7 @@ class SiteFiles:
     test_label: str | None = None  # column of true classes in the server's files
     seed: int = 0
     labelled: Path | None = None  # the server's file of labelled samples
+    unlabelled: Path | None = None  # the server's file of inputs without labels
     groups_as_input: bool = False  # candidate groups are the last features of a table
     normalise_groups: bool = False  # each candidate counts as its share of 1
     server_read: Reading | None = None  # how the server's tables are written

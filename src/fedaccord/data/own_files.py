@@ -19,9 +19,16 @@ from fedaccord.data.declarations import SiteFiles, SiteSection
 from fedaccord.data.merged_labels import merge_labels
 from fedaccord.data.registry import existing
 from fedaccord.data.scaling import Moments, fit_moments
-from fedaccord.data.server_data import add_server_files, read_arrays, read_server_file
-from fedaccord.data.site_data import ServerTest
-from fedaccord.data.site_tables import Encoded, assemble, read_table_sites, read_true_classes, set_test_aside
+from fedaccord.data.server_data import add_server_files, read_arrays, read_server_file, read_server_inputs
+from fedaccord.data.site_data import ServerInputs, ServerTest
+from fedaccord.data.site_tables import (
+    Encoded,
+    assemble,
+    read_table_sites,
+    read_true_classes,
+    read_unlabelled,
+    set_test_aside,
+)
 from fedaccord.data.sites import Annotated, FederationData, draw_test_rows, make_site, read_annotations, refuse_empty
 from fedaccord.data.tables import Table, is_table, read_table
 from fedaccord.errors import ConfigError, DataError
@@ -105,7 +112,7 @@ def read_array_sites(request: SiteFiles) -> FederationData:
         result.add(made, sections[name].test)
     result.sites = {section.name: result.sites[section.name] for section in request.sections}
     read = partial(read_server_file, result=result, names=renaming(request.synonyms))
-    add_server_files(result, request.test_file, request.labelled, read)
+    add_server_files(result, request, read, partial(read_server_inputs, result=result))
     return result
 
 
@@ -153,7 +160,10 @@ def read_image_sites(request: SiteFiles) -> FederationData:
         found = read_true_classes(table, sites, request, result.space, encode, where)
         return replace(found, source=f"the server's own test images, {folder.name}")
 
-    add_server_files(result, request.test_file, request.labelled, read)
+    def read_inputs(folder: Path, where: str) -> ServerInputs:
+        return read_unlabelled(label_table(folder, where, labelled=False), sites, request, encode)
+
+    add_server_files(result, request, read, read_inputs)
     return result
 
 

@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 
 from fedaccord.data.dataset import Array, Dataset, Grouped, Rows, from_arrays, read_npz
-from fedaccord.data.declarations import PerClass
+from fedaccord.data.declarations import PerClass, SiteFiles, Split
 from fedaccord.data.merged_labels import merge_labels
 from fedaccord.data.partition import Partition
 from fedaccord.data.registry import existing
-from fedaccord.data.site_data import ServerTest, SiteData
+from fedaccord.data.site_data import ServerInputs, ServerTest, SiteData
 from fedaccord.data.sites import FederationData, draw_rows, read_annotations
 from fedaccord.errors import ConfigError, DataError, did_you_mean
 from fedaccord.labels.space import LabelSpace
@@ -23,6 +23,7 @@ from fedaccord.labels.views import ViewContext
 from fedaccord.labels.views.exact import ExactView
 from fedaccord.seeds import derive
 
+UNLABELLED = "server.unlabelled"
 POOLED_TEST = "the pool of the sites' own test parts, which only a study can see together"
 
 
@@ -138,16 +139,23 @@ def read_arrays(path: Path, where: str) -> Dataset:
 
 
 def add_server_files(
-    result: FederationData, test: Path | None, labelled: Path | None, read: Callable[[Path, str], ServerTest]
+    result: FederationData,
+    request: Split | SiteFiles,
+    read: Callable[[Path, str], ServerTest],
+    read_inputs: Callable[[Path, str], ServerInputs],
 ) -> None:
-    """Add the server's test file and its file of labelled samples, if it has them."""
-    if test is not None:
+    """Add the server's files, if it has them: its test, its labelled samples and its inputs without labels."""
+    if request.test_file is not None:
         with result.collecting_flaws():
-            result.set_test(read(test, "server.test"))
-    if labelled is not None:
+            result.set_test(read(request.test_file, "server.test"))
+    if isinstance(request.labelled, Path):
         with result.collecting_flaws():
-            found = read(labelled, "server.labelled")
+            found = read(request.labelled, "server.labelled")
             result.labelled = found.x, found.truth
+    if isinstance(request.unlabelled, Path):
+        with result.collecting_flaws():
+            inputs = read_inputs(request.unlabelled, UNLABELLED)
+            result.set_unlabelled(inputs, UNLABELLED, f" from {request.unlabelled.name}")
 
 
 def read_server_file(
@@ -160,30 +168,42 @@ def read_server_file(
     """
     file = merge_labels(read_arrays(path, where), names or {})
     rows = file.test if file.test is not None and where == "server.test" else file.train
-    if grouped is not None:
-        rows = grouped(rows, where)
-    found, shape = rows.x.shape[1:], result.input_shape
-    if found != shape:
-        raise DataError(f"{where}: the samples of '{path}' have shape {found}, the sites' have {shape}")
+    rows = _like_the_sites(rows, path, where, result, grouped)
     seen = read_annotations(rows, file.labels, ExactView(), result.space, ViewContext(f"{where}, {path.name}"))
     known = seen.part((seen.target >= 0).nonzero().flatten().numpy(), result.pooled_moments())
     groups = None if known.group is None else (known.group, known.group_truth)
     return ServerTest(known.x, known.target, f"the server's own test file, {path.name}", groups)
 
 
-def check_apart_from_test(
-    labelled: tuple[Tensor, Tensor] | None, test: tuple[Tensor, Tensor] | None, where: str
-) -> list[str]:
-    """Raise DataError if most labelled samples of the server are in its test; return a note if some may be.
+def read_server_inputs(path: Path, where: str, result: FederationData, grouped: Grouped | None = None) -> ServerInputs:
+    """Read the server's inputs from an .npz file; its labels, if it has any, are not used."""
+    rows = read_arrays(path, where).train
+    x = result.scaled(_like_the_sites(rows, path, where, result, grouped).x)
+    labels = {"y": rows.y, "Y": rows.tags, "candidates": rows.candidates}
+    return ServerInputs(x, [f"array '{name}'" for name, values in labels.items() if values is not None])
+
+
+def _like_the_sites(rows: Rows, path: Path, where: str, result: FederationData, grouped: Grouped | None = None) -> Rows:
+    """Return rows of the server with the sites' features; raise DataError if their shape differs."""
+    if grouped is not None:
+        rows = grouped(rows, where)
+    found, shape = rows.x.shape[1:], result.input_shape
+    if found != shape:
+        raise DataError(f"{where}: the samples of '{path}' have shape {found}, the sites' have {shape}")
+    return rows
+
+
+def check_apart_from_test(samples: Tensor | None, test: tuple[Tensor, Tensor] | None, where: str) -> list[str]:
+    """Raise DataError if most of the server's own samples are in its test; return a note if some may be.
 
     In a table of few distinct values two people can have the same features, so some equal rows prove nothing.
     """
-    if labelled is None or test is None:
+    if samples is None or test is None:
         return []
     tested = {row.tobytes() for row in test[0].numpy()}
-    common = [row for row, x in enumerate(labelled[0].numpy()) if x.tobytes() in tested]
-    overlap = f"{where}: {len(common)} of its {len(labelled[0])} samples are in the server's test data too"
-    if 2 * len(common) > len(labelled[0]):
+    common = [row for row, x in enumerate(samples.numpy()) if x.tobytes() in tested]
+    overlap = f"{where}: {len(common)} of its {len(samples)} samples are in the server's test data too"
+    if 2 * len(common) > len(samples):
         raise DataError(f"{overlap}, so the model would be judged on what it learned from; take them out of one")
     if common:
         which = f"by all features (the first is number {common[0] + 1})"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 
 from torch import Tensor
@@ -64,6 +64,14 @@ def named_samples(tensors: Mapping[str, Tensor], site: str) -> tuple[Samples, Sa
 def with_tensors(site: SiteData, tensors: Mapping[str, Tensor]) -> SiteData:
     """Return a site with the samples that `site_tensors` named, wherever they are now."""
     return SiteData(site.name, site.view, *named_samples(tensors, site.name))
+
+
+@dataclass(frozen=True)
+class ServerInputs:
+    """The server's inputs without labels, and the labels beside them that are not used, such as "column 'dx'"."""
+
+    x: Tensor
+    unused: Sequence[str] = ()
 
 
 @dataclass(frozen=True)

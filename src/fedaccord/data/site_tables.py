@@ -18,7 +18,7 @@ from fedaccord.data.declarations import Features, SiteFiles, SiteSection
 from fedaccord.data.features import ColumnPlan, FeaturePlan, agree, cells_of_other_kind, describe_columns, mixed_kinds
 from fedaccord.data.label_columns import SiteTable, read_column, read_labels
 from fedaccord.data.server_data import add_server_files
-from fedaccord.data.site_data import Samples, ServerTest, SiteData
+from fedaccord.data.site_data import Samples, ServerInputs, ServerTest, SiteData
 from fedaccord.data.sites import FederationData, Flaw, draw_test_rows
 from fedaccord.data.tables import Table, cells_error, natural, read_table, report_cells
 from fedaccord.errors import ConfigError, DataError
@@ -53,12 +53,18 @@ def read_table_sites(request: SiteFiles) -> FederationData:
         sites[name] = set_test_aside(section, table, request)
     result = join_tables(sites, request)
 
-    def read(path: Path, where: str) -> ServerTest:
+    def opened(path: Path, where: str) -> Table:
         table = read_table(path, features.header, where, read=request.server_read)
         result.remember_reading(where, table)
-        return read_server_table(table, sites, request, result, where)
+        return table
 
-    add_server_files(result, request.test_file, request.labelled, read)
+    def read(path: Path, where: str) -> ServerTest:
+        return read_server_table(opened(path, where), sites, request, result, where)
+
+    def read_inputs(path: Path, where: str) -> ServerInputs:
+        return read_server_inputs(opened(path, where), sites, request, result)
+
+    add_server_files(result, request, read, read_inputs)
     return result
 
 
@@ -83,6 +89,14 @@ def read_server_table(
     assert result.features is not None
     encode = partial(result.features.read, closed=False)
     return read_true_classes(table, sites, request, result.space, encode, where)
+
+
+def read_server_inputs(
+    table: Table, sites: Mapping[str, SiteTable], request: SiteFiles, result: FederationData
+) -> ServerInputs:
+    """Return the features of a table of the server, encoded like the tables of the sites."""
+    assert result.features is not None
+    return read_unlabelled(table, sites, request, partial(result.features.read, closed=False))
 
 
 def _group_column(sites: Mapping[str, SiteTable], missing: Sequence[str], normalise: bool) -> ColumnPlan:
@@ -215,6 +229,14 @@ def read_true_classes(
         found = read_column(table, listed, Candidates(LabelSpace(groups)), missing, [])[known], None
     source = f"the server's own test file, {table.path.name}"
     return ServerTest(torch.from_numpy(x)[known], target[known], source, found)
+
+
+def read_unlabelled(table: Table, sites: Mapping[str, SiteTable], request: SiteFiles, encode: Encoder) -> ServerInputs:
+    """Return the features of a table of the server that needs no label column; one that it has is not used."""
+    x, _, problems = encode(table)
+    report_cells(problems)
+    named = {request.test_label, *(column for site in sites.values() for column in site.labels)}
+    return ServerInputs(torch.from_numpy(x), [f"column '{name}'" for name in table.columns if name in named])
 
 
 def _classes(sites: Mapping[str, SiteTable]) -> list[str]:

@@ -16,7 +16,7 @@ from fedaccord.data.declarations import Standardise
 from fedaccord.data.features import FeaturePlan
 from fedaccord.data.label_columns import LabelWords
 from fedaccord.data.scaling import Moments, apply_moments, pool_moments
-from fedaccord.data.site_data import Samples, ServerTest, SiteData
+from fedaccord.data.site_data import Samples, ServerInputs, ServerTest, SiteData
 from fedaccord.data.tables import Table
 from fedaccord.errors import ConfigError, DataError, UserError
 from fedaccord.labels.space import LabelSpace
@@ -105,6 +105,13 @@ class FederationData:
         """Return the moments by which each site's features are standardised; empty: they are not."""
         pooled = self.pooled_moments()
         return self.moments if pooled is None or self.standardise == "site" else dict.fromkeys(self.moments, pooled)
+
+    def set_unlabelled(self, found: ServerInputs, where: str, source: str = "") -> None:
+        """Let the server hold these inputs, with a note on them and on labels that are not used."""
+        self.unlabelled = found.x
+        self.notes.append(f"the server holds {len(found.x)} inputs without labels{source}")
+        if found.unused:
+            self.notes.append(f"{where}: {' and '.join(found.unused)} may hold labels, which are not used")
 
     def pooled_moments(self) -> Moments | None:
         """Return the moments of all sites' training rows, by which the server's samples are scaled."""

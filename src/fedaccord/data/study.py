@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,6 +20,7 @@ from fedaccord.data.server_data import (
     pooled_test,
     published_test,
     read_server_file,
+    read_server_inputs,
     set_sites_aside,
     take_out,
 )
@@ -89,7 +89,8 @@ class _Dealt:
 def _deal(dataset: Dataset, space: LabelSpace, request: Split) -> _Dealt:
     rows, seed = dataset.train, request.seed
     per_class = request.labelled if isinstance(request.labelled, PerClass) else None
-    server = (per_class, request.unlabelled, space, seed)
+    number = request.unlabelled if isinstance(request.unlabelled, int) else None
+    server = (per_class, number, space, seed)
     labelled = unlabelled = unseen = None
     left = np.arange(len(rows))
     if request.unseen is None:
@@ -174,9 +175,8 @@ def _add_server_data(result: FederationData, dataset: Dataset, dealt: _Dealt, re
     if dealt.labelled is not None and dealt.labelled.y is not None:
         result.labelled = result.scaled(dealt.labelled.x), torch.from_numpy(dealt.labelled.y)
         result.notes.append(f"the server holds {len(dealt.labelled)} labelled samples, which no site has")
-    labelled = request.labelled if isinstance(request.labelled, Path) else None
     read = partial(read_server_file, result=result, grouped=dataset.grouped, names=names)
-    add_server_files(result, request.test_file, labelled, read)
+    add_server_files(result, request, read, partial(read_server_inputs, result=result, grouped=dataset.grouped))
     judged = None
     if request.test_file is None:
         rows, source = dataset.test, f"the published test part of {dataset.name}"
