@@ -45,6 +45,7 @@ ROOMS = [
     "display",
     "cli_options",
     "cli_prepare",
+    "cli_watch",
     "cli_compare",
     "cli",
     "__main__",

@@ -264,6 +264,7 @@ def _run(
             workers = worker_count(experiment, data) if remote is None else len(data.sites)
             summary = _summary(experiment, server, outcome, workers, federation)
             summary["problems"] = [problem.as_dict() for problem in problems]
+        (folder.path / "report.html").unlink(missing_ok=True)  # one that was written before the end
         folder.write_json("summary.json", summary)
         finish_report(folder.path, run)
         folder.log(f"finished: model {summary['model_sha256']}")

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import threading
 import time
 from pathlib import Path
 
@@ -13,8 +14,10 @@ from selenium.webdriver.support.ui import Select, WebDriverWait
 
 from fedaccord.config import parse_experiment
 from fedaccord.experiment import run_experiment
+from fedaccord.recording import Watcher
 from fedaccord.runs.compare import write_comparison
 from fedaccord.runs.folder import RunFolder
+from fedaccord.runs.watching import serving
 
 pytestmark = pytest.mark.chromium
 
@@ -204,3 +207,66 @@ def test_the_comparison_draws_all_contestants_and_scrolls_only_its_tables(runs, 
     page.execute_script("arguments[0].scrollLeft = 1000", wide)
     moved = page.execute_script("return [arguments[0].scrollLeft > 0, window.scrollX]", wide)
     assert moved == [page.execute_script("return window.innerWidth") == 390, 0]
+
+
+class SteppedRun:
+    """A real run in a thread of its own, which stops after each round until it may go on."""
+
+    def __init__(self, folder):
+        self.folder, self.may_go_on, self.finished = folder, threading.Semaphore(0), threading.Semaphore(0)
+        self.thread = threading.Thread(target=self._play)
+        self.thread.start()
+        assert self.finished.acquire(timeout=60)
+
+    def _play(self):
+        folder = RunFolder(self.folder)
+        run_experiment(parse_experiment(DIGITS), self.folder.parent, folder, Watcher(round=self._pause))
+        folder.close()
+
+    def _pause(self, record):
+        self.finished.release()
+        assert self.may_go_on.acquire(timeout=60)
+
+    def go_on(self):
+        self.may_go_on.release()
+        if self.thread.is_alive():
+            self.finished.acquire(timeout=5)
+
+    def end(self):
+        for _ in range(3):
+            self.may_go_on.release()
+        self.thread.join(60)
+
+
+PROGRESS = "return document.querySelector('.progress')?.textContent ?? ''"
+
+
+def test_a_watched_run_updates_the_page_and_keeps_what_the_reader_did(browser, tmp_path):
+    size = {"width": 1280, "height": 600, "deviceScaleFactor": 1, "mobile": False}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    browser.get_log("browser")
+    run = SteppedRun(tmp_path / "run")
+    try:
+        with serving(tmp_path / "run") as address:
+            browser.get(address)
+            until(browser, PROGRESS, "Round 1 of 3, running: figures are those of the last evaluated round.")
+            until(browser, DRAWN)
+            browser.find_element(By.ID, "each-site").click()
+            browser.execute_script("document.querySelector('details').open = true; window.scrollTo(0, 500)")
+            run.go_on()
+            until(browser, PROGRESS, "Round 2 of 3, running: figures are those of the last evaluated round.")
+            until(browser, DRAWN)
+            assert browser.execute_script("return figures.accuracy.data[0].x.length") == 2
+            assert browser.find_element(By.ID, "each-site").is_selected()
+            assert browser.execute_script("return document.querySelector('details').open")
+            assert browser.execute_script("return window.scrollY") == 500
+            assert browser.find_element(By.CSS_SELECTOR, ".switch .keys").is_displayed()
+            run.end()
+            until(browser, PROGRESS, "")
+            choice = Select(browser.find_element(By.CSS_SELECTOR, "select[data-for]"))
+            assert choice.options[0].text == "global model, round 3"
+            assert browser.get_log("browser") == []  # the policy of the page allows what it does
+        status = "return document.getElementById('live').textContent"
+        until(browser, status, "no longer live: fedaccord watch has ended")
+    finally:
+        run.end()

@@ -391,7 +391,7 @@ def test_the_command_tells_a_mistake_in_one_sentence(tmp_path):
         (runs, 3, f"error: {runs[1] / 'federation.json'} is not JSON\n"),
         ([runs[1]], 3, f"error: {runs[1] / 'federation.json'} is not JSON\n"),
         ([runs[0], tmp_path / "no-run"], 3, "there is no summary.json in"),
-        ([tmp_path / "no-run"], 3, "name the folder of a finished run"),
+        ([tmp_path / "no-run"], 3, "is not a run folder: it has no config.toml"),
         ([runs[0], tmp_path / "nowhere"], 3, "name the folder of a finished run"),
         ([runs[0], runs[0]], 2, "is named twice"),
         ([runs[0], "--out", "here.html"], 2, "--out is for a comparison of several runs"),

@@ -418,7 +418,7 @@ def test_the_local_method_has_no_global_figures(tmp_path):
 @pytest.mark.parametrize(
     ("file", "content", "message"),
     [
-        ("summary.json", None, r"there is no summary.json in .*; name the folder of a finished run"),
+        ("summary.json", None, r"is not a run folder: it has no config.toml"),
         ("metrics.jsonl", None, r"there is no metrics.jsonl"),
         ("federation.json", "{", r"federation.json is not JSON"),
         ("summary.json", "[]", r"summary.json is not what a run writes"),

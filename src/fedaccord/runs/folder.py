@@ -18,6 +18,7 @@ from fedaccord.messages.message import Message
 from fedaccord.runs.checkpoint import pack, seal
 
 KEPT_CHECKPOINTS = 2
+_TRIES = 10  # to take the lock of a folder
 try:
     import fcntl
 except ImportError:  # only Unix has locks that end with their process
@@ -133,6 +134,17 @@ def free_folder(parent: Path, name: str) -> Path:
     return candidate
 
 
+def is_locked(folder: Path) -> bool:
+    """Return whether a process is writing this run; False where the system has no such locks."""
+    if fcntl is not None:
+        try:
+            with (folder / ".lock").open("rb") as file:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError as error:
+            return isinstance(error, BlockingIOError)  # otherwise there is no lock, or it may not be read
+    return False
+
+
 class FolderLock:
     """A lock on a run folder; the operating system releases it when the process ends."""
 
@@ -145,7 +157,7 @@ class FolderLock:
         self.release = weakref.finalize(self, os.close, fd)  # may be called more than once
         if fcntl is not None:
             try:
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                self._take(fd)
             except OSError:
                 holder = os.read(fd, 100).decode() or "it has just started"
                 self.release()
@@ -156,3 +168,15 @@ class FolderLock:
         except OSError as error:
             self.release()
             raise RunFolderError(f"the run folder '{folder}' cannot be written: {error.strerror}") from None
+
+    @staticmethod
+    def _take(fd: int) -> None:
+        """Take the lock; wait a moment for `is_locked`, which holds it while it looks."""
+        for left in reversed(range(_TRIES)):
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return
+            except BlockingIOError:
+                if not left:
+                    raise
+            time.sleep(0.02)

@@ -137,10 +137,16 @@ def figure_choice(label: str, options: Mapping[str, str], kind: str = "square") 
     return Html(choice), figure_box(first, label, kind)
 
 
-def page(title: str, body: Iterable[Html], figures: Mapping[str, Figure]) -> str:
-    """Return a complete page that loads nothing: styles are inside, and plotly.js once if there is a figure."""
-    scripts = _scripts(figures) if figures else ""
+def page(title: str, body: Iterable[Html], figures: Mapping[str, Figure], version: str = "") -> str:
+    """Return a complete page that loads nothing: styles are inside, and plotly.js once if there is a figure.
+
+    A page with a `version` asks the server that it came from for newer ones, and replaces its content.
+    """
+    scripts = _scripts(figures) if figures or version else ""
+    if version:
+        scripts += Template(asset("live.html").rstrip()).substitute(version=json.dumps(version))
     parts = {"title": text(title), "styles": asset("report.css"), "body": "".join(body), "scripts": scripts}
+    parts["connect"] = " connect-src 'self';" if version else ""
     return Template(asset("page.html")).substitute(parts)
 
 

@@ -129,6 +129,7 @@ class Run:
     summary: Summary
     federation: Federation
     lines: list[Line]
+    progress: str = ""  # how far the run is, if it is not finished
 
     def of(self, scope: str) -> list[Line]:
         """Return the lines of one scope."""
@@ -141,8 +142,13 @@ class Run:
 
 def read_run(folder: Path) -> Run:
     """Read a run; raise RunFolderError for a file that is missing, unreadable or not written by a run."""
-    described = folder / "federation.json"
-    return Run(folder, read_summary(folder), _parsed(_bytes(described), Federation, described), read_metrics(folder))
+    return Run(folder, read_summary(folder), read_federation(folder), read_metrics(folder))
+
+
+def read_federation(folder: Path) -> Federation:
+    """Read only the description of the sites."""
+    path = folder / "federation.json"
+    return _parsed(_bytes(path), Federation, path)
 
 
 def read_metrics(folder: Path) -> list[Line]:

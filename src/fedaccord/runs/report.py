@@ -19,7 +19,8 @@ from fedaccord.runs import report_fairness as fairness
 from fedaccord.runs import report_figures as draw
 from fedaccord.runs.page import Figure, Html, counted, decimal, listed, percent, remark, section, table, text
 from fedaccord.runs.problems import find_problems
-from fedaccord.runs.reading import Line, Metrics, Run, Summary, gains, read_run, read_summary
+from fedaccord.runs.progress import read_any_run
+from fedaccord.runs.reading import Line, Metrics, Run, Summary, gains, read_summary
 from fedaccord.training.settings import FigureSection
 
 MATRIX = {"matrix_error": "distance from the declared matrix", "matrix_change": "change since the site's last round"}
@@ -29,12 +30,18 @@ PAIR = (draw.BLUE, draw.ORANGE)
 def write_report(folder: Path, alone: Path | None = None, note: Callable[[str], object] = str) -> Path:
     """Write `report.html` into a run folder; `alone` is a run of the same sites without federation, to compare with.
 
-    `note` is called with a sentence for each kind of view whose class, and so its words, could not be used.
-    Raise RunFolderError if a file of the run is missing, damaged or cannot be written.
+    `note` is called with a sentence if the run is not finished, and for each kind of view whose class, and so its
+    words, could not be used. Raise RunFolderError if a file of the run is missing, damaged or cannot be written.
     """
-    run, figures = read_run(Path(folder)), dict[str, Figure]()
-    for missing in _missing_words(run):
-        note(missing)
+    run = read_any_run(Path(folder))
+    for sentence in [*([run.progress] if run.progress else []), *_missing_words(run)]:
+        note(sentence)
+    return write_file(Path(folder) / "report.html", report_page(run, alone), RunFolderError)
+
+
+def report_page(run: Run, alone: Path | None = None, version: str = "") -> str:
+    """Return the report as a page; one with a `version` replaces itself when its server has another version."""
+    figures: dict[str, Figure] = {}
     compared = [] if alone is None else [_gains(run, read_summary(Path(alone)))]
     body = [
         _headline(run),
@@ -57,7 +64,9 @@ def write_report(folder: Path, alone: Path | None = None, note: Callable[[str], 
         _bytes(run),
         _settings(run),
     ]
-    return write_file(Path(folder) / "report.html", parts.page(run.summary.name, body, figures), RunFolderError)
+    if run.progress and not run.lines:  # nothing to show before the first round
+        body = [_headline(run)]
+    return parts.page(run.summary.name, body, figures, version)
 
 
 def _headline(run: Run) -> Html:
@@ -65,7 +74,7 @@ def _headline(run: Run) -> Html:
     problems = find_problems(run.lines, len(run.federation.labels))
     facts = [counted(summary.rounds, "round"), parts.duration(summary.seconds), f"seed {summary.seed}"]
     facts += [counted(len(run.federation.sites), "site"), f"engine {summary.engine}"]
-    facts += [counted(summary.workers, "worker")]
+    facts += [] if run.progress else [counted(summary.workers, "worker")]
     facts += [f"stopped early: {summary.stopped}"] if summary.stopped else []
     spread = f" ± {100 * final.sites.std['accuracy']:.1f}" if "accuracy" in final.sites.std else ""
     scope, _, metric = best.metric.rpartition(".")
@@ -85,6 +94,7 @@ def _headline(run: Run) -> Html:
     return Html(
         f'<header><h1>{text(summary.name)}</h1><p class="method">Method {text(summary.method)}</p>'
         f'<p class="facts">{text(" · ".join(facts))}</p></header>'
+        + (remark(run.progress, "progress") if run.progress else "")
         + "".join(remark(f"Problem: {problem.text}.", "problem") for problem in problems)
         + f'<div class="cards">{"".join(cards)}</div>'
         + "".join(remark(f"Warning: {warning}.") for warning in summary.warnings)
