@@ -8,7 +8,9 @@ import os
 import re
 import subprocess
 import sys
+import time
 import traceback
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from unittest import mock
@@ -108,3 +110,17 @@ def blobs(n: int, classes: int = 3, features: int = 4, seed: int = 0) -> tuple[n
     y = rng.permutation(np.arange(n) % classes)
     centres = np.random.default_rng(99).normal(scale=3, size=(classes, features))
     return (centres[y] + rng.normal(size=(n, features))).astype(np.float32), y
+
+
+def wait_for(condition: Callable[[], bool], seconds: float) -> None:
+    """Wait until a condition is true; fail after some seconds."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it took too long"
+        time.sleep(0.05)
+
+
+def children(pid: int) -> list[int]:
+    """Return the processes that a process has started."""
+    with open(f"/proc/{pid}/task/{pid}/children") as file:
+        return [int(child) for child in file.read().split()]

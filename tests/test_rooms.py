@@ -38,6 +38,7 @@ ROOMS = [
     "recording",
     "session",
     "experiment",
+    "settings_search",
     "deployment",
     "checks",
     "api",
@@ -47,6 +48,7 @@ ROOMS = [
     "cli_prepare",
     "cli_watch",
     "cli_compare",
+    "cli_tune",
     "cli",
     "__main__",
 ]

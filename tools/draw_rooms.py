@@ -39,6 +39,7 @@ PURPOSE = {
     "config": "the experiment file",
     "runs": "the run folder",
     "running": "an experiment",
+    "settings_search": "chooses settings",
     "deployment": "many machines",
     "checks": "problems before training",
     "commands": "CLI and Python API",

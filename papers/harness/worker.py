@@ -1,28 +1,22 @@
-"""A process that runs cells one after another: it reads a JSON line for each and answers with a JSON line.
-
-One process per core runs many cells, so that torch is imported once per core and not once per cell.
-"""
+"""A process that runs the cells of a table one after another."""
 
 from __future__ import annotations
 
-import json
 import os
 import statistics
-import sys
 import time
-import traceback
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from fedaccord.config import check_experiment
-from fedaccord.errors import FedAccordError
 from fedaccord.experiment import load_federation
 from fedaccord.extensions import INSTALLED, trusting
 from fedaccord.recording import play
 from fedaccord.runs.records import Best, scopes, set_size
 from fedaccord.session import open_server
+from fedaccord.settings_search.parallel_jobs import serve
 from papers.harness.cells import Result
 
 
@@ -62,18 +56,11 @@ def run_cell(table: dict[str, Any], device: str = "cpu") -> Result:
 
 
 def main() -> None:
-    """Serve until the input ends; answer a failed cell with the reason and print its traceback to stderr."""
+    """Serve until the input ends."""
     torch.set_num_threads(1)
-    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # output printed by a user's model must not mix with the answers
-    for line in sys.stdin:
-        cell = json.loads(line)
-        try:
-            with trusting([INSTALLED]):
-                answer: dict[str, Any] = {"result": run_cell(cell["table"], cell["device"])}
-        except FedAccordError as error:
-            answer = {"error": str(error)}
-        except Exception as error:  # one cell must not end the others
-            traceback.print_exc()
-            answer = {"error": f"{type(error).__name__}: {error}"}
-        print(json.dumps(answer), file=answers, flush=True)
+
+    def run(cell: dict[str, Any]) -> Result:
+        with trusting([INSTALLED]):
+            return run_cell(cell["table"], cell["device"])
+
+    serve(run)

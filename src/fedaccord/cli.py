@@ -24,6 +24,7 @@ from fedaccord import __version__
 from fedaccord.cli_compare import compare, report
 from fedaccord.cli_options import Change, Config, OwnTrust, Trust, complain, console, say
 from fedaccord.cli_prepare import check, datasets, deploy, init, methods, models, reproduce, tables, upgrade, views
+from fedaccord.cli_tune import tune
 from fedaccord.cli_watch import watch
 from fedaccord.config import Experiment, load_experiment, parse_experiment, parse_reading
 from fedaccord.engines.crew import importing, started_ahead
@@ -148,6 +149,7 @@ def resume(
 app.command()(watch)
 app.command()(report)
 app.command()(compare)
+app.command()(tune)
 
 
 @app.command()

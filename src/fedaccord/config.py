@@ -152,12 +152,7 @@ def _override(table: dict[str, Any], override: str) -> None:
     path = key.strip().split(".")
     if not equals or not all(path):
         raise ConfigError(f"--set takes section.key=value, not '{override}'")
-    try:
-        value = tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError as error:
-        value = text.strip()  # a bare word is a string
-        if value[:1] in ("[", "{", '"', "'"):
-            raise ConfigError(f"--set {key}: {value} is not a TOML value ({error}); are its words in quotes?") from None
+    value = parse_value(key, text)
     for part in path[:-1]:
         table = table.setdefault(part, {})
         if not isinstance(table, dict):
@@ -176,27 +171,39 @@ def parse_reading(text: str) -> Reading:
         raise ConfigError(f"--read: {sentence(error, Reading)}") from None
 
 
+def parse_value(key: str, text: str) -> Any:
+    """Return the TOML value of a `--set` for a key; a bare word is a string."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError as error:
+        value = text.strip()
+        if value[:1] in ("[", "{", '"', "'"):
+            raise ConfigError(f"--set {key}: {value} is not a TOML value ({error}); are its words in quotes?") from None
+        return value
+
+
 def to_toml(experiment: Experiment) -> str:
     """Write a complete experiment back as TOML."""
     table = experiment.model_dump(mode="json", exclude_none=True)
     sites = table.pop("sites", [])
-    lines = [f"{key} = {_value(table.pop(key))}" for key in ("name", "seed")]
+    lines = [f"{key} = {toml_value(table.pop(key))}" for key in ("name", "seed")]
     for name, section in table.items():
-        lines += ["", f"[{name}]", *(f"{_key(key)} = {_value(value)}" for key, value in section.items())]
+        lines += ["", f"[{name}]", *(f"{_key(key)} = {toml_value(value)}" for key, value in section.items())]
     for site in sites:
-        lines += ["", "[[sites]]", *(f"{_key(key)} = {_value(value)}" for key, value in site.items())]
+        lines += ["", "[[sites]]", *(f"{_key(key)} = {toml_value(value)}" for key, value in site.items())]
     return "\n".join(lines) + "\n"
 
 
 def _key(key: str) -> str:
-    return key if key.replace("_", "").replace("-", "").isalnum() and key.isascii() else _value(key)
+    return key if key.replace("_", "").replace("-", "").isalnum() and key.isascii() else toml_value(key)
 
 
-def _value(value: Any) -> str:
+def toml_value(value: Any) -> str:
+    """Write a value as TOML."""
     if isinstance(value, dict):
-        return "{ " + ", ".join(f"{_key(k)} = {_value(v)}" for k, v in value.items()) + " }" if value else "{}"
+        return "{ " + ", ".join(f"{_key(k)} = {toml_value(v)}" for k, v in value.items()) + " }" if value else "{}"
     if isinstance(value, list):
-        return "[" + ", ".join(map(_value, value)) + "]"
+        return "[" + ", ".join(map(toml_value, value)) + "]"
     if isinstance(value, str):
         return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")  # TOML allows it only escaped
     return json.dumps(value)

@@ -10,7 +10,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 import tomllib
 from unittest import mock
 
@@ -19,7 +18,7 @@ import pytest
 import torch
 from rich.console import Console
 
-from command_line import SMALL, blobs, checkpoint, cli, command, process, write
+from command_line import SMALL, blobs, checkpoint, children, cli, command, process, wait_for, write
 from fedaccord import __version__, cli_options
 from fedaccord.data.registry import DATASETS
 from fedaccord.federation.state import RunState, model_digest
@@ -533,19 +532,6 @@ class TestInterrupting:
         assert " stopped by SIGINT after round " in (tmp_path / "runs" / "small" / "log.txt").read_text()
         wait_for(lambda: not any(alive(worker) for worker in workers), seconds=5)
         assert all(json.loads(line) for line in metrics.read_text().splitlines())
-
-
-def wait_for(condition, seconds):
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it took too long"
-        time.sleep(0.05)
-
-
-def children(pid):
-    """Return the processes that a process has started."""
-    with open(f"/proc/{pid}/task/{pid}/children") as file:
-        return [int(child) for child in file.read().split()]
 
 
 def alive(pid):
