@@ -330,10 +330,15 @@ class TestFeatures:
 
     def test_numbers_taken_for_words(self, federation):
         both = self.pair(federation, lambda i: "x" if i % 5 == 0 else i, lambda i: "y" if i % 5 == 0 else i)
-        (found,) = both.warnings()
-        assert found.startswith("column 'size' is read as words because of 'x', 'y'; if it should contain numbers, add")
+        (found,) = both.report().sites[0].findings
+        assert found.text == (
+            "column 'size' is read as words, although 16 of 20 cells hold numbers: 'x' (4 cells); "
+            'to find the wrong cells paste into [features]: numbers = ["size"]; name it in categories if it is of words'
+        )
         (own,) = check_own_data(*load_experiment(both.file), "y").findings
-        assert own.text.startswith("column 'size' is read as words because of 'y';")
+        assert own.text.startswith(
+            "column 'size' is read as words, although 16 of 20 cells hold numbers: 'y' (4 cells)"
+        )
         both.text += '[features]\ncategories = ["size"]\n'
         assert both.warnings() == []
 
@@ -391,7 +396,7 @@ class TestExitCodes:
         (tmp_path / "held.csv").write_text("size,age,dx\n1,1,c\n")
         errors = [finding.text for finding in all_.report().findings if finding.level == "error"]
         assert [text.split(":")[0] for text in errors] == [
-            "column 'size' holds numbers at site 'y' and 1 more but words at site 'x'; name every feature column in "
+            "column 'size' holds numbers at sites 'y', 'z' but words at site 'x'; name every feature column in "
             "features.numbers or features.categories",
             "site 'x'",
             "site 'z'",

@@ -150,6 +150,15 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     return f"known: {shown}" if names else "none is known"
 
 
+def closest(word: str, names: Sequence[str]) -> str | None:
+    """Return the name that is most like a word; one that differs only in case and punctuation comes first."""
+    letters = "".join(filter(str.isalnum, word.casefold()))
+    for name in names:
+        if letters and letters == "".join(filter(str.isalnum, name.casefold())):
+            return name
+    return next(iter(difflib.get_close_matches(word, names, n=1, cutoff=0.75)), None)
+
+
 def first_line(error: Exception) -> str:
     """Return the type of an error and the first line of its text."""
     lines = str(error).splitlines()

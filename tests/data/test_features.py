@@ -217,7 +217,7 @@ class TestMixedKinds:
     def test_words_against_numbers(self):
         problems, cells = self.told(a=self.NUMBERS, b=self.WORDS, c=self.NUMBERS)
         assert list(problems) == ["c"]
-        assert problems["c"].startswith("column 'c' holds numbers at site 'a' and 1 more but words at site 'b'; name ")
+        assert problems["c"].startswith("column 'c' holds numbers at sites 'a', 'c' but words at site 'b'; name ")
         assert cells == [
             "line 2, column 'c': 'big' is not a number",
             "line 5, column 'c': 'small' is not a number",

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from fedaccord.config import parse_experiment, to_toml, with_paths_from
-from fedaccord.data import site_tables
+from fedaccord.data import common_features
 from fedaccord.data.registry import locate
 from fedaccord.errors import ConfigError, DataError, lists_in_full
 from fedaccord.experiment import load_federation
@@ -198,13 +198,13 @@ class TestFeatures:
 
     def test_what_the_file_gives_is_not_reported(self, load, monkeypatch):
         asked = []
-        describe = site_tables.describe_columns
+        describe = common_features.describe_columns
 
         def recorded(table, names, *rest):
             asked.append(list(names))
             return describe(table, names, *rest)
 
-        monkeypatch.setattr(site_tables, "describe_columns", recorded)
+        monkeypatch.setattr(common_features, "describe_columns", recorded)
         load(CLASSES + site(), north=rows("flu", "well"))
         assert asked == [["age", "ward"]]
         asked.clear()
@@ -255,7 +255,7 @@ class TestFeatures:
             parse_experiment(f"[features]\n{features}\n" + site())
 
     def test_sites_with_other_columns(self, load):
-        with pytest.raises(DataError, match=r"sites 'north' and 'south' do not .* \(they differ in 'ward', 'room'\)"):
+        with pytest.raises(DataError, match=r"columns: site 'south' lacks 'ward' and also has 'room'; rename"):
             load(CLASSES + site() + site("south"), north=rows("flu"), south=rows("flu", head="age,room"))
         text = CLASSES + '[features]\nignore = ["ward", "room"]\n' + site() + site("south")
         data = load(text, north=rows("flu"), south=rows("flu", head="age,room"))

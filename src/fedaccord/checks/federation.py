@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from fedaccord.checks.fairness import fairness_findings
-from fedaccord.checks.features import feature_findings, word_findings
+from fedaccord.checks.features import feature_findings
 from fedaccord.config import Experiment
 from fedaccord.config_sections import Labels, ServerSection
 from fedaccord.data.coverage import (
@@ -111,7 +111,7 @@ def check_loaded(experiment: Experiment, data: FederationData) -> Report:
     """Check the data of an experiment that are already loaded, without building its model or its server."""
     report = check_federation(data)
     memberships, rounds = experiment.memberships, experiment.settings.rounds
-    found = [*_word_column_findings(experiment, data), *membership_findings(report.coverage, memberships, rounds)]
+    found = membership_findings(report.coverage, memberships, rounds)
     of_method, advice = method_findings(experiment.method_name, experiment.settings, data)
     found += [*of_method, *fairness_findings(experiment, data)]
     notes = [*report.notes, *membership_notes(memberships, rounds), *advice]
@@ -131,18 +131,13 @@ def check_own_data(experiment: Experiment, base: Path, name: str) -> SiteReport:
         labels = Labels(classes=["any"])  # counting rows needs no class names
     alone = experiment.model_copy(update={"sites": own, "server": ServerSection(), "labels": labels})
     data = read_federation(alone, base)
-    report = _own_report(data, name, data.flaws)
-    return replace(report, findings=[*report.findings, *_word_column_findings(experiment, data)])
+    return _own_report(data, name, data.flaws)
 
 
 def _own_report(data: FederationData, name: str, flaws: Sequence[Flaw]) -> SiteReport:
     report = _read_as(check_site(data.sites[name], data.groups, data.missing_cells.get(name, {})), data)
     texts = [f.error.message_for_site() if isinstance(f.error, CorrespondenceError) else str(f.error) for f in flaws]
     return replace(report, findings=[*(Finding("error", text) for text in texts), *report.findings])
-
-
-def _word_column_findings(experiment: Experiment, data: FederationData) -> list[Finding]:
-    return [] if data.features is None else word_findings(data.features, list(experiment.features.categories))
 
 
 def _check_name(name: str, known: Sequence[str]) -> None:

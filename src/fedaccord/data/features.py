@@ -234,8 +234,7 @@ def _sites_by_kind(reports: Mapping[str, Mapping[str, ColumnReport]], name: str)
 
 
 def _listed(sites: Sequence[str]) -> str:
-    first = f"site '{sites[0]}'"
-    return first if len(sites) == 1 else f"{first} and {len(sites) - 1} more"
+    return ("site " if len(sites) == 1 else "sites ") + listed(sites, most=len(sites))
 
 
 def _no_number(cell: str) -> str:

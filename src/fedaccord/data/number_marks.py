@@ -25,7 +25,9 @@ _GROUPED = re.compile(
     rf"[+-]?(?P<first>\d{{1,3}})(?P<mark>[.,'{_SPACES}])\d{{3}}(?P<more>(?:(?P=mark)\d{{3}})*)"
     rf"(?P<rest>(?P<decimal>[.,])\d+{_EXPONENT})?"
 )
+_POINT = re.compile(rf"^ *[+-]?(?:0?\.\d+|\d+\.(?:\d{{1,2}}|\d{{4,}})|\d{{4,}}\.\d+){_EXPONENT} *$", re.MULTILINE)
 _OTHER = {",": ".", ".": ","}
+_MARKS = (".", ",", "'", *_SPACES)
 
 
 @dataclass
@@ -71,28 +73,58 @@ def recognise_marks(columns: Mapping[str, Array], read: Reading, separator: str)
 
 def _evidence(name: str, cells: Array) -> Evidence:
     """Return what one column shows; nothing unless at least half of its cells look like numbers."""
-    counts = Counter(cells.tolist())
+    listed = cells.tolist()
+    text = "\n".join(listed)
+    if not any(mark in text for mark in _MARKS):
+        return Evidence()
+    if (certain := _certain_decimal(cells, text)) is not None:
+        mark = "," if "," in certain else "."
+        return Evidence(decimal={mark: (listed.index(certain), name, certain)})
+    counts = Counter(listed)
     for word in MISSING_WORDS:
         counts.pop(word, None)
     numeric, marked = 0, []
     for cell, number in counts.items():
-        if _INTEGER.fullmatch(cell):
+        match = None if cell.isdigit() else _SIMPLE.fullmatch(cell)
+        if match is None or cell[-4:-3] in _OTHER:
+            match = _GROUPED.fullmatch(cell) or match
+        if match is not None:
+            marked.append((cell, match))
+        if match is not None or _INTEGER.fullmatch(cell):
             numeric += number
-        elif grouped := _GROUPED.fullmatch(cell):
-            numeric += number
-            marked.append((cell, grouped))
-        elif simple := _SIMPLE.fullmatch(cell):
-            numeric += number
-            marked.append((cell, simple))
     evidence = Evidence()
     if 2 * numeric < sum(counts.values()):
         return evidence
-    rows: dict[str, int] = {}
-    for row, cell in enumerate(cells.tolist()):
-        rows.setdefault(cell, row)
     for cell, match in marked:
-        _note(evidence, match, (rows[cell], name, cell))
+        _note(evidence, match, (0, name, cell))
+    for found in (evidence.decimal, evidence.thousands, evidence.undecided):
+        found.update({mark: (listed.index(cell), name, cell) for mark, (_, _, cell) in found.items()})
     return evidence
+
+
+def _certain_decimal(cells: Array, text: str) -> str | None:
+    """Return a cell with a decimal mark in a column of numbers that use no other mark, which most columns are.
+
+    Return None for any other column, or if every mark may group thousands; `text` has all cells by line.
+    """
+    commas = "." not in text
+    if not _are_floats(_with_points(cells) if commas else cells):
+        return None
+    found = _POINT.search(text.replace(",", ".") if commas else text)
+    return None if found is None else text[found.start() : found.end()].strip()
+
+
+def _with_points(cells: Array) -> Array:
+    return np.array([cell.replace(",", ".") for cell in cells.tolist()], dtype=object)
+
+
+def _are_floats(cells: Array) -> bool:
+    """Return whether Python reads every cell that is not missing as a number."""
+    try:
+        np.array([cell for cell in cells.tolist() if cell not in MISSING_WORDS], dtype=object).astype(np.float64)
+    except ValueError:
+        return False
+    return True
 
 
 def _note(evidence: Evidence, match: re.Match[str], place: tuple[int, str, str]) -> None:
@@ -179,6 +211,11 @@ def with_plain_numbers(columns: Mapping[str, Array], dialect: Dialect) -> dict[s
 
 
 def _plain_column(cells: Array, dialect: Dialect) -> Array:
+    text = "\n".join(cells.tolist())
+    if not any(mark in text for mark in {*dialect.decimal, *dialect.thousands, *_SPACES}):
+        return cells
+    if (dialect.decimal, dialect.thousands) == (",", "") and "." not in text and _are_floats(_with_points(cells)):
+        return _with_points(cells)
     pattern = _pattern(dialect)
     counts = Counter(cells.tolist())
     given = sum(number for cell, number in counts.items() if cell not in MISSING_WORDS)

@@ -16,6 +16,7 @@ import numpy as np
 
 from fedaccord.data.dataset import Array, Dataset
 from fedaccord.data.declarations import SiteFiles, SiteSection
+from fedaccord.data.label_columns import SiteTable
 from fedaccord.data.merged_labels import merge_labels
 from fedaccord.data.registry import existing
 from fedaccord.data.scaling import Moments, fit_moments
@@ -24,6 +25,7 @@ from fedaccord.data.site_data import ServerInputs, ServerTest
 from fedaccord.data.site_tables import (
     Encoded,
     assemble,
+    read_each_site,
     read_table_sites,
     read_true_classes,
     read_unlabelled,
@@ -147,10 +149,12 @@ def _read_array_site(result: FederationData, section: SiteSection, file: Dataset
 def read_image_sites(request: SiteFiles) -> FederationData:
     """Read sites from folders of images; each `labels.csv` has a column `file` and the site's label column."""
     features = request.features
-    sites = {}
-    for name, section in request.by_name().items():
+
+    def read_site(name: str, section: SiteSection) -> SiteTable:
         table = label_table(request.path(section), f"site '{name}'", section.view.needs_label)
-        sites[name] = set_test_aside(section, table, request)
+        return set_test_aside(section, table, request)
+
+    sites = read_each_site(request, read_site)
     shape = (3 if features.image_colour else 1, features.image_size, features.image_size)
     encode = partial(read_images, shape=shape)
     result = assemble(sites, request, shape, encode)

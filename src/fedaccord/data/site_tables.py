@@ -14,14 +14,15 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fedaccord.data.declarations import Features, SiteFiles, SiteSection
-from fedaccord.data.features import ColumnPlan, FeaturePlan, agree, cells_of_other_kind, describe_columns, mixed_kinds
+from fedaccord.data.common_features import agree_on_features
+from fedaccord.data.declarations import SiteFiles, SiteSection
+from fedaccord.data.features import ColumnPlan
 from fedaccord.data.label_columns import SiteTable, read_column, read_labels
 from fedaccord.data.server_data import add_server_files
 from fedaccord.data.site_data import Samples, ServerInputs, ServerTest, SiteData
 from fedaccord.data.sites import FederationData, Flaw, draw_test_rows
-from fedaccord.data.tables import Table, cells_error, natural, read_table, report_cells
-from fedaccord.errors import ConfigError, DataError
+from fedaccord.data.tables import Table, natural, read_table, report_cells
+from fedaccord.errors import ConfigError, DataError, UntrustedError, UserError
 from fedaccord.labels.space import LabelSpace, plain
 from fedaccord.labels.synonyms import renaming
 from fedaccord.labels.views import (
@@ -46,11 +47,13 @@ def read_table_sites(request: SiteFiles) -> FederationData:
     if features.standardise == "site":
         other = 'with "federation", give moments in features.numbers to keep those of the sites private'
         raise ConfigError(f'features.standardise = "site" is for arrays, and the sites bring tables; {other}')
-    sites = {}
-    for name, section in request.by_name().items():
+
+    def read_site(name: str, section: SiteSection) -> SiteTable:
         header = section.header or features.header
         table = read_table(request.path(section), header, f"site '{name}'", section.data, section.read)
-        sites[name] = set_test_aside(section, table, request)
+        return set_test_aside(section, table, request)
+
+    sites = read_each_site(request, read_site)
     result = join_tables(sites, request)
 
     def opened(path: Path, where: str) -> Table:
@@ -68,16 +71,37 @@ def read_table_sites(request: SiteFiles) -> FederationData:
     return result
 
 
+def read_each_site(request: SiteFiles, read: Callable[[str, SiteSection], SiteTable]) -> dict[str, SiteTable]:
+    """Read the file of every site; raise one error with the problems of all sites whose files cannot be read."""
+    sites: dict[str, SiteTable] = {}
+    errors: list[UserError] = []
+    for name, section in request.by_name().items():
+        try:
+            sites[name] = read(name, section)
+        except UntrustedError:
+            raise
+        except UserError as error:
+            errors.append(error)
+    if len(errors) == 1:
+        raise errors[0]
+    if errors:
+        raise DataError(f"the files of {len(errors)} sites cannot be used: " + "; ".join(map(str, errors)))
+    return sites
+
+
 def join_tables(sites: Mapping[str, SiteTable], request: SiteFiles) -> FederationData:
     """Return a federation of sites with tables, whose features they agree on."""
     features = request.features
-    plan, mixed = _plan(sites, features)
+    agreed = agree_on_features(sites, features)
+    plan = agreed.plan
     group_features = len(plan.names) if request.groups_as_input else None
     if request.groups_as_input:
         groups = _group_column(sites, features.missing, request.normalise_groups)
         plan = plan.model_copy(update={"columns": (*plan.columns, groups)})
     result = assemble(sites, request, (len(plan.names),), plan.read)
-    result.flaws = [*map(Flaw, mixed), *result.flaws]
+    result.flaws = [*map(Flaw, agreed.errors), *result.flaws]
+    for name, doubts in agreed.doubts.items():
+        result.doubts.setdefault(name, []).extend(doubts)
     result.features, result.group_features = plan, group_features
     return result
 
@@ -112,46 +136,6 @@ def _group_column(sites: Mapping[str, SiteTable], missing: Sequence[str], normal
     first = next(iter(names.values()))
     assert first is not None
     return ColumnPlan(name=first, kind="groups", values=tuple(group_names(sites, missing)), normalise=normalise)
-
-
-def feature_columns(site: SiteTable, features: Features, taken: Sequence[str] = ()) -> list[str]:
-    """Return the feature columns: those in `[features]`, or all that are not `taken` for something else."""
-    other = {*site.labels, site.section.sensitive}
-    asked = features.asked()
-    for name in asked:
-        if name in other:
-            what = "label" if name in site.labels else "sensitive column"
-            raise ConfigError(f"site '{site.section.name}': '{name}' is its {what}, so [features] cannot name it")
-        site.table.column(name)
-    return asked or [name for name in site.table.columns if name not in {*other, *taken, *features.ignore}]
-
-
-def _plan(sites: Mapping[str, SiteTable], features: Features) -> tuple[FeaturePlan, list[DataError]]:
-    """Return the common features, and an error for each column that holds numbers at some sites and words at others."""
-    # The label or sensitive column of one site is not a feature of any other.
-    taken = [c for site in sites.values() for c in (*site.labels, site.section.sensitive) if c is not None]
-    columns = {name: feature_columns(site, features, taken) for name, site in sites.items()}
-    first, wanted = next(iter(columns.items()))
-    for name, found in columns.items():
-        differing = [c for c in wanted if c not in found] + [c for c in found if c not in wanted]
-        if differing:
-            raise DataError(
-                f"sites '{first}' and '{name}' do not have the same feature columns (they differ in "
-                + ", ".join(f"'{c}'" for c in differing[:5])
-                + "); name the common ones in features.numbers and features.categories, or others in features.ignore"
-            )
-    # Sites do not report columns that the experiment file describes.
-    reported = [c for c in wanted if c not in {*features.given_numbers(), *features.given_categories(), *features.text}]
-    reports = {name: describe_columns(site.table, reported, site.train, features) for name, site in sites.items()}
-    tables = {name: site.table for name, site in sites.items()}
-    mixed = {
-        column: cells_error(cells_of_other_kind(column, tables, reports, features.missing), f"{problem}: ")
-        for column, problem in mixed_kinds(reports).items()
-    }
-    if mixed and len(mixed) == len(wanted):  # labels can be checked without features
-        return FeaturePlan(columns=(), missing=tuple(features.missing)), list(mixed.values())
-    clear = {name: {c: r for c, r in report.items() if c not in mixed} for name, report in reports.items()}
-    return agree(clear, features, [column for column in wanted if column not in mixed]), list(mixed.values())
 
 
 def set_test_aside(section: SiteSection, table: Table, request: SiteFiles) -> SiteTable:
