@@ -48,6 +48,7 @@ ROOMS = [
     "cli_prepare",
     "cli_watch",
     "cli_compare",
+    "cli_seeds",
     "cli_tune",
     "cli",
     "__main__",

@@ -12,6 +12,7 @@ import os
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -24,12 +25,14 @@ from fedaccord import __version__
 from fedaccord.cli_compare import compare, report
 from fedaccord.cli_options import Change, Config, OwnTrust, Trust, complain, console, say
 from fedaccord.cli_prepare import check, datasets, deploy, init, methods, models, reproduce, tables, upgrade, views
+from fedaccord.cli_seeds import run_seeds
 from fedaccord.cli_tune import tune
 from fedaccord.cli_watch import watch
 from fedaccord.config import Experiment, load_experiment, parse_experiment, parse_reading
 from fedaccord.engines.crew import importing, started_ahead
 from fedaccord.errors import FedAccordError, RunFolderError, UserError
 from fedaccord.extensions import INSTALLED, trusted
+from fedaccord.runs.seed_runs import parse_seeds
 
 if TYPE_CHECKING:
     from fedaccord.runs.folder import RunFolder
@@ -88,14 +91,27 @@ def run(
         list[str] | None,
         typer.Option("--track", help="Mirror the figures for tensorboard or mlflow (extras). May be repeated."),
     ] = None,
+    seeds: Annotated[
+        str | None, typer.Option("--seeds", help="One run for each seed: 8 (that is 0-7), 0-7 or 0,2,5.")
+    ] = None,
     trust: OwnTrust = None,
 ) -> None:
     """Train the federation of an experiment file, and write its run folder with a report."""
     options = {"run.workers": workers, "seed": seed, "run.track": track or None, "run.engine": engine}
     experiment, base = load_experiment(config, [*(change or []), *_changes(options)])
-    folder, summary = _carry_out(experiment, base, out)
-    say(f"report: {folder.path / 'report.html'}")
-    _end(summary)
+
+    def start(experiment: Experiment, out: Path | None) -> None:
+        folder, summary = _carry_out(experiment, base, out)
+        say(f"report: {folder.path / 'report.html'}")
+        _end(summary)
+
+    if seeds is None:
+        start(experiment, out)
+    elif seed is not None:
+        raise UserError("--seed is for one run and --seeds for several; give one of them")
+    else:
+        each = {number: experiment.model_copy(update={"seed": number}) for number in parse_seeds(seeds)}
+        run_seeds(each, base, out, start, partial(resume, workers=workers))
 
 
 @app.command()

@@ -97,7 +97,7 @@ def find_contestants(runs: Sequence[Run]) -> list[Contestant]:
     """Group runs into contestants, in the order of the runs; a second run with a seed starts another contestant."""
     groups: list[Contestant] = []
     for run in runs:
-        settings = _flat(read_settings(run.folder))
+        settings = flat_settings(read_settings(run.folder))
         for group in groups:
             first = group.runs[0].summary
             same = (first.name, first.method, group.settings) == (run.summary.name, run.summary.method, settings)
@@ -216,8 +216,11 @@ def _not_everywhere(lists: Sequence[Sequence[str]]) -> list[str]:
     return [name for name in every if any(name not in names for names in lists)]
 
 
-def _flat(table: Mapping[str, Any]) -> Settings:
-    """Flatten nested tables, with dotted keys; a list of named tables is keyed by their names."""
+def flat_settings(table: Mapping[str, Any]) -> Settings:
+    """Flatten nested tables, with dotted keys, without name, seed and other keys that change no figure.
+
+    A list of named tables is keyed by their names.
+    """
 
     def walk(value: Any, key: str) -> Iterator[tuple[str, str]]:
         if isinstance(value, list) and value and all(isinstance(x, dict) and "name" in x for x in value):
