@@ -55,6 +55,9 @@ Workers = Annotated[
     int | None, typer.Option("--workers", min=0, help="Worker processes; 0 runs in this process. Default: all cores.")
 ]
 Seed = Annotated[int | None, typer.Option("--seed", min=0, help="Seed of every random stream of the run.")]
+Trained = Annotated[
+    Path, typer.Argument(help="The folder of a finished run, a copy of its model folder, or a deployed site's folder.")
+]
 OfSite = Annotated[str | None, typer.Option("--site", help="Use this site's own model; by default the common one.")]
 Answers = Annotated[str, typer.Option("--answers", help="classes: the federation's; own: those of the site.")]
 
@@ -170,7 +173,7 @@ app.command()(tune)
 
 @app.command()
 def predict(
-    run: Annotated[Path, typer.Argument(help="The folder of a finished run, or a copy of its model folder.")],
+    run: Trained,
     file: Annotated[Path, typer.Argument(help="New rows: a table, an .npz file with x, or a folder of images.")],
     site: OfSite = None,
     answers: Answers = "classes",
@@ -203,7 +206,7 @@ def predict(
 
 @app.command()
 def export(
-    run: Annotated[Path, typer.Argument(help="The folder of a finished run, or a copy of its model folder.")],
+    run: Trained,
     onnx: Annotated[Path, typer.Option("--onnx", help="The ONNX file to write.")],
     site: OfSite = None,
     answers: Answers = "classes",

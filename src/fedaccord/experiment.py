@@ -23,6 +23,7 @@ from fedaccord.engines.network import SimulatedNetwork
 from fedaccord.errors import FedAccordError, RunFolderError
 from fedaccord.extensions import importable
 from fedaccord.federation.defence import ALL_LEFT_OUT
+from fedaccord.federation.final_model import send_final_model
 from fedaccord.federation.membership import membership_notes
 from fedaccord.federation.server import Server
 from fedaccord.federation.state import model_digest
@@ -261,6 +262,8 @@ def _run(
             # The personal parts of remote sites are not available here.
             local = set(data.sites) if remote is None else set()
             write_model_folder(folder, server, data, model, experiment.method_name, header, local)
+            for text in send_final_model(server) if remote is not None else ():
+                note(text)
             workers = worker_count(experiment, data) if remote is None else len(data.sites)
             summary = _summary(experiment, server, outcome, workers, federation)
             summary["problems"] = [problem.as_dict() for problem in problems]

@@ -76,6 +76,16 @@ label = "state"
         assert done.code == 2
         assert "features.numbers should give mean and deviation of 'age': a site alone cannot know" in done.err
 
+    def test_columns_must_be_encoded_as_at_the_other_sites(self, tmp_path):
+        text = self.TEXT.replace('{ sex = ["f", "m"] }', '["sex"]')  # words are then those of the rows
+        for name in "ab":
+            (tmp_path / f"{name}.csv").write_text("age,sex,state\n" + "40,f,well\n60,m,ill\n" * 3)
+        assert command("deploy", write(tmp_path, text), "d", cwd=tmp_path).code == 0
+        (tmp_path / "a.csv").write_text("age,sex,state\n" + "41,f,well\n65,x,ill\n" * 50)
+        done = command("deploy", "experiment.toml", "d/sites/a", "--site", "a", cwd=tmp_path)
+        assert done.code == 2
+        assert "the columns 'sex' would be encoded differently from the other sites; give moments" in done.err
+
     def test_another_sites_folder(self, deployed, tmp_path):
         done = command("deploy", "experiment.toml", deployed.parent / "b", "--site", "a", cwd=tmp_path)
         assert "is the folder of site 'b', not of 'a'" in done.err

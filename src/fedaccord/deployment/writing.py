@@ -15,7 +15,7 @@ import re
 import shutil
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -31,12 +31,15 @@ from fedaccord.deployment import certificates
 from fedaccord.deployment.certificates import valid_until, write_secret
 from fedaccord.deployment.known import write_known
 from fedaccord.durable import read_bytes
+from fedaccord.engines.engine import HostSpec
 from fedaccord.engines.flower.site_folder import SiteFolder, write_site_folder
 from fedaccord.errors import ConfigError, FolderTakenError, UserError, did_you_mean, listed
 from fedaccord.experiment import load_federation
 from fedaccord.extensions import outside_package
 from fedaccord.hosting import site_settings, site_spec
 from fedaccord.methods.registry import make_recipe
+from fedaccord.runs.model_folder import inputs_of
+from fedaccord.runs.site_model import INPUTS
 from fedaccord.session import describe_host
 
 _TEMPLATES = resources.files("fedaccord.deployment") / "templates"
@@ -108,13 +111,14 @@ def write_site_data(experiment: Experiment, base: Path, folder: Path, site: str)
     alone = experiment.model_copy(update={"sites": [sections[site]], "server": ServerSection()})
     data = load_federation(alone, base)
     _refuse_moments_of_one_site(data, experiment.features)
-    host = site_spec(describe_host(alone, data), data.sites[site])
+    host = _with_inputs(site_spec(describe_host(alone, data), data.sites[site]), experiment, data, site)
     for key in ("model", "method", "settings", "seed", "labels", "target"):
         if json.loads(json.dumps(host.spec[key])) != written.spec.get(key):
             difference = f"{key} is {host.spec[key]} here and {written.spec.get(key)} in '{folder}'"
             raise ConfigError(
                 f"the experiment or the features differ from those the folder was written for: {difference}"
             )
+    _check_same_features(host, written)
     write_site_folder(folder, site, host, written.deployment, written.version, written.code)
 
 
@@ -132,6 +136,24 @@ def _refuse_moments_of_one_site(data: FederationData, features: Features) -> Non
             "a site alone cannot standardise its arrays by the moments of the federation; use features.standardise = "
             '"site", or "none" for arrays that are standardised already'
         )
+
+
+def _check_same_features(host: HostSpec, written: SiteFolder) -> None:
+    """Raise ConfigError if a site would encode a column in another way than the other sites."""
+    plans = [(spec.get(INPUTS) or {}).get("features") for spec in (host.spec, written.spec)]
+    if None in plans:
+        return
+    ours, theirs = ({column["name"]: column for column in json.loads(json.dumps(plan))["columns"]} for plan in plans)
+    differing = [name for name in ours | theirs if ours.get(name) != theirs.get(name)]
+    if differing:
+        way = "give moments and values in [features], so that every site encodes them in the same way"
+        raise ConfigError(f"the columns {listed(differing)} would be encoded differently from the other sites; {way}")
+
+
+def _with_inputs(host: HostSpec, experiment: Experiment, data: FederationData, site: str) -> HostSpec:
+    """Return a site's host with how its rows become inputs, which the site's own predictions need."""
+    inputs = inputs_of(data, experiment.features.header, data.scaling().get(site))
+    return replace(host, spec=host.spec | {INPUTS: inputs.model_dump(mode="json")})
 
 
 @dataclass
@@ -190,7 +212,8 @@ class _Writer:
     def write_sites(self) -> None:
         host = describe_host(self.experiment, self.data)
         for number, (site, name) in enumerate(self.folders.items()):
-            folder, spec = self.folder / "sites" / name, site_spec(host, self.data.sites[site])
+            folder = self.folder / "sites" / name
+            spec = _with_inputs(site_spec(host, self.data.sites[site]), self.experiment, self.data, site)
             write_site_folder(folder, site, spec, self.deployment, __version__, code=["code"])
             (folder / "tls").mkdir()
             (folder / "tls/ca.crt").write_bytes(self.ca)

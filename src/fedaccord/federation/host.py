@@ -12,6 +12,7 @@ from fedaccord.data.site_data import SiteData
 from fedaccord.engines.engine import Answer, Job
 from fedaccord.errors import FedAccordError
 from fedaccord.federation.attack import Attack
+from fedaccord.federation.final_model import KEEP, with_final_model
 from fedaccord.federation.recipe import Recipe, SiteTask
 from fedaccord.federation.site_evaluation import Trial, replies_of, reply_of, start_trial
 from fedaccord.federation.site_views import annotated_rows, estimate_prior, owned_labels, site_view, usable_samples
@@ -75,6 +76,8 @@ class SiteHost:
         """Run one task and return the reply and the site's new memory."""
         if task == "join":
             return self._addressed(self._join(self.sites[site]), brief), memory
+        if task == KEEP:
+            return self._addressed(Message(), brief), with_final_model(memory, brief)
         if task not in self._tasks:
             raise FedAccordError(f"site '{site}' has no task '{task}'")
         work = self._work(site, brief, memory)

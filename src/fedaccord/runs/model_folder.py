@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -25,8 +26,11 @@ from torch import Tensor, nn
 from fedaccord import __version__
 from fedaccord.data.dataset import BRIGHTEST
 from fedaccord.data.features import FeaturePlan
+from fedaccord.data.scaling import Moments
+from fedaccord.data.site_data import SiteData
 from fedaccord.data.sites import FederationData
 from fedaccord.federation.host import PERSONAL
+from fedaccord.federation.recipe import Recipe
 from fedaccord.federation.server import Server
 from fedaccord.federation.sharing import MODEL
 from fedaccord.federation.site_views import estimate_prior, evaluation_view, site_view
@@ -34,7 +38,7 @@ from fedaccord.hosting import build_network
 from fedaccord.labels.correspondence import CORRESPONDENCE
 from fedaccord.labels.views.likelihoods import PRIOR
 from fedaccord.messages.message import Message, SiteId, to_bytes
-from fedaccord.models.layout import named_tensors
+from fedaccord.models.layout import Layout, named_tensors
 from fedaccord.models.network import OWN_ENCODER, OWN_HEAD, Network, use_channels_last
 from fedaccord.runs.folder import RunFolder
 from fedaccord.runs.page import asset
@@ -75,6 +79,17 @@ class Description(BaseModel):
     layout: list[dict[str, Any]]
 
 
+@dataclass(frozen=True)
+class SiteState:
+    """A site at the end of a run: its samples, the brief of the final model, its memory and its moments."""
+
+    site: SiteData
+    brief: Message
+    memory: Message
+    known: Tensor  # bool (labels,): the labels that it informs
+    moments: Moments | None = None
+
+
 def write_model_folder(
     folder: RunFolder,
     server: Server,
@@ -93,12 +108,12 @@ def write_model_folder(
     private = [name for name in joined if name in local]
     files = {name: f"sites/{number:04d}.safetensors" for number, name in enumerate(private)}
     for name, file in files.items():
-        part = _site_part(name, server, data, network, initial, memories.get(name, Message()))
-        if name in scaling:
-            part.put(MOMENTS, {key: torch.from_numpy(np.asarray(v)) for key, v in vars(scaling[name]).items()})
+        brief, known = server.brief(name, server.tensors), server.cards[name].informs
+        memory = memories.get(name, Message())
+        state = SiteState(data.sites[name], brief, memory, known, scaling.get(name))
+        part = site_part(state, server.recipe, server.layout, network, initial, server.tensors)
         folder.write(f"model/{file}", to_bytes(part))
     teaching = [data.sites[name].view for name in joined if bool(server.cards[name].informs.any())]
-    pooled = data.pooled_moments()
     description = Description(
         format=FORMAT,
         fedaccord=__version__,
@@ -107,12 +122,7 @@ def write_model_folder(
         common=server.recipe.aggregator is not None,
         tags=bool(teaching) and not any(view.one_label for view in teaching),
         labels=list(data.space.names),
-        inputs=Inputs(
-            features=data.features,
-            header=None if header is None else list(header),
-            brightest=data.brightest,
-            moments=None if pooled is None else {name: part.tolist() for name, part in vars(pooled).items()},
-        ),
+        inputs=inputs_of(data, header, data.pooled_moments()),
         sites=files,
         layout=server.layout.describe(),
     )
@@ -121,19 +131,35 @@ def write_model_folder(
     folder.write_json("model/model.json", description.model_dump(mode="json"))
 
 
-def _site_part(
-    name: SiteId, server: Server, data: FederationData, network: Network, initial: dict[str, Tensor], memory: Message
+def inputs_of(data: FederationData, header: Sequence[str] | None, moments: Moments | None) -> Inputs:
+    """Describe how rows become inputs; `moments` are those that arrays are scaled with."""
+    return Inputs(
+        features=data.features,
+        header=None if header is None else list(header),
+        brightest=data.brightest,
+        moments=None if moments is None else {name: part.tolist() for name, part in vars(moments).items()},
+    )
+
+
+def site_part(
+    state: SiteState,
+    recipe: Recipe,
+    layout: Layout,
+    network: Network,
+    initial: Mapping[str, Tensor],
+    common: Mapping[str, Tensor],
 ) -> Message:
-    common, site, settings = server.tensors, data.sites[name], server.recipe.settings
-    brief, known = server.brief(name, common), server.cards[name].informs
-    shared = server.recipe.sharing.incoming(server.layout, brief.tensors, common, known)
+    """Return the private part of a site: tensors that differ from `common`, its view, prior, moments and own head."""
+    site, memory, brief = state.site, state.memory, state.brief
+    shared = recipe.sharing.incoming(layout, brief.tensors, common, state.known)
     values = {**initial, **memory.select(PERSONAL), **shared}
     load_tensors(network, values)
-    view = site_view(site, server.recipe, memory, brief)
+    view = site_view(site, recipe, memory, brief)
     # A site that never trained has no stored prior; it estimates one with every model that it receives.
-    prior = memory.tensors[PRIOR] if PRIOR in memory.tensors else estimate_prior(site, view, network, settings)
+    stored = memory.tensors.get(PRIOR)
+    prior = estimate_prior(site, view, network, recipe.settings) if stored is None else stored
     offset = evaluation_view(site, view if prior is None else view.with_offset(prior)).offset
-    part = Message(words={"site": name, "view": json.dumps(site.view.describe(), ensure_ascii=False)})
+    part = Message(words={"site": site.name, "view": json.dumps(site.view.describe(), ensure_ascii=False)})
     part.put(MODEL, {key: value for key, value in values.items() if not torch.equal(value.cpu(), common[key].cpu())})
     if offset is not None:
         part.tensors[OFFSET] = offset
@@ -141,6 +167,8 @@ def _site_part(
         part.tensors[CORRESPONDENCE] = view.matrix if view.is_known else torch.zeros(0)  # empty: not estimated
     part.put(OWN_HEAD, brief.select(OWN_HEAD) or memory.select(OWN_HEAD))
     part.put(OWN_ENCODER, brief.select(OWN_ENCODER))
+    if state.moments is not None:
+        part.put(MOMENTS, {key: torch.from_numpy(np.asarray(v)) for key, v in vars(state.moments).items()})
     return part
 
 

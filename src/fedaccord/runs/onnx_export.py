@@ -48,6 +48,7 @@ def export_onnx(
     import onnx
 
     model = TrainedModel.load(run)
+    site = site or model.only_site
     plan, view = model.description.inputs.features, model.view(site, answers)
     document = onnx.load_from_string(_network_graph(model, model.network(site, answers), view))
     metadata: dict[str, Any] = {"labels": list(view.answers)}

@@ -78,6 +78,7 @@ def predict_file(run: Path, file: Path, out: Path, question: Question) -> tuple[
     if out.suffix.lower() in NOT_CSV:
         raise UserError(f"predictions are written as CSV, so --out should end with .csv, not {out.suffix}")
     model = TrainedModel.load(run)
+    question = replace(question, site=question.site or model.only_site)
     site, answers = question.site, question.answers
     view = model.view(site, answers)
     if question.candidates is not None and not view.one_label:

@@ -46,6 +46,7 @@ from fedaccord.models.network import (
 )
 from fedaccord.runs.model_folder import FORMAT, MOMENTS, OFFSET, Description, load_tensors
 from fedaccord.runs.reading import parse
+from fedaccord.runs.site_model import SITE_FILE, read_site_folder
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -70,16 +71,21 @@ class TrainedModel:
     def __init__(self, folder: Path, description: Description, model: Message, trust: Iterable[str]) -> None:
         self.folder, self.description, self.tensors, self._trust = folder, description, model.tensors, tuple(trust)
         self.space = LabelSpace(description.labels)
+        self.only_site: SiteId | None = None  # of a deployed site's own folder, which has no other model
         self._sites: dict[SiteId, SiteModel] = {}
         self._ready: tuple[tuple[SiteId | None, bool], Network] | None = None  # the last network used
 
     @classmethod
     def load(cls, folder: Path, trust: Iterable[str] = ()) -> TrainedModel:
-        """Read a model folder, or that of a run folder; raise RunFolderError if it is neither or is damaged.
+        """Read a model folder, that of a run folder, or the folder of a deployed site.
+
+        Raise RunFolderError if it is none of these, is damaged, or has no final model yet.
 
         A folder may name code outside FedAccord, for its network or a site's view. It runs only if its package is in
-        `trust`; otherwise what needs it raises UntrustedError.
+        `trust`; otherwise what needs it raises UntrustedError. A site's folder says itself which packages it trusts.
         """
+        if (folder / SITE_FILE).exists():
+            return cls._of_site(folder)
         place = folder if (folder / "model.json").exists() else folder / "model"
         if not (place / "model.json").exists():
             if not (folder / "config.toml").exists():
@@ -87,6 +93,15 @@ class TrainedModel:
             hint = f"if it was interrupted, go on with: fedaccord resume {folder}"
             raise RunFolderError(f"the run in '{folder}' has no model yet; {hint}")
         return cls(place, _read_description(place / "model.json"), _read(place / "model.safetensors"), trust)
+
+    @classmethod
+    def _of_site(cls, folder: Path) -> TrainedModel:
+        description, initial, part, trust = read_site_folder(folder)
+        model = cls(folder, description, initial, trust)
+        (model.only_site,) = description.sites
+        with trusting(trust):
+            model._sites[model.only_site] = _site_model(part, model.space, folder)
+        return model
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -114,6 +129,8 @@ class TrainedModel:
 
         For answers in a site's own names it has the site's head for them, if the method trains one.
         """
+        if site is None and self.only_site is not None:
+            raise UserError(f"the folder has only the model of site '{self.only_site}'; name that site")
         if site is None and not self.description.common:
             hint = f"name one of its sites: {', '.join(self.sites[:12])}"
             raise UserError(f"the method '{self.description.method}' trains no global model; {hint}")

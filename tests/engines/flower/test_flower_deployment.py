@@ -164,8 +164,8 @@ class TestAllGoesWell:
         headers = [{name: told for name, told in m.items() if name != "__metadata__"} for m in sent]
         shapes = [{name: tuple(told["shape"]) for name, told in header.items()} for header in headers]
         heads = [shape["model/head.weight"] for shape in shapes if "model/head.weight" in shape]
-        assert heads == [(4, 16), (4, 16)]  # train and evaluate: the rows of its own four labels
-        assert [shape["model/head.bias"] for shape in shapes if "model/head.bias" in shape] == [(4,), (4,)]
+        assert heads == [(4, 16)] * 3  # train, evaluate, and the final model: the rows of its own four labels
+        assert [shape["model/head.bias"] for shape in shapes if "model/head.bias" in shape] == [(4,)] * 3
         words = [json.loads(m["__metadata__"]["fedaccord"]) for m in sent]
         assert {tuple(told["numbers"]) + tuple(told["words"]) for told in words} == {("round", "run")}
         for label in ("elephant", "flamingo", "gnatcatcher", "hedgehog", "ibisbill", "jackdaws"):
@@ -176,6 +176,16 @@ class TestAllGoesWell:
         assert any(b"anteater" in content for content in held.values())
         for label in ("elephant", "flamingo", "gnatcatcher", "hedgehog", "ibisbill", "jackdaws"):
             assert [path for path, content in held.items() if label.encode() in content] == []
+
+    def test_a_site_predicts_from_its_own_folder_as_the_embedded_engine_does(self, fleet, went_well, tmp_path):
+        write(tmp_path, SITES + PRIVATE)
+        assert command("run", "experiment.toml", "--out", "here", "--workers", "0", cwd=tmp_path).code == 0
+        np.savez(tmp_path / "new.npz", x=np.arange(4 * 64).reshape(4, 8, 8).astype(np.uint8) % 17)
+        assert command("predict", fleet.site("a"), "new.npz", "--out", "there.csv", cwd=tmp_path).code == 0
+        assert command("predict", "here", "new.npz", "--site", "a", "--out", "here.csv", cwd=tmp_path).code == 0
+        there, here = ((tmp_path / name).read_text().splitlines() for name in ("there.csv", "here.csv"))
+        assert there[1:] == here[1:]
+        assert there[0].startswith("prediction,probability,anteater,bumblebee,caterpillar,dragonfly,(label 4)")
 
     def test_a_node_with_a_key_that_is_not_registered_is_refused(self, outsiders, went_well, fleet):
         node, _ = outsiders

@@ -77,3 +77,9 @@ class SiteMemories:
 
     def _other_runs(self) -> list[str]:
         return sorted(path.name for path in self._all.glob("*") if path.is_dir() and path.name != self._run)
+
+
+def stored_memories(folder: SiteFolder) -> list[tuple[str, str]]:
+    """Return the run and the version id of every memory in a site's folder, newest first."""
+    files = sorted((folder.path / "memory").glob("*/*.memory"), key=lambda path: path.stat().st_mtime_ns, reverse=True)
+    return [(path.parent.name, path.stem) for path in files]
