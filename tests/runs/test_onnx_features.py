@@ -76,7 +76,7 @@ def tables(draw):
 @example(({"column 0": ["", "2.0"]}, {"column 0": ["2", "2.0", "?"]}, [], ["column 0"]), "federation")
 def test_any_table(made, scale):
     seen, new, numbers, words = made
-    asked = Features(numbers=numbers, categories=words, scale=scale)
+    asked = Features(numbers=numbers, categories=words, standardise=scale)
     table = table_of(seen)
     try:
         plan = agree({"site": describe_columns(table, list(seen), np.arange(table.rows), asked)}, asked)
