@@ -318,8 +318,7 @@ class TestServerTest:
         (site() + site("south", data="."), "'north' brings a table, site 'south' a folder of images"),
         (site() + site("south", data="south.npz"), "'north' brings a table, site 'south' an .npz file"),
         (site() + site("south", data="images/"), "'north' brings a table, site 'south' a folder of images"),
-        (site("south", data="south.npz"), "the key 'label' names columns of a table; this is an .npz file"),
-        (site("south", '{ known = "own" }', None, data="south.npz"), '"own" is not for an .npz file'),
+        (site("south", data="south.npz"), "the key 'label' is for a table; this is an .npz file"),
         (site(view='{ kind = "coarse", correspondence = "shape" }'), "the data set names no grouping 'shape'"),
     ],
 )

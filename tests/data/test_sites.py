@@ -448,6 +448,20 @@ class TestOwnFiles:
         files["zoo"] = (gone, EXACT, 0.2)
         assert self.refusal(files) == f"site 'zoo': the file '{gone}' is not there"
 
+    def test_a_site_may_know_the_labels_of_its_own_file(self, tmp_path):
+        x, y = blobs(30)
+        sets = np.zeros((30, 3), dtype=bool)
+        sets[:, 1:] = True
+        marks = np.arange(30) >= 20
+        np.savez(tmp_path / "a.npz", x=x, y=np.where(y == 1, -1, y), label_names=NAMES, is_test=marks)
+        np.savez(tmp_path / "b.npz", x=x, candidates=sets, label_names=NAMES)
+        exact, several = ExactView(known="own"), CandidatesView(kind="candidates", known="own")
+        files = {"a": (tmp_path / "a.npz", exact, 0.2), "b": (tmp_path / "b.npz", several, 0.2)}
+        made = read_sites(files, None, None, 0)
+        assert made.space.names == tuple(NAMES)
+        assert made.sites["a"].view.known == (NAMES[0], NAMES[2])
+        assert made.sites["b"].view.known == (NAMES[1], NAMES[2])
+
     def test_no_site_with_the_federation_s_own_classes(self, files):
         del files["zoo"], files["crowd"]
         assert self.refusal(files) == "labels.classes is needed: no site's file names the classes of the federation"

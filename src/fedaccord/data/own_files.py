@@ -10,12 +10,10 @@ import os
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
-
-import numpy as np
 
 from fedaccord.data.dataset import Array, Dataset
 from fedaccord.data.declarations import SiteFiles, SiteSection
+from fedaccord.data.image_folders import CLASS_COLUMN, label_table, read_images
 from fedaccord.data.label_columns import SiteTable
 from fedaccord.data.merged_labels import merge_labels
 from fedaccord.data.registry import existing
@@ -23,26 +21,31 @@ from fedaccord.data.scaling import Moments, fit_moments
 from fedaccord.data.server_data import add_server_files, read_arrays, read_server_file, read_server_inputs
 from fedaccord.data.site_data import ServerInputs, ServerTest
 from fedaccord.data.site_tables import (
-    Encoded,
     assemble,
     read_each_site,
     read_table_sites,
     read_true_classes,
     read_unlabelled,
     set_test_aside,
+    true_class_column,
 )
-from fedaccord.data.sites import Annotated, FederationData, draw_test_rows, make_site, read_annotations, refuse_empty
-from fedaccord.data.tables import Table, is_table, read_table
+from fedaccord.data.sites import (
+    Annotated,
+    FederationData,
+    draw_test_rows,
+    label_arrays,
+    make_site,
+    read_annotations,
+    refuse_empty,
+)
+from fedaccord.data.tables import is_table
 from fedaccord.errors import ConfigError, DataError
 from fedaccord.labels.space import LabelSpace
 from fedaccord.labels.synonyms import renaming
-from fedaccord.labels.views import ViewContext, view_class
+from fedaccord.labels.views import NOT_ANNOTATED, ViewContext, ViewDeclaration, view_class
 from fedaccord.seeds import derive
 
 TABLE, IMAGES, ARRAYS = "a table", "a folder of images", "an .npz file"
-LABEL_FILE = "labels.csv"
-FILE_COLUMN = "file"
-IMAGE_ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp")
 
 
 def read_own_files(request: SiteFiles) -> FederationData:
@@ -71,17 +74,15 @@ def _file_type(section: SiteSection, request: SiteFiles) -> str:
         return TABLE
     if path.suffix.lower() != ".npz":
         existing(path, f"site '{section.name}'")
-        types = "a table ends with .csv, .tsv or .parquet, arrays with .npz"
+        types = "a table ends with .csv, .tsv, .xlsx or .parquet, arrays with .npz"
         raise DataError(f"site '{section.name}': '{section.data}' is no file of samples; {types}")
     return ARRAYS
 
 
 def _refuse_table_keys(section: SiteSection) -> None:
-    for key in ("label", "sensitive", "header"):
+    for key in ("label", "sensitive", "header", "read"):
         if getattr(section, key) is not None:
-            raise ConfigError(f"site '{section.name}': the key '{key}' names columns of a table; this is {ARRAYS}")
-    if section.view.knows_own:
-        raise ConfigError(f"site '{section.name}': known = \"own\" is not for {ARRAYS}; name the labels it knows")
+            raise ConfigError(f"site '{section.name}': the key '{key}' is for a table; this is {ARRAYS}")
 
 
 def read_array_sites(request: SiteFiles) -> FederationData:
@@ -134,7 +135,7 @@ class _ArraySite:
 def _read_array_site(result: FederationData, section: SiteSection, file: Dataset, request: SiteFiles) -> _ArraySite:
     name = section.name
     context = ViewContext(f"site '{name}', {request.path(section).name}", report=result.flaw_collector(name))
-    declared = section.view.renamed(request.names(section))
+    declared = _with_own_labels(section.view.renamed(request.names(section)), file)
     seen = read_annotations(file.train, file.labels, declared, result.space, context)
     own_test: Annotated | None = None
     if file.test is not None:
@@ -146,12 +147,25 @@ def _read_array_site(result: FederationData, section: SiteSection, file: Dataset
     return _ArraySite(seen, own_test, train, test)
 
 
+def _with_own_labels(declared: ViewDeclaration, file: Dataset) -> ViewDeclaration:
+    """Return a declared view; known = "own" becomes the labels that occur in the file."""
+    if not declared.knows_own:
+        return declared
+    parts = [rows for rows in (file.train, file.test) if rows is not None]
+    found = {int(column) for rows in parts for column in declared.occurring(label_arrays(rows, file.labels))}
+    return declared.with_known([file.labels[column] for column in sorted(found - {NOT_ANNOTATED})] or None)
+
+
 def read_image_sites(request: SiteFiles) -> FederationData:
-    """Read sites from folders of images; each `labels.csv` has a column `file` and the site's label column."""
+    """Read sites from folders of images, with labels in `labels.csv` or in the names of their subfolders."""
     features = request.features
 
     def read_site(name: str, section: SiteSection) -> SiteTable:
-        table = label_table(request.path(section), f"site '{name}'", section.view.needs_label)
+        label, needed = section.label, section.view.needs_label
+        column = label if isinstance(label, str) else None
+        table = label_table(request.path(section), f"site '{name}'", needed, column, section.read)
+        if label is None and CLASS_COLUMN in table.columns:
+            section = section.model_copy(update={"label": CLASS_COLUMN})
         return set_test_aside(section, table, request)
 
     sites = read_each_site(request, read_site)
@@ -160,60 +174,15 @@ def read_image_sites(request: SiteFiles) -> FederationData:
     result = assemble(sites, request, shape, encode)
 
     def read(folder: Path, where: str) -> ServerTest:
-        table = label_table(folder, where, labelled=True)
+        column = true_class_column(sites, request, where)
+        table = label_table(folder, where, labelled=True, label=column, read=request.server_read)
         found = read_true_classes(table, sites, request, result.space, encode, where)
         return replace(found, source=f"the server's own test images, {folder.name}")
 
     def read_inputs(folder: Path, where: str) -> ServerInputs:
-        return read_unlabelled(label_table(folder, where, labelled=False), sites, request, encode)
+        return read_unlabelled(
+            label_table(folder, where, labelled=False, read=request.server_read), sites, request, encode
+        )
 
     add_server_files(result, request, read, read_inputs)
     return result
-
-
-def read_images(table: Table, shape: tuple[int, ...]) -> Encoded:
-    """Return the images of a table, float32 (rows, channels, height, width) in -1..1, and sentences on wrong cells."""
-    channels, height, width = shape
-    image, folder = _pillow(), table.path.parent.resolve()
-    x = np.zeros((table.rows, *shape), dtype=np.float32)
-    problems = []
-    for row, name in enumerate(table.column(FILE_COLUMN)):
-        path = (folder / name).resolve()
-        what = ""
-        if not path.is_relative_to(folder):
-            what = "is outside of the folder"  # a foreign label file must not read other files of this machine
-        elif not os.path.isfile(path):
-            what = "is not there"
-        else:
-            try:
-                with image.open(path) as picture:
-                    pixels = picture.convert("RGB" if channels == 3 else "L").resize((width, height))
-                x[row] = np.asarray(pixels, dtype=np.float32).reshape(height, width, channels).transpose(2, 0, 1)
-            except (OSError, ValueError, SyntaxError, image.DecompressionBombError):
-                what = "cannot be read as an image"
-        if what:
-            problems.append(table.wrong(row, FILE_COLUMN, f"'{name}' {what}"))
-    return x / np.float32(127.5) - np.float32(1), {}, problems
-
-
-def label_table(folder: Path, where: str, labelled: bool) -> Table:
-    """Return the table of a folder's label file; without it, unless `labelled`, a table of all images."""
-    if not os.path.isdir(folder):
-        raise DataError(f"{where}: the folder '{folder}' is not there")
-    if labelled or os.path.exists(folder / LABEL_FILE):
-        return read_table(folder / LABEL_FILE, where=where, title=f"{folder.name}/{LABEL_FILE}")
-    found = sorted(path.name for path in folder.iterdir() if path.name.lower().endswith(IMAGE_ENDINGS))
-    if not found:
-        raise DataError(f"{where}: the folder '{folder}' holds no images")
-    columns = {FILE_COLUMN: np.array(found, dtype=object)}
-    return Table(folder / LABEL_FILE, columns, np.arange(1, len(found) + 1), f"{folder.name}/")
-
-
-def _pillow() -> Any:
-    try:
-        from PIL import Image
-    except ImportError:
-        raise ConfigError(
-            "images are read with Pillow, which is not installed; install it with pip install 'fedaccord[vision]'"
-        ) from None
-    return Image

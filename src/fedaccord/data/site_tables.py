@@ -182,6 +182,15 @@ def assemble(
     return result
 
 
+def true_class_column(sites: Mapping[str, SiteTable], request: SiteFiles, where: str) -> str:
+    """Return the column of true classes in the server's tables: the declared one, or that of a site of exact labels."""
+    exact = (s.section.label for s in sites.values() if view_class(s.section.view.kind).exact)
+    column = request.test_label or next((name for name in exact if isinstance(name, str)), None)
+    if column is None:
+        raise ConfigError(f"server.label is needed: it names the column of true classes in {where}")
+    return column
+
+
 def read_true_classes(
     table: Table,
     sites: Mapping[str, SiteTable],
@@ -195,10 +204,7 @@ def read_true_classes(
     If it has the sites' sensitive column, its cells are the rows' candidate groups; an unknown group means any group.
     """
     missing = request.features.missing
-    exact = (s.section.label for s in sites.values() if view_class(s.section.view.kind).exact)
-    column = request.test_label or next((name for name in exact if isinstance(name, str)), None)
-    if column is None:
-        raise ConfigError(f"server.label is needed: it names the column of true classes in {where}")
+    column = true_class_column(sites, request, where)
     x, _, problems = encode(table)
     names = renaming(request.synonyms)
     target = read_labels(table, column, Exact(space), request.missing, problems, names)

@@ -13,8 +13,8 @@ from torch import Tensor
 from fedaccord.data.dataset import Array, read_npz
 from fedaccord.data.declarations import Reading
 from fedaccord.data.dialect import Dialect
+from fedaccord.data.image_folders import FILE_COLUMN, label_table, read_images
 from fedaccord.data.label_columns import read_labels
-from fedaccord.data.own_files import FILE_COLUMN, label_table, read_images
 from fedaccord.data.registry import existing
 from fedaccord.data.tables import Table, is_table, read_table, report_cells
 from fedaccord.durable import write_file
