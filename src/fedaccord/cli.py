@@ -28,10 +28,16 @@ from fedaccord.cli_prepare import check, datasets, deploy, init, methods, models
 from fedaccord.cli_seeds import run_seeds
 from fedaccord.cli_tune import tune
 from fedaccord.cli_watch import watch
-from fedaccord.config import Experiment, load_experiment, parse_experiment, parse_reading
+from fedaccord.config import (
+    Experiment,
+    load_experiment,
+    parse_experiment,
+    parse_reading,
+    to_toml,
+    with_paths_from,
+)
 from fedaccord.engines.crew import importing, started_ahead
 from fedaccord.errors import FedAccordError, RunFolderError, UserError
-from fedaccord.extensions import INSTALLED, trusted
 from fedaccord.runs.seed_runs import parse_seeds
 
 if TYPE_CHECKING:
@@ -97,6 +103,9 @@ def run(
     seeds: Annotated[
         str | None, typer.Option("--seeds", help="One run for each seed: 8 (that is 0-7), 0-7 or 0,2,5.")
     ] = None,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace the run in the folder instead of choosing a free one.")
+    ] = False,
     trust: OwnTrust = None,
 ) -> None:
     """Train the federation of an experiment file, and write its run folder with a report."""
@@ -104,7 +113,7 @@ def run(
     experiment, base = load_experiment(config, [*(change or []), *_changes(options)])
 
     def start(experiment: Experiment, out: Path | None) -> None:
-        folder, summary = _carry_out(experiment, base, out)
+        folder, summary = _carry_out(experiment, base, out, overwrite=overwrite)
         say(f"report: {folder.path / 'report.html'}")
         _end(summary)
 
@@ -112,6 +121,8 @@ def run(
         start(experiment, out)
     elif seed is not None:
         raise UserError("--seed is for one run and --seeds for several; give one of them")
+    elif overwrite:
+        raise UserError("--overwrite is for one run; --seeds keeps finished runs, so give another folder with --out")
     else:
         each = {number: experiment.model_copy(update={"seed": number}) for number in parse_seeds(seeds)}
         run_seeds(each, base, out, start, partial(resume, workers=workers))
@@ -125,8 +136,9 @@ def demo(out: Out = None, workers: Workers = None, seed: Seed = None) -> None:
     together = parse_experiment(text, changes, "demo")
     alone = parse_experiment(text, [*changes, 'name="demo-alone"', 'method.name="local"'], "demo")
     say("First every site trains alone, then all train one model together.\n")
-    alone_folder, _ = _carry_out(alone, Path.cwd(), out / "alone" if out else None)
-    folder, summary = _carry_out(together, Path.cwd(), out / "together" if out else None, alone_folder.path)
+    alone_folder, _ = _carry_out(alone, Path.cwd(), out / "alone" if out else None, repeats=True)
+    together_out = out / "together" if out else None
+    folder, summary = _carry_out(together, Path.cwd(), together_out, alone_folder.path, repeats=True)
     _compare(alone_folder.path, folder.path)
     say(f"\nreport: {folder.path / 'report.html'}")
     _end(summary)
@@ -227,18 +239,25 @@ def _changes(options: Mapping[str, Any]) -> list[str]:
 
 
 def _carry_out(
-    experiment: Experiment, base: Path, out: Path | None, alone: Path | None = None
+    experiment: Experiment,
+    base: Path,
+    out: Path | None,
+    alone: Path | None = None,
+    overwrite: bool = False,
+    repeats: bool = False,
 ) -> tuple[RunFolder, dict[str, Any]]:
-    """Run an experiment, and return its folder and its summary."""
+    """Run an experiment, and return its folder and its summary; with `repeats`, also if it was cut off before."""
     with _workers_started(experiment):
         # Imported here: torch takes seconds to load, and --help or a wrong file should not wait for it.
         with importing():
             from fedaccord.checks.before_run import warn_before_run
             from fedaccord.display import Display
             from fedaccord.experiment import run_experiment
-            from fedaccord.runs.folder import RunFolder, free_folder
+            from fedaccord.runs.checkpoint import config_digest
+            from fedaccord.runs.new_folder import new_run_folder
 
-        folder = RunFolder(out or free_folder(Path("runs"), experiment.name))
+        digest = None if repeats else config_digest(to_toml(with_paths_from(experiment, base)))
+        folder = new_run_folder(out, experiment.name, digest, overwrite, lambda text: complain(f"note: {text}"))
         try:
             with _watched(folder), Display(experiment, console) as display:
                 watcher = display.watcher()
@@ -283,6 +302,7 @@ def _is_finished(run: Path) -> bool:
 def _watched(folder: RunFolder) -> Iterator[None]:
     """Print how to continue a run that stops early, and close its folder."""
     from fedaccord.runs.folder import NotWritten
+    from fedaccord.runs.progress import resume_command
     from fedaccord.stopping import Stopped
 
     try:
@@ -290,9 +310,9 @@ def _watched(folder: RunFolder) -> Iterator[None]:
     except NotWritten as error:
         if not (folder.path / "config.toml").exists():
             raise
-        raise NotWritten(f"{error}; fix this, then continue with: {_resume(folder)}") from None
+        raise NotWritten(f"{error}; fix this, then continue with: {resume_command(folder.path)}") from None
     except Stopped as stopped:
-        complain(f"{stopped}; go on with: {_resume(folder)}")
+        complain(f"{stopped}; go on with: {resume_command(folder.path)}")
         raise typer.Exit(stopped.exit_code) from None
     except KeyboardInterrupt:  # before the first round
         folder.log("interrupted")
@@ -300,11 +320,6 @@ def _watched(folder: RunFolder) -> Iterator[None]:
         raise typer.Exit(130) from None
     finally:
         folder.close()
-
-
-def _resume(folder: RunFolder) -> str:
-    """Return the command that resumes a run, with the packages that this command trusts."""
-    return " ".join([f"fedaccord resume {folder.path}", *(f"--trust {p}" for p in trusted() if p != INSTALLED)])
 
 
 def _compare(alone: Path, together: Path) -> None:

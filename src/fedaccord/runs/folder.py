@@ -32,7 +32,8 @@ class NotWritten(RunFolderError):
 class RunFolder:
     """The folder of a run, locked for writing by this process."""
 
-    def __init__(self, path: Path, reopen: bool = False) -> None:
+    def __init__(self, path: Path, reopen: bool = False, overwrite: bool = False) -> None:
+        """Open a new folder, or with `reopen` that of a run; `overwrite` removes all content of a folder first."""
         self.path = path
         if reopen:
             if not (path / "config.toml").is_file():
@@ -44,15 +45,26 @@ class RunFolder:
             return
         try:
             path.mkdir(parents=True, exist_ok=True)
-            if any(path.iterdir()):
+            if any(path.iterdir()) and not overwrite:
                 raise FolderTakenError(f"the folder '{path}' is not empty; give another one with --out")
+            self._lock = FolderLock(path)  # before anything is removed: another process may be writing
+            self._clear()
             (path / "checkpoints").mkdir()
             (path / "model").mkdir()
-            self._lock = FolderLock(path)
         except OSError as error:
             if isinstance(error, RunFolderError):
                 raise
             raise RunFolderError(f"the run folder '{path}' cannot be created: {error.strerror}") from None
+
+    def _clear(self) -> None:
+        """Remove everything but the lock."""
+        for entry in self.path.iterdir():
+            if entry.name == self._lock.path.name:
+                continue
+            if entry.is_dir() and not entry.is_symlink():
+                shutil.rmtree(entry)
+            else:
+                entry.unlink()
 
     def write(self, name: str, content: str | bytes) -> None:
         """Write a file atomically, and make its folder."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from fedaccord.errors import RunFolderError
+from fedaccord.extensions import INSTALLED, trusted
 from fedaccord.runs.checkpoint import read_lines
 from fedaccord.runs.folder import is_locked
 from fedaccord.runs.reading import (
@@ -105,4 +107,10 @@ def _way_on(folder: Path) -> str:
         return ", and it cannot be resumed because its samples were only in memory"
     if run.get("deployed"):
         return "; continue it with run.sh in the server's folder"
-    return f"; continue it with: fedaccord resume {folder}"
+    return f"; continue it with: {resume_command(folder)}"
+
+
+def resume_command(folder: Path) -> str:
+    """Return the command that resumes a run, with the packages that this process trusts."""
+    packages = [f"--trust {package}" for package in trusted() if package != INSTALLED]
+    return " ".join([f"fedaccord resume {shlex.quote(str(folder))}", *packages])
