@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from typing import Self
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn
 from rich.text import Text
 
 from fedaccord.config import Experiment
@@ -15,6 +16,41 @@ from fedaccord.federation.round import Evaluation, RoundRecord
 from fedaccord.recording import Watcher
 
 SECONDS_BETWEEN_LINES = 5.0
+
+
+class RemainingTime(ProgressColumn):
+    """Estimates the remaining time from the latest rounds of this process, as soon as two are finished.
+
+    rich's own estimate looks at the last 30 seconds, in which a long round never ends.
+    """
+
+    def __init__(self, rounds: int, budget: float | None = None) -> None:
+        """Store the number of rounds and the time budget of the run in seconds, if it has one."""
+        super().__init__()
+        self.rounds, self.budget, self._start = rounds, budget, time.monotonic()
+        self._ends: deque[tuple[int, float]] = deque(maxlen=21)  # rounds and when they ended
+
+    def finished(self, number: int, now: float) -> None:
+        """Take note that a round ended; the first one is only a starting point, because it includes the start-up."""
+        self._ends.append((number, now))
+
+    def seconds(self, now: float) -> float | None:
+        """Return the estimated remaining seconds; None if fewer than two rounds are finished."""
+        if len(self._ends) < 2:
+            return None
+        (first, began), (last, ended) = self._ends[0], self._ends[-1]
+        left = (ended - began) / (last - first) * (self.rounds - last) - (now - ended)
+        if self.budget is not None:
+            left = min(left, self.budget - (now - self._start))
+        return max(left, 0.0)
+
+    def render(self, task: Task) -> Text:
+        """Return the remaining time as h:mm:ss."""
+        seconds = self.seconds(time.monotonic())
+        if seconds is None:
+            return Text("")
+        minutes, rest = divmod(round(seconds), 60)
+        return Text(f"{minutes // 60}:{minutes % 60:02d}:{rest:02d} left", "cyan")
 
 
 class Display:
@@ -26,7 +62,9 @@ class Display:
         self.figures = ""
         self._printed = 0.0  # time of the last plain line
         title, figures = TextColumn("[bold]{task.description}[/]"), TextColumn("{task.fields[figures]}")
-        columns = title, BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), figures
+        number = TextColumn("round {task.completed} of {task.total}")
+        self._remaining = RemainingTime(self.rounds, experiment.stop.seconds)
+        columns = title, BarColumn(), number, self._remaining, figures
         self._progress = Progress(*columns, console=console, disable=not console.is_terminal)
 
     def __enter__(self) -> Self:
@@ -58,6 +96,7 @@ class Display:
         for text in [*record.events(), *map(str, record.dropped)]:
             self._print(f"  {text}")
         if self.console.is_terminal:
+            self._remaining.finished(record.round, time.monotonic())
             self._progress.update(self._task, completed=record.round, figures=self.figures)
         elif record.round == self.rounds or time.monotonic() - self._printed > SECONDS_BETWEEN_LINES:
             self._printed = time.monotonic()

@@ -402,7 +402,7 @@ class TestUnusualRuns:
         with mock.patch.object(cli, "console", terminal), mock.patch.object(cli_options, "console", terminal):
             assert command("run", write(tmp_path, SMALL), cwd=tmp_path).code == 0
         shown = re.sub(r"\x1b\[[\d;?]*[a-zA-Z]", "", screen.getvalue())
-        assert re.search(r"small \(fedavg\) ━+ 2/2 0:00:00 global \d+\.\d%, sites", shown)
+        assert re.search(r"small \(fedavg\) ━+ round 2 of 2 0:00:00 left global \d+\.\d%, sites", shown)
         assert "small (fedavg): 2 sites, 160 training samples, 10 labels, 2 rounds" in shown
         assert shown.endswith("report: runs/small/report.html\n")
 

@@ -130,6 +130,11 @@ class TestOverwriting:
         new_run_folder(here, "small", None, overwrite=True).close()
         assert (kept / "file").exists()
 
+    def test_it_is_not_for_several_seeds(self, here):
+        done = repeat(here, "--overwrite", "--seeds", "2")
+        assert done.code == 2
+        assert "--overwrite is for one run" in done.err
+
     def test_it_takes_the_folder_of_a_run_that_was_killed_at_its_start(self, tmp_path):
         for name in ("checkpoints", "model"):
             (tmp_path / "run" / name).mkdir(parents=True)
