@@ -1,5 +1,8 @@
 """One run of a search in this process: every kind of annotation judges, and test rows are never read."""
 
+import json
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -8,6 +11,7 @@ from fedaccord.config import load_experiment, to_toml, with_paths_from
 from fedaccord.data.apart import SERVER_ROWS, keep_apart
 from fedaccord.experiment import load_federation
 from fedaccord.settings_search.worker import run_cell
+from golden import record
 
 END = '\n[model]\nhidden = [8]\n\n[method]\nname = "{}"\nrounds = 2\nsteps = 2\nlr = 0.1\n\n[run]\nworkers = 0\n'
 DIGITS = """
@@ -83,6 +87,27 @@ def test_a_method_that_trains_at_the_server_is_judged_by_samples_of_the_server_t
     assert "nll" in found["figures"]["global"]
     data = keep_apart(load_federation(*load_experiment(tmp_path / "experiment.toml")), 0).data
     assert (data.test_source, len(data.test[0]), len(data.labelled[0])) == (SERVER_ROWS, 20, 80)
+
+
+@pytest.fixture(scope="module")
+def cases(tmp_path_factory):
+    """Experiment files of all methods, for sites that the method does not refuse, by the name of the case."""
+    folder = tmp_path_factory.mktemp("cases")
+    recorded = json.loads(Path(record.__file__).with_name("recorded.json").read_text(encoding="utf-8"))
+    found = {name: text for name, text in record.cases().items() if "refused" not in recorded[name]}
+    for word, path in record.write_data(folder).items():
+        found = {name: text.replace(word, str(path)) for name, text in found.items()}
+    return folder, found
+
+
+@pytest.mark.parametrize("method", record.METHODS)
+def test_every_method_is_judged_by_a_likelihood(cases, method):
+    folder, texts = cases
+    path = folder / "experiment.toml"
+    path.write_text(next(text for name, text in texts.items() if name.startswith(f"{method}: ")), encoding="utf-8")
+    experiment, base = load_experiment(path)
+    figures = run_cell(to_toml(experiment), base, 0)["figures"]
+    assert "nll" in figures["sites"]["mean"]
 
 
 def test_ruined_test_rows_change_no_figure(tmp_path):
