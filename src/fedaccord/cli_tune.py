@@ -109,8 +109,8 @@ def _table(ranked: Sequence[Ranked], keys: Sequence[str], by: str) -> Table:
         table.add_row(
             "–" if row.failures else str(place),
             row.setting.words(keys),
-            f"{found.mean:.4f}" if found.n else "–",
-            f"{found.low:.4f} to {found.high:.4f}" if found.n > 1 else "–",
+            _number(found.mean) if found.n else "–",
+            f"{_number(found.low)} to {_number(found.high)}" if found.n > 1 else "–",
             str(found.n) if found.n == number else f"{found.n} of {number}",
             "; ".join(notes),
         )
@@ -122,8 +122,8 @@ def _sentences(ranked: Sequence[Ranked], keys: Sequence[str], by: str) -> list[s
     from fedaccord.settings_search.ranking import against_own, at_an_edge
 
     best, found = ranked[0], ranked[0].interval
-    within = f", 95 % interval {found.low:.4f} to {found.high:.4f}" if found.n > 1 else ""
-    said = [f"{best.setting.words(keys)}, with {by} {found.mean:.4f}{within} on rows kept apart from training"]
+    within = f", 95 % interval {_number(found.low)} to {_number(found.high)}" if found.n > 1 else ""
+    said = [f"{best.setting.words(keys)}, with {by} {_number(found.mean)}{within} on rows kept apart from training"]
     judged = against_own(ranked, by)
     if best.setting.is_own:
         said.append("the file's own setting is the best of those tried")
@@ -134,6 +134,10 @@ def _sentences(ranked: Sequence[Ranked], keys: Sequence[str], by: str) -> list[s
     for key in at_an_edge(ranked, keys):
         said.append(f"{key}={best.setting.values[key]} is at the edge of the values tried; try values beyond it")
     return said
+
+
+def _number(value: float) -> str:
+    return f"{value:.4f}" if abs(value) < 1e4 else f"{value:.3g}"  # the loss of a diverged run has many digits
 
 
 def _as_json(ranked: Sequence[Ranked], seeds: Sequence[int], by: str) -> dict[str, object]:
