@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 
+from fedaccord.checks.scales import number_findings
 from fedaccord.config import parse_experiment
 from fedaccord.data.dataset import load_dataset
 from fedaccord.data.registry import DATASETS
@@ -73,6 +74,21 @@ def test_people_of_extrasensory_become_sites_and_some_are_kept_apart():
     assert made.test[1].shape == (2500, 51)
     targets = torch.cat([site.train.target for site in made.sites.values()])
     assert float((targets == -1).float().mean()) == pytest.approx(0.59, abs=0.02)
+
+
+@pytest.mark.parametrize("name", ["partial_label/msrcv2.npz", "birds", "medical", "annotators/labelme.npz", "adult"])
+@pytest.mark.parametrize("partition", ['{ kind = "iid", sites = 4 }', '{ kind = "dirichlet", sites = 4, alpha = 0.5 }'])
+def test_sparse_and_heavy_tailed_numbers_are_not_suspected_of_another_unit(name, partition):
+    view = "tags" if name in TAGGED else "candidates" if "msrcv2" in name else "exact"
+    made = federation(f'[data]\ndataset = "{name}"\npartition = {partition}\nview = {{ kind = "{view}" }}\n')
+    assert number_findings(made) == []
+
+
+def test_phones_that_measure_differently_are_reported_in_one_line():
+    made = federation(
+        '[data]\ndataset = "extrasensory"\npartition.kind = "natural"\npartition.by = "user"\nview.kind = "tags"\n'
+    )
+    assert [f.text.partition(" features ")[2][:13] for f in number_findings(made)][-1:] == ["differ wildly"]
 
 
 def test_clinc150(tmp_path):
