@@ -271,7 +271,7 @@ class TestSynonyms:
 
     def test_that_contradict(self):
         site = Site("a", [[1.0], [2.0]], ["mild", "grave"], Exact(self.SPACE))
-        with pytest.raises(ConfigError, match="Federation: labels: synonyms: 'grave' is itself a label"):
+        with pytest.raises(ConfigError, match="Federation: labels: synonyms: 'grave' is itself one of the labels"):
             Federation([site], synonyms={"mild": ["grave"]}).train(rounds=1)
         with pytest.raises(ConfigError, match="site 'a': synonyms: 'x' is not one of the labels"):
             Federation([replace(site, synonyms={"x": ["y"]})])

@@ -90,12 +90,12 @@ class TestASoundFederation:
     def test_is_printed(self, sound, tmp_path):
         done = command("check", sound.file, cwd=tmp_path)
         assert (done.code, done.err) == (0, "")
-        assert "features: " in done.out
-        assert " (a number)" in done.out
         plain = [line.split() for line in done.out.splitlines()]
         assert ["label", "north", "school", "south"] in plain
         assert ["flu", "exact", "coarse", "candidates"] in plain
         assert ["school", "coarse", "8", "0", "0"] in plain
+        assert "size    number    its cells are numbers" in done.out
+        assert "dx      label     declared by every site that has it" in done.out
         assert ["ill", "4"] in plain
         assert "candidate sets hold 1.67 labels on average" in done.out
         assert done.out.rstrip().endswith("sound")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import shlex
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated
 
@@ -16,7 +17,7 @@ from fedaccord.cli_options import Change, Config, OwnTrust, console, say
 from fedaccord.config import load_experiment, read_text
 from fedaccord.data.registry import DATA_VARIABLE, DATASETS
 from fedaccord.durable import write_file
-from fedaccord.errors import UserError
+from fedaccord.errors import UserError, lists_in_full
 from fedaccord.extensions import listed_packages
 from fedaccord.labels.views.registry import VIEWS
 from fedaccord.methods.registry import METHODS
@@ -77,6 +78,7 @@ def check(
     change: Change = None,
     trust: OwnTrust = None,
     site: Annotated[str | None, typer.Option(help="Read and show only what this site may see.")] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Shorten no list.")] = False,
 ) -> None:
     """Show which site knows which label, and find problems before training. Exit code 1: warnings; 2: errors."""
     experiment, base = load_experiment(config, change or [])
@@ -84,13 +86,14 @@ def check(
     from fedaccord.checks.display import print_report, print_site
     from fedaccord.checks.federation import check_experiment_data, check_own_data, exit_code
 
-    if site is not None:
-        site_report = check_own_data(experiment, base, site)
-        print_site(site_report, console)
-        raise typer.Exit(exit_code(site_report.findings))
-    report = check_experiment_data(experiment, base)
-    print_report(report, console)
-    raise typer.Exit(report.exit_code)
+    with lists_in_full() if everything else nullcontext():
+        if site is not None:
+            site_report = check_own_data(experiment, base, site)
+            print_site(site_report, console)
+            raise typer.Exit(exit_code(site_report.findings))
+        report = check_experiment_data(experiment, base)
+        print_report(report, console)
+        raise typer.Exit(report.exit_code)
 
 
 def deploy(

@@ -132,6 +132,11 @@ def lists_in_full() -> Iterator[None]:
         _in_full.reset(token)
 
 
+def are_lists_in_full() -> bool:
+    """Return whether lists are shown in full here."""
+    return _in_full.get()
+
+
 def first_problems(texts: Sequence[str], most: int = 10, separator: str = "; ") -> str:
     """Return texts in a row, at most `most` of them and the number of others, unless lists are shown in full."""
     shown = len(texts) if _in_full.get() else most

@@ -125,7 +125,10 @@ class TestContradictions:
                 'synonyms = { mild = ["grave"], grave = ["g"] }',
                 "'grave' stands for 'mild' and is itself a name in",
             ),
-            ('classes = ["mild", "grave"]\nsynonyms = { mild = ["grave"] }', "'grave' is itself a label, so it cannot"),
+            (
+                'classes = ["mild", "grave"]\nsynonyms = { mild = ["grave"] }',
+                "'grave' is itself one of the labels, so it cannot",
+            ),
             (
                 'classes = ["mild"]\nsynonyms = { mlid = ["m"] }',
                 "'mlid' is not one of the labels; did you mean 'mild'",
@@ -149,7 +152,7 @@ class TestContradictions:
             (
                 "{}",
                 '{ mild = ["grave"] }',
-                "sites[1].synonyms: 'grave' is itself a label, so it cannot stand",
+                "sites[1].synonyms: 'grave' is itself one of the labels, so it cannot stand",
             ),
             ("{}", '{ mild = ["x"], grave = ["x"] }', "sites[1]: synonyms: 'x' stands for both 'mild' and 'grave'"),
             (

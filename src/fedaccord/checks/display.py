@@ -8,13 +8,15 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from fedaccord.checks.federation import Report, SiteReport
-from fedaccord.errors import listed
+from fedaccord.checks.reports import Report, SiteReport
+from fedaccord.data.column_uses import ColumnUse
+from fedaccord.errors import are_lists_in_full, listed
 from fedaccord.findings import Finding
 
 MOST_SITES = 12  # as columns of the coverage matrix
 WIDE = 10_000  # outside a terminal lines are not wrapped
-COLOURS = {"warning": "yellow", "error": "bold red"}
+MOST_COLUMNS = 30  # of tables
+COLOURS = {"note": "cyan", "warning": "yellow", "error": "bold red"}
 
 
 def print_report(report: Report, console: Console) -> None:
@@ -24,8 +26,7 @@ def print_report(report: Report, console: Console) -> None:
     _heading("the federation", console)
     sizes = [[site.name, site.view, str(site.train), str(site.test), str(site.unannotated)] for site in report.sites]
     _table(["site", "view", "train", "test", "not annotated"], sizes, console, numbers=3)
-    if report.features:
-        _say(f"\nfeatures: {listed(report.features, quotes=False)}", console)
+    _columns(report.columns, console)
     _say("\nwho knows which label:", console)
     _coverage(report, console)
     for note in report.notes:
@@ -49,6 +50,9 @@ def print_site(site: SiteReport, console: Console) -> None:
         if site.unannotated:
             rows.append([f"({site.unannotated_words})", str(site.unannotated)])
         _table(["label", site.counts_heading], rows, console, 1)
+    if site.no_label:
+        taken = [f"{word} {number}" for word, number in site.no_label.items()]
+        _say(f"cells taken for 'not annotated': {listed(taken, quotes=False)}", console)
     if site.missing:
         counts = [f"{column} {number}" for column, number in site.missing.items()]
         _say(f"missing cells: {listed(counts, quotes=False)}", console)
@@ -57,7 +61,18 @@ def print_site(site: SiteReport, console: Console) -> None:
         cells = [[group, *(str(row[label]) for label in labels)] for group, row in site.cells.items()]
         _say("rows by sensitive group and label:", console)
         _table(["group", *labels], cells, console, numbers=len(labels))
+    _columns(site.columns, console)
     _findings(site.findings, console)
+
+
+def _columns(columns: Sequence[ColumnUse], console: Console) -> None:
+    if not columns:
+        return
+    shown = len(columns) if are_lists_in_full() else MOST_COLUMNS
+    _say("\ncolumns of the tables:", console)
+    _table(["column", "taken as", "why"], [[use.name, use.taken_as, use.why] for use in columns[:shown]], console)
+    if len(columns) > shown:
+        _say(f"and {len(columns) - shown} more; --all shows them", console)
 
 
 def _coverage(report: Report, console: Console) -> None:

@@ -7,16 +7,20 @@ several sites are in the report of the federation, for its coordinator.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from pkgutil import resolve_name
-from typing import Literal
 
 import torch
 from torch import Tensor
 
 from fedaccord.checks.fairness import fairness_findings
 from fedaccord.checks.features import feature_findings
+from fedaccord.checks.names import common_name_findings, missing_word_findings, own_name_findings, word_name_findings
+from fedaccord.checks.reports import Report as Report
+from fedaccord.checks.reports import SiteReport
+from fedaccord.checks.reports import exit_code as exit_code
+from fedaccord.checks.single_labels import single_label_findings
 from fedaccord.config import Experiment
 from fedaccord.config_sections import Labels, ServerSection
 from fedaccord.data.coverage import (
@@ -32,7 +36,7 @@ from fedaccord.data.sites import FederationData, Flaw
 from fedaccord.errors import CorrespondenceError, UserError, listed
 from fedaccord.experiment import read_federation, startup_error
 from fedaccord.federation.membership import Membership, membership_notes, rounds_without_owner
-from fedaccord.findings import Finding, note, warning
+from fedaccord.findings import Finding, warning
 from fedaccord.labels.space import LabelSpace
 from fedaccord.labels.views import View
 from fedaccord.methods.registry import METHODS, make_recipe, method_entry
@@ -40,53 +44,6 @@ from fedaccord.runs.page import spans
 from fedaccord.training.settings import TrainingSettings
 
 SMALLEST_CELL = 5  # rows of a group with a label; fewer are too few for a rate
-
-
-@dataclass(frozen=True)
-class SiteReport:
-    """The report that one site may see: its sizes, its label names, and problems with its annotations."""
-
-    name: str
-    view: str
-    train: int
-    test: int
-    labels: dict[str, int]  # number of rows by the site's own names
-    unannotated: int
-    set_size: float | None = None  # mean size of candidate sets
-    cells: dict[str, dict[str, int]] = field(default_factory=dict)  # rows by sensitive group and label
-    missing: dict[str, int] = field(default_factory=dict)  # missing cells by column
-    read_as: str = ""  # how its text table is written
-    findings: list[Finding] = field(default_factory=list)
-    counts_heading: str = "rows"  # of the column of numbers in `labels`
-    unannotated_words: str = "not annotated"
-
-
-@dataclass(frozen=True)
-class Report:
-    """The reports of all sites, the coverage by label and site, and findings about several sites."""
-
-    sites: list[SiteReport]
-    coverage: dict[str, dict[str, str]]  # label -> site -> kind of its view
-    findings: list[Finding]
-    notes: list[str]
-    features: list[str] = field(default_factory=list)  # of tables: each column and its type
-
-    @property
-    def exit_code(self) -> Literal[0, 1, 2]:
-        """0 if nothing was found, 1 for warnings, 2 for errors."""
-        return exit_code(self.all_findings())
-
-    def all_findings(self) -> list[Finding]:
-        """Return the findings on the sites, those on the federation, and the notes."""
-        named = [(site.name, finding) for site in self.sites for finding in site.findings]
-        of_sites = [replace(finding, text=f"site '{name}': {finding.text}") for name, finding in named]
-        return [*of_sites, *self.findings, *map(note, self.notes)]
-
-
-def exit_code(findings: Sequence[Finding]) -> Literal[0, 1, 2]:
-    """Return 0 for no findings but notes, 1 for warnings, 2 for errors."""
-    levels = {finding.level for finding in findings}
-    return 2 if "error" in levels else 1 if "warning" in levels else 0
 
 
 def check_experiment_data(experiment: Experiment, base: Path) -> Report:
@@ -111,11 +68,18 @@ def check_loaded(experiment: Experiment, data: FederationData) -> Report:
     """Check the data of an experiment that are already loaded, without building its model or its server."""
     report = check_federation(data)
     memberships, rounds = experiment.memberships, experiment.settings.rounds
-    found = membership_findings(report.coverage, memberships, rounds)
+    found = [*common_name_findings(experiment, data), *word_name_findings(experiment, data)]
+    found += membership_findings(report.coverage, memberships, rounds)
     of_method, advice = method_findings(experiment.method_name, experiment.settings, data)
     found += [*of_method, *fairness_findings(experiment, data)]
     notes = [*report.notes, *membership_notes(memberships, rounds), *advice]
-    return replace(report, findings=[*report.findings, *found], notes=notes)
+    sites = [with_names(site, experiment, data) for site in report.sites]
+    return replace(report, sites=sites, findings=[*report.findings, *found], notes=notes)
+
+
+def with_names(report: SiteReport, experiment: Experiment, data: FederationData) -> SiteReport:
+    """Return a site's report with findings on its names for labels."""
+    return replace(report, findings=[*report.findings, *own_name_findings(experiment, data, report.name)])
 
 
 def check_own_data(experiment: Experiment, base: Path, name: str) -> SiteReport:
@@ -131,7 +95,11 @@ def check_own_data(experiment: Experiment, base: Path, name: str) -> SiteReport:
         labels = Labels(classes=["any"])  # counting rows needs no class names
     alone = experiment.model_copy(update={"sites": own, "server": ServerSection(), "labels": labels})
     data = read_federation(alone, base)
-    return _own_report(data, name, data.flaws)
+    report = with_names(_own_report(data, name, data.flaws), alone, data)
+    words = word_name_findings(experiment, data)
+    if name in data.label_words and not data.sites[name].view.has_own_names:
+        words += missing_word_findings(alone, data.label_words[name].names)
+    return replace(report, findings=[*report.findings, *words], columns=data.columns)
 
 
 def _own_report(data: FederationData, name: str, flaws: Sequence[Flaw]) -> SiteReport:
@@ -143,13 +111,6 @@ def _own_report(data: FederationData, name: str, flaws: Sequence[Flaw]) -> SiteR
 def _check_name(name: str, known: Sequence[str]) -> None:
     if name not in known:
         raise UserError(f"--site: there is no site '{name}'")  # a site may not know the names of the others
-
-
-def _features(data: FederationData) -> list[str]:
-    if data.features is None:
-        return []
-    kinds = {"number": "a number", "category": "{} words", "text": "text", "groups": "{} groups"}
-    return [f"{c.name} ({kinds[c.kind].format(len(c.values))})" for c in data.features.columns]
 
 
 def check_federation(data: FederationData) -> Report:
@@ -173,11 +134,13 @@ def check_federation(data: FederationData) -> Report:
     reports = (check_site(site, data.groups, data.missing_cells.get(name, {})) for name, site in data.sites.items())
     sites = [_read_as(report, data) for report in reports]
     read_as = [f"{where}: read as {read}" for where, read in data.read_as.items() if where not in data.sites]
-    return Report(sites, coverage, findings, [*data.notes, *read_as], _features(data))
+    return Report(sites, coverage, findings, [*data.notes, *read_as], data.columns)
 
 
 def _read_as(report: SiteReport, data: FederationData) -> SiteReport:
     """Return a site's report with how its file was read, and what of that is in doubt."""
+    words = data.label_words.get(report.name)
+    report = report if words is None else replace(report, no_label=words.missing)
     doubts = [warning(doubt) for doubt in data.doubts.get(report.name, [])]
     return replace(report, read_as=data.read_as.get(report.name, ""), findings=[*doubts, *report.findings])
 
@@ -323,6 +286,7 @@ def method_findings(name: str, settings: TrainingSettings, data: FederationData)
     """Return a method's findings, and the notes of all methods that have advice for these data."""
     said, entry = settings.lr_warning(name), method_entry(name)
     found = [*([warning(said)] if said else []), *unused_labelled(name, settings, data)]
+    found += single_label_findings(settings, data)
     if entry.check:
         found += resolve_name(entry.check)(settings, data)
     advice = [text for other in METHODS.values() if other.advice for text in resolve_name(other.advice)(data)]

@@ -13,7 +13,6 @@ from fedaccord.errors import listed
 from fedaccord.labels.space import LabelSpace
 from fedaccord.labels.views import View
 
-ONE_CLASS = "every label"
 NOTHING_TO_LEARN = "so no model can learn anything; are the other labels empty cells, or in another column?"
 UNTAUGHT = "no other label teaches them, so the model cannot learn them"
 
@@ -73,7 +72,7 @@ def one_class_problem(data: FederationData) -> str | None:
     if not sites:
         return None
     if len(data.space) == 1:
-        return f"{ONE_CLASS} is '{data.space.names[0]}', the only class, {NOTHING_TO_LEARN}"
+        return f"every label is '{data.space.names[0]}', the only class, {NOTHING_TO_LEARN}"
     if data.labelled is not None or not all(site.train.target.numel() for site in sites):
         return None
     seen = torch.zeros(len(data.space), dtype=torch.bool)
@@ -82,7 +81,8 @@ def one_class_problem(data: FederationData) -> str | None:
         seen |= (site.view.matrix[named] > 0).any(0)
     if int(seen.sum()) != 1:
         return None
-    return f"{ONE_CLASS} in the training samples is '{data.space.names[int(seen.int().argmax())]}', {NOTHING_TO_LEARN}"
+    only = data.space.names[int(seen.int().argmax())]
+    return f"every label in the training samples is '{only}', {NOTHING_TO_LEARN}"
 
 
 def coverage_matrix(views: Mapping[str, View]) -> Tensor:

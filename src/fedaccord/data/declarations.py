@@ -162,6 +162,9 @@ class Features(Section):
         default_factory=lambda: list(MISSING_WORDS),
         description="cells that stand for a missing value in columns of features; for labels see labels.missing",
     )
+    synonyms: dict[str, dict[str, list[str]]] = Field(
+        default_factory=dict, description='words that mean the same, by column: sex = { male = ["M", "m"] }'
+    )
     header: list[str] | None = Field(None, description="column names, for files without a header line")
     standardise: Standardise = Field(
         "federation",
@@ -180,6 +183,15 @@ class Features(Section):
         for name, given in self.given_numbers().items():
             if len(given) != 2 or not given[1] > 0:
                 raise ValueError(f"numbers.{name} is {given}, but should be a mean and a deviation above 0: [50, 10]")
+        return self
+
+    @model_validator(mode="after")
+    def _every_word_has_one_name(self) -> Features:
+        for column, words in self.synonyms.items():
+            try:
+                check_synonyms(words, self.given_categories().get(column), "values")
+            except ValueError as error:
+                raise ValueError(f"column '{column}': {error}") from None
         return self
 
     def asked(self) -> list[str]:

@@ -17,10 +17,12 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, Field
 
 from fedaccord.data.declarations import Features
+from fedaccord.data.renamed_words import renamed_cells
 from fedaccord.data.scaling import FARTHEST, Moments, pool_moments
 from fedaccord.data.tables import Cells, Table, are_missing, by_value, read_numbers, report_cells
 from fedaccord.errors import DataError, did_you_mean, listed
 from fedaccord.labels.space import plain
+from fedaccord.labels.synonyms import renaming
 
 MOST_CATEGORIES = 200
 MOSTLY = 0.9  # a column with this share of numbers is a column of numbers; its other cells are wrong
@@ -51,6 +53,7 @@ class ColumnPlan(BaseModel, frozen=True):
     values: tuple[str, ...] = ()
     closed: bool = False  # the experiment file gives the values, so any other is wrong
     width: int = 1  # text: number of hashed features
+    synonyms: dict[str, str] = Field(default_factory=dict)  # names of words that have another name
     normalise: bool = False  # groups: each candidate of a row counts as its share of 1
 
     @property
@@ -115,7 +118,8 @@ class FeaturePlan(BaseModel, frozen=True):
         problems: list[str] = []
         start = 0
         for column in self.columns:
-            cells, part = table.column(column.name), x[:, start : start + len(column.features)]
+            cells = renamed_cells(table.column(column.name), column.synonyms)
+            part = x[:, start : start + len(column.features)]
             start += len(column.features)
             wrong: Wrong = {}
             if column.kind == "number":
@@ -181,7 +185,8 @@ def agree(
             mean, spread = _pooled(list(found.values())) if scale else (0.0, 1.0)
             flag = any(report.missing for report in found.values())
             columns.append(ColumnPlan(name=name, kind="number", mean=mean, scale=spread, cut=scale, flag_missing=flag))
-    plan = FeaturePlan(columns=tuple(columns), missing=tuple(features.missing))
+    named = [c.model_copy(update={"synonyms": renaming(features.synonyms.get(c.name, {}))}) for c in columns]
+    plan = FeaturePlan(columns=tuple(named), missing=tuple(features.missing))
     if not plan.names:
         raise DataError("no features are left: beside the labels the sites have no columns, or empty ones only")
     return plan

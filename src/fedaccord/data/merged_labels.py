@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from fedaccord.data.dataset import Array, Dataset, Rows
+from fedaccord.data.label_columns import LabelWords
 from fedaccord.labels.synonyms import Renaming, rename, rename_all
 
 
@@ -37,3 +38,15 @@ def _columns(values: Array | None, place: Array, labels: int) -> Array | None:
         return None
     columns = [values[:, place == label].max(1) for label in range(labels)]
     return np.stack(columns, 1)
+
+
+def label_counts(dataset: Dataset) -> LabelWords:
+    """Return the number of training rows that name each label, and of those that are not annotated."""
+    rows, counts = dataset.train, np.zeros(len(dataset.labels), dtype=np.int64)
+    if rows.y is not None:
+        counts += np.bincount(rows.y[rows.y >= 0], minlength=len(counts))
+    for values in (rows.tags, rows.candidates):
+        if values is not None:
+            counts += (values == 1).sum(0)
+    missing = 0 if rows.y is None else int((rows.y < 0).sum())
+    return LabelWords(dict(zip(dataset.labels, counts.tolist(), strict=True)), {"-1": missing} if missing else {})

@@ -11,11 +11,12 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
+from fedaccord.data.column_uses import column_uses
 from fedaccord.data.dataset import Array, Dataset
 from fedaccord.data.declarations import SiteFiles, SiteSection
-from fedaccord.data.image_folders import CLASS_COLUMN, label_table, read_images
+from fedaccord.data.image_folders import CLASS_COLUMN, FILE_COLUMN, label_table, read_images
 from fedaccord.data.label_columns import SiteTable
-from fedaccord.data.merged_labels import merge_labels
+from fedaccord.data.merged_labels import label_counts, merge_labels
 from fedaccord.data.registry import existing
 from fedaccord.data.scaling import Moments, fit_moments
 from fedaccord.data.server_data import add_server_files, read_arrays, read_server_file, read_server_inputs
@@ -134,6 +135,7 @@ class _ArraySite:
 
 def _read_array_site(result: FederationData, section: SiteSection, file: Dataset, request: SiteFiles) -> _ArraySite:
     name = section.name
+    result.label_words[name] = label_counts(file)
     context = ViewContext(f"site '{name}', {request.path(section).name}", report=result.flaw_collector(name))
     declared = _with_own_labels(section.view.renamed(request.names(section)), file)
     seen = read_annotations(file.train, file.labels, declared, result.space, context)
@@ -172,6 +174,7 @@ def read_image_sites(request: SiteFiles) -> FederationData:
     shape = (3 if features.image_colour else 1, features.image_size, features.image_size)
     encode = partial(read_images, shape=shape)
     result = assemble(sites, request, shape, encode)
+    result.columns = column_uses(sites, features, None, images=FILE_COLUMN)
 
     def read(folder: Path, where: str) -> ServerTest:
         column = true_class_column(sites, request, where)

@@ -14,10 +14,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from fedaccord.data.column_uses import column_uses, words_by_column
 from fedaccord.data.common_features import agree_on_features
 from fedaccord.data.declarations import SiteFiles, SiteSection
 from fedaccord.data.features import ColumnPlan
 from fedaccord.data.label_columns import SiteTable, read_column, read_labels
+from fedaccord.data.renamed_words import check_columns, with_names
 from fedaccord.data.server_data import add_server_files
 from fedaccord.data.site_data import Samples, ServerInputs, ServerTest, SiteData
 from fedaccord.data.sites import FederationData, Flaw, draw_test_rows
@@ -92,17 +94,22 @@ def read_each_site(request: SiteFiles, read: Callable[[str, SiteSection], SiteTa
 def join_tables(sites: Mapping[str, SiteTable], request: SiteFiles) -> FederationData:
     """Return a federation of sites with tables, whose features they agree on."""
     features = request.features
+    check_columns(features.synonyms, (site.table for site in sites.values()))
     agreed = agree_on_features(sites, features)
     plan = agreed.plan
     group_features = len(plan.names) if request.groups_as_input else None
     if request.groups_as_input:
         groups = _group_column(sites, features.missing, request.normalise_groups)
+        groups = groups.model_copy(update={"synonyms": renaming(features.synonyms.get(groups.name, {}))})
         plan = plan.model_copy(update={"columns": (*plan.columns, groups)})
     result = assemble(sites, request, (len(plan.names),), plan.read)
     result.flaws = [*map(Flaw, agreed.errors), *result.flaws]
     for name, doubts in agreed.doubts.items():
         result.doubts.setdefault(name, []).extend(doubts)
     result.features, result.group_features = plan, group_features
+    result.columns = column_uses(sites, features, plan)
+    in_words = [use.name for use in result.columns if use.taken_as.startswith(("category", "not used"))]
+    result.words = words_by_column(sites, in_words, features.missing)
     return result
 
 
@@ -112,6 +119,7 @@ def read_server_table(
     """Return features and classes of a table of the server, encoded like the tables of the sites."""
     assert result.features is not None
     encode = partial(result.features.read, closed=False)
+    table = with_names(table, request.features.synonyms)
     return read_true_classes(table, sites, request, result.space, encode, where)
 
 
@@ -148,7 +156,8 @@ def set_test_aside(section: SiteSection, table: Table, request: SiteFiles) -> Si
     if view.is_generated:
         raise ConfigError(f"{where}: view.generate is for [data]; here the label column holds the sets, as in `a|b`")
     test, train = draw_test_rows(table.rows, section.test, derive(request.seed, "test", section.name))
-    site = SiteTable(section, table, train, test, request.names(section), request.missing)
+    named = with_names(table, request.features.synonyms)
+    site = SiteTable(section, named, train, test, request.names(section), request.missing)
     for column in [*site.labels, *([] if section.sensitive is None else [section.sensitive])]:
         table.column(column)  # a missing column is an error here, not a difference between the sites' features
     return site

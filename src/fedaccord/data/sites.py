@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedaccord.data.column_uses import ColumnUse, Words
 from fedaccord.data.dataset import BRIGHTEST, Array, Rows
 from fedaccord.data.declarations import Standardise
 from fedaccord.data.features import FeaturePlan
@@ -53,6 +54,8 @@ class FederationData:
     partition: dict[str, Any] | None = None
     features: FeaturePlan | None = None  # how table columns became features
     label_words: dict[str, LabelWords] = field(default_factory=dict)  # by site: what its label columns say
+    words: dict[str, Words] = field(default_factory=dict)  # of columns of words, by column and site
+    columns: list[ColumnUse] = field(default_factory=list)  # of all tables, with their uses
     missing_cells: dict[str, dict[str, int]] = field(default_factory=dict)  # counts by site and column
     groups: list[str] = field(default_factory=list)  # of the sensitive attribute
     group_features: int | None = None  # index of the first feature that is a candidate group; None: none is

@@ -8,6 +8,7 @@ from numbers import Real
 from typing import Any
 
 from fedaccord.errors import AnnotationError, ConfigError, DataError, did_you_mean
+from fedaccord.labels.alike import folded
 
 _WHOLE = re.compile(r"([+-]?\d+)\.0+")
 
@@ -93,7 +94,9 @@ def split_names(value: Any, separator: str) -> list[str] | None:
 
 def not_a_label(name: str, row: int, allowed: Sequence[str]) -> str:
     """Return the sentence on a name that is not a label here."""
-    return f"row {row}: '{name}' is not one of the labels; {did_you_mean(name.strip(), allowed)}"
+    alike = [label for label in allowed if folded(label) == folded(name)]
+    hint = did_you_mean(alike[0], alike) if alike else did_you_mean(name.strip(), allowed)
+    return f"row {row}: '{name}' is not one of the labels; {hint}"
 
 
 def columns_of(

@@ -16,23 +16,23 @@ Synonyms = Mapping[str, Sequence[str]]  # name -> words that stand for it
 Renaming = Mapping[str, str]  # word -> name
 
 
-def check_synonyms(table: Synonyms, names: Collection[str] | None = None) -> None:
+def check_synonyms(table: Synonyms, names: Collection[str] | None = None, what: str = "labels") -> None:
     """Raise ValueError for a word with two meanings, and for names that are not in `names`, if these are known."""
     meaning: dict[str, str] = {}
     for name, words in table.items():
         if not words:
             raise ValueError(f"synonyms: '{name}' has no words; leave it out")
         if names is not None and name not in names:
-            raise ValueError(f"synonyms: '{name}' is not one of the labels; {did_you_mean(name, names)}")
+            raise ValueError(f"synonyms: '{name}' is not one of the {what}; {did_you_mean(name, names)}")
         for word in words:
             if not word.strip():
-                raise ValueError(f"synonyms: '{name}' lists an empty word; empty cells are not annotated")
+                raise ValueError(f"synonyms: '{name}' lists an empty word; an empty cell is missing")
             if meaning.setdefault(word, name) != name:
                 raise ValueError(f"synonyms: '{word}' stands for both '{meaning[word]}' and '{name}'")
             if word in table and word != name:
                 raise ValueError(f"synonyms: '{word}' stands for '{name}' and is itself a name in this table")
             if names is not None and word in names and word != name:
-                raise ValueError(f"synonyms: '{word}' is itself a label, so it cannot stand for '{name}'")
+                raise ValueError(f"synonyms: '{word}' is itself one of the {what}, so it cannot stand for '{name}'")
 
 
 def check_own_synonyms(own: Synonyms, common: Synonyms, names: Collection[str]) -> None:

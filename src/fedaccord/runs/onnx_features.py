@@ -129,6 +129,7 @@ def _words(column: ColumnPlan, missing: Sequence[str], name: str, place: str) ->
     for number, value in enumerate(column.values):
         spellings = [value, f"{value}.0"] if _WHOLE.fullmatch(value) else [value]
         keys |= {word: number for word in spellings if word not in {"", *missing}}
+    keys |= {word: keys[name] for word, name in column.synonyms.items() if name in keys}
     other = len(column.values)  # beyond the last feature, so that no feature is set
     encoder = helper.make_node(
         "LabelEncoder",
