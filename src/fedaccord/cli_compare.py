@@ -55,6 +55,8 @@ def compare(runs: Runs, out: PageFile = None) -> None:
     said, warns = rivals.federation_sentence(contestants)
     if warns:
         complain(f"warning: {said}")
+    for problem in rivals.run_problems(contestants):
+        complain(("problem:", "bold red"), f" {problem}")
     say(f"comparison: {written}")
 
 

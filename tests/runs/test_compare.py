@@ -374,6 +374,16 @@ def test_compare_prints_figures_and_verdicts_and_writes_the_page_of_folders_of_s
     assert Page(tmp_path / "comparison.html").tables["Seed by seed"][1][-1] == "holds"
 
 
+def test_problems_of_a_run_stand_on_top_of_the_page_and_in_the_terminal(tmp_path):
+    make_run(tmp_path / "good")
+    make_run(tmp_path / "bad", seed=1, problems=[{"kind": "diverged", "text": "training diverged", "fatal": False}])
+    ended = command("compare", "good", "bad", cwd=tmp_path)
+    assert ended.code == 0
+    assert "problem: small, seed 1: training diverged" in ended.err
+    assert "Problem of small, seed 1: training diverged" in Page(tmp_path / "comparison.html").sections[""]
+    assert ended.err.count("problem:") == 1
+
+
 def test_compare_refuses_what_it_cannot_compare(tmp_path):
     make_run(tmp_path / "one" / "seed-0")
     (tmp_path / "none" / "seed-0").mkdir(parents=True)

@@ -61,6 +61,7 @@ def _headline(contestants: Sequence[Contestant]) -> Html:
         f'<header><h1>Comparison</h1><p class="method">{text(who)}</p>'
         f'<p class="facts">{text(" · ".join(facts))}</p></header>'
         + (remark(said, "warning" if warns else "note") if said else "")
+        + "".join(remark(f"Problem of {problem}.", "problem") for problem in rivals.run_problems(contestants))
         + remark(f"Runs that differ only in their seed are one contestant. {measured}")
     )
 

@@ -165,6 +165,16 @@ def federation_sentence(contestants: Sequence[Contestant]) -> tuple[str, bool]:
     return f"These runs are not of the same federation. They differ in: {'; '.join(differing)}. {why}", True
 
 
+def run_problems(contestants: Sequence[Contestant]) -> list[str]:
+    """Return a sentence for each problem of a run, such as divergence, with its contestant and seed."""
+    return [
+        f"{contestant.label}, seed {seed_list([run.summary.seed])}: {problem.text}"
+        for contestant in contestants
+        for run in contestant.runs
+        for problem in run.summary.problems
+    ]
+
+
 def seed_list(seeds: Iterable[int | None]) -> str:
     """Format seeds as a list."""
     return listed(["unknown" if seed is None else str(seed) for seed in seeds])

@@ -45,6 +45,13 @@ class Simulated(BaseModel):
     sites: dict[str, dict[str, float]] = {}
 
 
+class RunProblem(BaseModel):
+    """Something that went wrong in a run; a fatal problem means that its model should not be used."""
+
+    text: str
+    fatal: bool = False
+
+
 class Summary(BaseModel):
     """`summary.json`."""
 
@@ -59,6 +66,7 @@ class Summary(BaseModel):
     best: Figures = Figures()
     dropped: int = 0
     warnings: list[str] = []
+    problems: list[RunProblem] = []
     model_sha256: str = ""
     workers: int = 0
     settings: dict[str, Any] = {}
