@@ -100,6 +100,20 @@ view = { kind = "coarse", correspondence = { well = ["none"], ill = ["mild", "gr
         assert result.trained.labels == space.names
         assert result.trained.view("south", "own").answers == ("well", "ill")
 
+    def test_columns_may_have_numbers_for_names(self):
+        frame = patients(9, 1)
+        frame.columns = range(len(frame.columns))
+        trained = Federation([Site.from_frame("a", frame, 4)]).train(rounds=1).trained
+        assert (trained.labels, trained.predict(frame).shape) == (tuple(GRADES), (9, 3))
+
+    def test_several_label_columns_and_groups(self):
+        frame = patients(30, 1).assign(cough=[0, 1, None] * 10, race=["p", "q", "p|q"] * 10)
+        site = Site.from_frame("a", frame.drop(columns=["grade", "race"]), label=["fever", "cough"], view="tags")
+        assert Federation([site]).train(rounds=1).trained.labels == ("cough", "fever")
+        fairness = {"group": "p", "label": "mild"}
+        fair = Federation([Site.from_frame(name, frame, "grade", sensitive="race") for name in "ab"])
+        assert fair.train(rounds=1, fairness=fairness).trained.predict(frame).shape == (30, 3)
+
     def test_a_cell_may_hold_several_names(self):
         frame = patients(30, 1)
         frame["grade"] = [{grade, "none"} if row % 2 else [grade] for row, grade in enumerate(frame["grade"])]
@@ -205,6 +219,7 @@ class TestChecking:
         (lambda: Site.from_frame("a", [[1]], "y"), DataError, "site 'a': its frame should be a pandas DataFrame"),
         (lambda: Site.from_frame("a", patients(9, 1), "grade", "exakt"), ConfigError, "did you mean 'exact'"),
         (lambda: Site.from_frame("a", patients(9, 1), "grade", 3), ConfigError, "its view should be a kind such as"),
+        (lambda: Site.from_frame("a", patients(9, 1), "grade", "other:View"), ConfigError, "as an object, as in view="),
         (lambda: Site.from_frame("a", patients(9, 1)[:0], "grade"), DataError, "a \\(frame\\) has no rows"),
         (
             lambda: Federation([*sites(), Site("b", [[1.0]], ["x"], Exact(LabelSpace(["x"])))]),

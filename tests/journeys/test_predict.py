@@ -160,7 +160,7 @@ class TestTables:
         assert (done.code, done.err) == (
             2,
             "error: 'less.csv' has no column 'smoker' (did you mean 'smokes'?); the model reads the columns 'age', "
-            "'smoker'; --fill (in Python fill=True) treats them as missing values\n",
+            "'smoker'; --fill (in Python fill=True) treats it as missing values\n",
         )
         done = command(*asked, "--fill", cwd=tables)
         assert done.out.splitlines()[0] == "note: the file has no column 'smoker': treated as missing in every row"
@@ -478,7 +478,7 @@ class TestOnnx:
         write(tmp_path, "name = 'texts'\n" + site + features + SMALL[SMALL.index("[model]") :])
         assert command("run", "experiment.toml", cwd=tmp_path).code == 0
         done = command("export", "runs/texts", "--onnx", "m.onnx", cwd=tmp_path)
-        note = "the input of 'note' holds encoded features, because ONNX cannot hash text"
+        note = "the input of 'note' takes encoded features, because ONNX cannot hash text or split groups"
         assert done.out == f"note: {note}\nmodel: m.onnx\n"
         model = TrainedModel.load(tmp_path / "runs" / "texts")
         hashed = model.encode(frame_table(frame, "frame"))[0][:, -4:].numpy()

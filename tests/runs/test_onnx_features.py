@@ -104,6 +104,15 @@ def test_a_worked_example():
     np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 
+def test_synonyms_set_the_feature_of_their_name():
+    column = ColumnPlan(name="sex", kind="category", values=("female", "male"), synonyms={"M": "male", "1": "female"})
+    plan = FeaturePlan(columns=(column,), missing=("",))
+    words = ["M", "1", "male", "m", ""]
+    found = run(plan, {"sex": np.array(words, dtype=object)})
+    assert found.tolist() == plan.encode(table_of({"sex": words}))[0].tolist()
+    assert found.tolist() == [[0, 1], [1, 0], [0, 1], [0, 0], [0, 0]]
+
+
 @pytest.mark.parametrize("name", ["out", "features/0/mean", "network/x", "a b; c", "x"])
 def test_any_name_of_a_column_is_the_name_of_an_input(name):
     plan = FeaturePlan(columns=(ColumnPlan(name=name, kind="number", mean=1),), missing=())

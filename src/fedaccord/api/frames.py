@@ -14,7 +14,7 @@ from fedaccord.data.site_data import ServerTest
 from fedaccord.data.site_tables import join_tables, read_server_inputs, read_server_table, set_test_aside
 from fedaccord.data.sites import FederationData
 from fedaccord.data.tables import Table, frame_table
-from fedaccord.errors import ConfigError, DataError
+from fedaccord.errors import ConfigError, DataError, UntrustedError
 from fedaccord.extensions import trusting
 from fedaccord.labels.space import LabelSpace
 from fedaccord.labels.views import View, ViewDeclaration, view_class
@@ -44,12 +44,13 @@ class FrameSite:
 
 
 def make_frame_site(
-    name: str, frame: pd.DataFrame, label: str | Sequence[str] | None, view: AnyView, **others: Any
+    name: str, frame: pd.DataFrame, label: str | int | Sequence[str] | None, view: AnyView, **others: Any
 ) -> FrameSite:
     """Return a site from a frame; `others` are further keys of its `[[sites]]` table."""
     if not is_frame(frame):
         raise DataError(f"site '{name}': its frame should be a pandas DataFrame, not {type(frame).__name__}")
     declared, code = _declaration(view, name)
+    label = str(label) if isinstance(label, int) else label  # a frame may number its columns
     with trusting([code] if code else []):
         separator = view_class(declared.kind).separator
     several = {} if separator is None or not isinstance(label, str) else {label: separator}
@@ -141,5 +142,10 @@ def _declaration(view: AnyView, site: str) -> tuple[ViewDeclaration, str]:
         with trusting([module]):
             return declare(view.describe()), "" if module.startswith("fedaccord.") else module
     if isinstance(view, str | Mapping):
-        return declare({"kind": view} if isinstance(view, str) else view), ""
+        try:
+            return declare({"kind": view} if isinstance(view, str) else view), ""
+        except UntrustedError:
+            raise ConfigError(
+                f"site '{site}': give a view that is not part of FedAccord as an object, as in view=MyView(space)"
+            ) from None
     raise ConfigError(f"site '{site}': its view should be a kind such as \"exact\", a table or a View, not {view!r}")

@@ -43,7 +43,7 @@ class Site:
         cls,
         name: str,
         frame: pd.DataFrame,
-        label: str | Sequence[str] | None = None,
+        label: str | int | Sequence[str] | None = None,
         view: AnyView = "exact",
         *,
         test: float = 0.2,

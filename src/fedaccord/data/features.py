@@ -103,7 +103,8 @@ class FeaturePlan(BaseModel, frozen=True):
         hints = [(name, difflib.get_close_matches(name, others, n=1)) for name in lacking]
         named = [f"'{name}'" + (f" (did you mean '{close[0]}'?)" if close else "") for name, close in hints]
         column = "column" if len(lacking) == 1 else "columns"
-        way = "" if len(lacking) == len(expected) else "; --fill (in Python fill=True) treats them as missing values"
+        them = "it" if len(lacking) == 1 else "them"
+        way = "" if len(lacking) == len(expected) else f"; --fill (in Python fill=True) treats {them} as missing values"
         what = listed(named, quotes=False)
         return f"'{table.shown}' has no {column} {what}; the model reads the columns {listed(expected, most=30)}{way}"
 

@@ -59,7 +59,8 @@ def export_onnx(
         metadata |= {"features": plan.names, "columns": columns, "inputs": input_names(plan, OUTPUT)}
         encoded = [column.name for column in plan.columns if column.kind not in ("number", "category")]
         if encoded:
-            notes.append(f"the input of {listed(encoded)} holds encoded features, because ONNX cannot hash text")
+            why = "because ONNX cannot hash text or split groups"
+            notes.append(f"the input of {listed(encoded)} takes encoded features, {why}")
     texts = {key: json.dumps(value, ensure_ascii=False) for key, value in metadata.items()}
     onnx.helper.set_model_props(document, texts)
     return write_file(target, document.SerializeToString(), RunFolderError), notes

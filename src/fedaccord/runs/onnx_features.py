@@ -12,12 +12,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fedaccord.data.features import ColumnPlan, FeaturePlan
 from fedaccord.data.scaling import FARTHEST
+from fedaccord.data.tables import Table
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto
@@ -125,11 +127,7 @@ def _number(column: ColumnPlan, name: str, place: str) -> tuple[list[NodeProto],
 def _words(column: ColumnPlan, missing: Sequence[str], name: str, place: str) -> tuple[list[NodeProto], str]:
     from onnx import helper
 
-    keys: dict[str, int] = {}
-    for number, value in enumerate(column.values):
-        spellings = [value, f"{value}.0"] if _WHOLE.fullmatch(value) else [value]
-        keys |= {word: number for word in spellings if word not in {"", *missing}}
-    keys |= {word: keys[name] for word, name in column.synonyms.items() if name in keys}
+    keys = _feature_of_word(column, missing)
     other = len(column.values)  # beyond the last feature, so that no feature is set
     encoder = helper.make_node(
         "LabelEncoder",
@@ -147,6 +145,16 @@ def _words(column: ColumnPlan, missing: Sequence[str], name: str, place: str) ->
         helper.make_node("OneHot", [place + "code", place + "depth", place + "values"], [place + "features"], axis=1),
     ]
     return nodes, place + "features"
+
+
+def _feature_of_word(column: ColumnPlan, missing: Sequence[str]) -> dict[str, int]:
+    """Return the words that set a feature and its number, as the plan itself encodes them."""
+    whole = [f"{value}.0" for value in column.values if _WHOLE.fullmatch(value)]
+    words = list(dict.fromkeys([*column.values, *whole, *column.synonyms]))
+    cells = np.array(words, dtype=object)
+    table = Table(Path(), {column.name: cells}, np.arange(1, len(words) + 1))
+    features, _ = FeaturePlan(columns=(column,), missing=tuple(missing)).encode(table)
+    return {word: int(row.argmax()) for word, row in zip(words, features, strict=True) if row.any()}
 
 
 def _constant(name: str, value: np.ndarray[Any, Any]) -> NodeProto:
