@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from fedaccord.checks.federation import check_experiment_data, method_findings, unused_labelled
+from fedaccord.checks.federation import check_experiment_data
+from fedaccord.checks.method import method_findings, unused_samples
 from fedaccord.config import check_experiment
 from fedaccord.data.coverage import distinguished
 from fedaccord.data.sites import FederationData
@@ -51,7 +52,7 @@ def said(sites, lacking, method="fedmt", **settings):
     """Return the warnings, and the notes."""
     data = data_of(sites, lacking)
     found, notes = method_findings(method, METHODS[method].settings(**settings), data)
-    idle = unused_labelled(method, METHODS[method].settings(**settings), data)
+    idle = unused_samples(method, METHODS[method].settings(**settings), data)
     return [finding.text for finding in found if finding not in idle], [n for n in notes if n not in advice(data)]
 
 
@@ -123,7 +124,7 @@ class TestAClassMissingOnTheServer:
 def test_labelled_samples_are_told_to_be_idle_by_the_methods_that_do_not_need_them():
     data = data_of(coarse_sites(), "cow")
     found = {
-        method: [finding.text for finding in unused_labelled(method, METHODS[method].settings(), data)]
+        method: [finding.text for finding in unused_samples(method, METHODS[method].settings(), data)]
         for method in METHODS
     }
     users = {"fedmt", "fedmt+", "semifl", "fedrep", "fedtrans", "single", "pfedmo", "representation"}

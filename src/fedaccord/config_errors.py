@@ -12,6 +12,20 @@ from fedaccord.errors import did_you_mean
 SHOWN = 3
 _PYDANTICS_OWN = re.compile(r"^(int|float|str|list|literal|dict)$|[\[\]]|constrained")  # types of a union
 
+# Where something belongs that users look for at the top of the file.
+_BELONGS = {
+    "training train trainer optimiser optimizer optim hyperparameters local algorithm strategy federated aggregation "
+    "client_config": "the method, its learning rate, rounds, epochs and batch size are keys of [method]",
+    "rounds epochs steps batch batch_size lr learning_rate momentum": "it belongs in [method]: rounds, epochs, steps, "
+    "batch, lr and momentum are keys of the method",
+    "clients client site hospitals silos nodes parties": "sites with their own files are [[sites]], with two brackets "
+    "for each; sites of one data set are made by [data] partition",
+    "dataset datasets": "a data set that is split into sites is [data], with the key dataset",
+    "label classes class views view": "the names of the labels are [labels] classes; how a site labels is its key view",
+    "evaluation eval testing": "the server's test file is [server] test; how often is [run] evaluate_every",
+    "output logging log": "the run folder is an option of the command: fedaccord run FILE --out FOLDER",
+}
+
 # What a value should be, by pydantic's error type, in words of TOML.
 _SHOULD_BE = {
     "list_type": "a list",
@@ -54,6 +68,8 @@ def _clause(place: str, problems: list[tuple[Any, type[BaseModel]]]) -> str:
     kind, given, context = problem["type"], problem.get("input"), problem.get("ctx", {})
     if len(problems) > 1:
         return f"{place} is {_short(given)}, but should be " + " or ".join(_expectation(p) for p, _ in problems)
+    if kind == "extra_forbidden" and "." not in place:
+        return _no_section(place, given, model)
     if kind == "extra_forbidden":
         return f"unknown key '{place}'; {did_you_mean(str(problem['loc'][-1]), model.model_fields)}"
     if kind == "missing":
@@ -70,6 +86,23 @@ def _clause(place: str, problems: list[tuple[Any, type[BaseModel]]]) -> str:
         known = [word.strip("'") for word in re.findall(r"'[^']+'|-?[\d.]+", context["expected"])]
         return f"{place} is {given!r}; {did_you_mean(str(given), known)}"
     return f"{place} is {_short(given)}, but should be {_expectation(problem)}"
+
+
+def _no_section(name: str, given: Any, model: type[BaseModel]) -> str:
+    """Return where a section or key belongs that the file has at its top."""
+    is_section = isinstance(given, dict) or (isinstance(given, list) and bool(given) and isinstance(given[0], dict))
+    what = f"[{name}] is not a section" if is_section else f"unknown key '{name}'"
+    for words, place in _BELONGS.items():
+        if name.lower() in words.split():
+            return f"{what}; {place}"
+    inside = [section for section, field in model.model_fields.items() if _has(field.annotation, name)]
+    if inside and not is_section:
+        return f"{what}; it belongs in {' or '.join(f'[{section}]' for section in inside)}"
+    return f"{what}; {did_you_mean(name, model.model_fields)}"
+
+
+def _has(annotation: Any, key: str) -> bool:
+    return any(key in model.model_fields for model in _models_in(annotation))
 
 
 def _expectation(problem: Any) -> str:

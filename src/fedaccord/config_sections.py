@@ -29,6 +29,7 @@ from fedaccord.messages.names import POOL
 from fedaccord.methods.registry import method_entry
 from fedaccord.training.settings import Device, TrainingSettings
 
+_ONE_SOURCE = "use [data] to split one data set, or [[sites]] for sites with their own files"
 SiteName = Annotated[str, Field(min_length=1)]
 
 
@@ -134,6 +135,12 @@ class Stop(Section):
     min_delta: float = Field(0.0, ge=0, description="smallest change that counts as an improvement")
     seconds: float | None = Field(None, gt=0, description="time budget of the whole run in seconds")
 
+    def without_effect(self) -> list[str]:
+        """Return a sentence on each key that needs a metric, if none is given."""
+        default = Stop()
+        changed = [key for key in ("patience", "min_delta") if getattr(self, key) != getattr(default, key)]
+        return [f"stop.{key} has no effect without stop.metric" for key in changed if self.metric is None]
+
 
 class Model(BaseModel):
     """`[model]`: the network; all other keys are settings of the model."""
@@ -204,11 +211,19 @@ class Experiment(Section):
             raise ValueError(f"'{name}' should be letters, digits, '.', '_' and '-', and not begin with '.' or '-'")
         return name
 
+    @model_validator(mode="before")
+    @classmethod
+    def _not_two_sources_of_sites(cls, given: Any) -> Any:
+        # Before the keys of [data] are checked, because the whole section is the mistake.
+        if isinstance(given, dict) and given.get("data") is not None and given.get("sites") is not None:
+            keys = "`test` and `view` are keys of each site, and `standardise` of [features]"
+            raise ValueError(f"both [data] and [[sites]] are given; {_ONE_SOURCE}; without [data], {keys}")
+        return given
+
     @model_validator(mode="after")
     def _one_source_of_sites(self) -> Experiment:
-        if (self.data is None) == (self.sites is None):
-            both = "both [data] and [[sites]] are given" if self.data else "neither [data] nor [[sites]] is given"
-            raise ValueError(f"{both}; use [data] to split one data set, or [[sites]] for sites with their own files")
+        if self.data is None and self.sites is None:
+            raise ValueError(f"neither [data] nor [[sites]] is given; {_ONE_SOURCE}")
         names = [site.name for site in self.sites or []] or (self.data.names if self.data else None) or []
         for name in names:
             if names.count(name) > 1:

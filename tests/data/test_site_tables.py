@@ -308,7 +308,7 @@ class TestServerTest:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (site(label=None), "site 'north': the key 'label' is missing"),
+        (site(label=None), "site 'north': the key 'label' is missing; it names the label column, one of 'age', "),
         (site(label='["dx"]'), "several label columns are for a view of tags, and this one is 'exact'"),
         (site(view='{ kind = "candidates", generate = "uniform" }'), "view.generate is for"),
         (site(label='"dxx"'), "'north.csv' has no column 'dxx'; did you mean 'dx'"),

@@ -71,7 +71,7 @@ class TestKeysAndValues:
         [
             # unknown keys, at every level
             ("nam=x", "unknown key 'nam'; did you mean 'name'?"),
-            ("methods.name=x", "unknown key 'methods'; did you mean 'method'?"),
+            ("methods.name=x", "[methods] is not a section; did you mean 'method'?"),
             ("labels.clases=['a']", "unknown key 'labels.clases'; did you mean 'classes'?"),
             ("data.tst=0.3", "unknown key 'data.tst'; did you mean 'test'?"),
             ("data.partition.sits=3", "unknown key 'data.partition.sits'; did you mean 'sites'?"),
@@ -147,6 +147,16 @@ class TestKeysAndValues:
             # parts that do not go together
             ("method.epochs=2", "method: give steps or epochs, not both"),
             ("sites=[{name='a',data='a.npz'}]", "both [data] and [[sites]] are given; use [data] to split one data"),
+            ("server.unlabelled=0", "server.unlabelled: 0 gives the server no inputs; leave the key out"),
+            # at the top of the file
+            (
+                "training.lr=0.1",
+                "[training] is not a section; the method, its learning rate, rounds, epochs and batch ",
+            ),
+            ("clients=[{name='a'}]", "[clients] is not a section; sites with their own files are [[sites]]"),
+            ("rounds=3", "unknown key 'rounds'; it belongs in [method]"),
+            ("workers=2", "unknown key 'workers'; it belongs in [run]"),
+            ("nmae=x", "unknown key 'nmae'; did you mean 'name'?"),
         ],
     )
     def test_a_wrong_key(self, mistake, change, told):

@@ -51,6 +51,12 @@ class AttackSettings(BaseModel):
             refuse_unused(self, ("strength",), "unless kind is one of " + ", ".join(f"'{kind}'" for kind in SENDING))
         return self
 
+    def without_effect(self) -> list[str]:
+        """Return a sentence if the attack changes nothing."""
+        if self.kind == "mixup" and self.ratio == 1:
+            return ["method.attack.ratio = 1 keeps every victim as it is, so the attack changes nothing; lower it"]
+        return []
+
 
 INITIAL_CONFIDENCE = 0.5  # in a site without verdicts
 RECONSTRUCTING = ("sign", "at", "dummies", "steps", "step_size", "variation", "start")

@@ -9,18 +9,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from pkgutil import resolve_name
 
 import torch
 from torch import Tensor
 
 from fedaccord.checks.fairness import fairness_findings
 from fedaccord.checks.features import feature_findings
+from fedaccord.checks.method import method_findings
 from fedaccord.checks.names import common_name_findings, missing_word_findings, own_name_findings, word_name_findings
 from fedaccord.checks.reports import Report as Report
 from fedaccord.checks.reports import SiteReport
 from fedaccord.checks.reports import exit_code as exit_code
-from fedaccord.checks.single_labels import single_label_findings
 from fedaccord.config import Experiment
 from fedaccord.config_sections import Labels, ServerSection
 from fedaccord.data.coverage import (
@@ -39,9 +38,7 @@ from fedaccord.federation.membership import Membership, membership_notes, rounds
 from fedaccord.findings import Finding, warning
 from fedaccord.labels.space import LabelSpace
 from fedaccord.labels.views import View
-from fedaccord.methods.registry import METHODS, make_recipe, method_entry
 from fedaccord.runs.page import spans
-from fedaccord.training.settings import TrainingSettings
 
 SMALLEST_CELL = 5  # rows of a group with a label; fewer are too few for a rate
 
@@ -71,7 +68,7 @@ def check_loaded(experiment: Experiment, data: FederationData) -> Report:
     found = [*common_name_findings(experiment, data), *word_name_findings(experiment, data)]
     found += membership_findings(report.coverage, memberships, rounds)
     of_method, advice = method_findings(experiment.method_name, experiment.settings, data)
-    found += [*of_method, *fairness_findings(experiment, data)]
+    found += [*of_method, *map(warning, experiment.stop.without_effect()), *fairness_findings(experiment, data)]
     notes = [*report.notes, *membership_notes(memberships, rounds), *advice]
     sites = [with_names(site, experiment, data) for site in report.sites]
     return replace(report, sites=sites, findings=[*report.findings, *found], notes=notes)
@@ -192,6 +189,11 @@ def _site_findings(site: SiteData, report: SiteReport) -> list[Finding]:
         empty = [name for name, rows in report.labels.items() if not rows]
         if empty:
             findings.append(warning(f"no row is annotated with {listed(empty)}, which it is declared to know"))
+    labels = int(site.view.possible_labels().sum())
+    if not silent and report.set_size is not None and labels > 3 and report.set_size > labels - 1.01:
+        findings.append(
+            warning(f"its candidate sets exclude one of {labels} labels or none, so they teach very little")
+        )
     small = [
         f"{label} in {group} ({rows})"
         for group, row in report.cells.items()
@@ -280,22 +282,3 @@ def membership_findings(
     ]
     late = [site for site, membership in memberships.items() if membership.joins > rounds]
     return findings + [warning(f"the run ends after round {rounds}, before {listed(late)} would join")] * bool(late)
-
-
-def method_findings(name: str, settings: TrainingSettings, data: FederationData) -> tuple[list[Finding], list[str]]:
-    """Return a method's findings, and the notes of all methods that have advice for these data."""
-    said, entry = settings.lr_warning(name), method_entry(name)
-    found = [*([warning(said)] if said else []), *unused_labelled(name, settings, data)]
-    found += single_label_findings(settings, data)
-    if entry.check:
-        found += resolve_name(entry.check)(settings, data)
-    advice = [text for other in METHODS.values() if other.advice for text in resolve_name(other.advice)(data)]
-    notes = [finding.text for finding in found if finding.level == "note"]
-    return [finding for finding in found if finding.level != "note"], [*advice, *notes]
-
-
-def unused_labelled(name: str, settings: TrainingSettings, data: FederationData) -> list[Finding]:
-    """Warn if the server holds labelled samples that the method does not train on."""
-    if data.labelled is None or make_recipe(name, settings).server_trains:
-        return []
-    return [warning(f"the method '{name}' does not use the server's labelled samples")]

@@ -24,7 +24,7 @@ from fedaccord.data.server_data import add_server_files
 from fedaccord.data.site_data import Samples, ServerInputs, ServerTest, SiteData
 from fedaccord.data.sites import FederationData, Flaw, draw_test_rows
 from fedaccord.data.tables import Table, natural, read_table, report_cells
-from fedaccord.errors import ConfigError, DataError, UntrustedError, UserError
+from fedaccord.errors import ConfigError, DataError, UntrustedError, UserError, listed
 from fedaccord.labels.space import LabelSpace, plain
 from fedaccord.labels.synonyms import renaming
 from fedaccord.labels.views import (
@@ -150,7 +150,9 @@ def set_test_aside(section: SiteSection, table: Table, request: SiteFiles) -> Si
     """Draw a site's test rows; raise ConfigError for a declaration that does not fit a table."""
     where, view = f"site '{section.name}'", section.view
     if section.label is None and view.needs_label:
-        raise ConfigError(f"{where}: the key 'label' is missing; it names the label column")
+        columns = listed(list(table.columns), most=30)
+        none = 'for a site without labels set view = { kind = "unlabelled" }'
+        raise ConfigError(f"{where}: the key 'label' is missing; it names the label column, one of {columns}; {none}")
     if isinstance(section.label, list) and not view_class(view.kind).takes_columns:
         raise ConfigError(f"{where}: several label columns are for a view of tags, and this one is '{view.kind}'")
     if view.is_generated:

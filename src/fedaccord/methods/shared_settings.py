@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 from pydantic import Field, field_validator
 
 from fedaccord.adversary.settings import AttackSettings, DefenceSettings
-from fedaccord.methods.entry import LossName
+from fedaccord.methods.entry import LOSSES, LossName
 from fedaccord.training.settings import (
     Fraction,
     NotNegative,
@@ -22,6 +22,8 @@ OF_SITES = ("sites", "participation", "softmax", "prior", "prior_count", "bn")
 """Settings of how sites take part, which have no effect in a method without sites."""
 Aggregation = Literal["mean", "median", "trimmed-mean", "krum", "multi-krum"]
 Term = Literal["s", "pc", "nc"]
+UNUSED_LOSS = "method.loss has no effect: {} always minimises the likelihood of the view"
+SETTINGS_OF_LOSSES = {"lw": ("beta", "form"), "abs-gce": ("q",), "clpl": ("psi", "scores")}
 
 
 class SharedModelSettings(TrainingSettings):
@@ -49,6 +51,13 @@ class SharedModelSettings(TrainingSettings):
             raise ValueError(f"a share between 0 and 0.5 or a whole number of sites, not {value}")
         return value
 
+    def without_effect(self) -> list[str]:
+        """Return sentences on settings of rules that are not used, and on an attack that changes nothing."""
+        found = super().without_effect()
+        if self.aggregation in ("mean", "median") and self.is_changed("hostile"):
+            found.append(f'method.hostile has no effect: aggregation = "{self.aggregation}" does not use it')
+        return found + ([] if self.attack is None else self.attack.without_effect())
+
 
 class ClassicSettings(SharedModelSettings):
     """Settings of methods derived from federated averaging; as published, the softmax runs over all classes."""
@@ -60,6 +69,13 @@ class ClassicSettings(SharedModelSettings):
         "samples", "weights of the sites in the aggregate: by number of samples, or equal"
     )
     softmax: Softmax = "full"
+
+    def without_effect(self) -> list[str]:
+        """Return also a sentence on weights that a robust rule ignores."""
+        found = super().without_effect()
+        if self.aggregation != "mean" and self.is_changed("weights"):
+            found.append(f'method.weights has no effect: aggregation = "{self.aggregation}" gives all sites one weight')
+        return found
 
 
 class NoiseSettings(TrainingSettings):
@@ -121,8 +137,38 @@ class TripletSettings(RenewalSettings):
             raise ValueError("a term is named twice; use its lambda to weigh it")
         return terms
 
+    @property
+    def uses_terms(self) -> bool:
+        """Whether the loss with these terms is used."""
+        return True
+
+    def without_effect(self) -> list[str]:
+        """Return also sentences on weights of terms that are left out, and on a loss without any weight."""
+        found, names = super().without_effect(), {term: f"lambda_{term}" for term in get_args(Term)}
+        if not self.uses_terms:
+            changed = [name for name in ("terms", *names.values()) if self.is_changed(name)]
+            return [*found, *(f"method.{name} has no effect: the method uses another loss" for name in changed)]
+        unused = [name for term, name in names.items() if term not in self.terms and self.is_changed(name)]
+        found += [f"method.{name} has no effect: its term is not in method.terms" for name in unused]
+        if not any(getattr(self, names[term]) for term in self.terms):
+            weights = " and ".join(names[term] for term in self.terms)
+            found.append(f"method.{weights} is 0 for every term of the loss, so sites learn nothing; set one above 0")
+        return found
+
 
 class AnyLossSettings(TripletSettings, LeverageSettings, BoundedSettings, ConvexSettings, NoiseSettings):
     """Settings of methods that take any loss for candidate sets."""
 
     loss: LossName = site_setting("view", "local loss: negative log-likelihood of the view, or one for candidate sets")
+
+    @property
+    def uses_terms(self) -> bool:
+        """Whether the loss with terms is used."""
+        return self.loss not in LOSSES  # the losses that methods offer have terms
+
+    def without_effect(self) -> list[str]:
+        """Return also sentences on settings of losses that are not used."""
+        unused = [name for loss, names in SETTINGS_OF_LOSSES.items() if loss != self.loss for name in names]
+        return super().without_effect() + [
+            f'method.{name} has no effect with loss = "{self.loss}"' for name in unused if self.is_changed(name)
+        ]

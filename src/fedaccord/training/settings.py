@@ -169,6 +169,27 @@ class TrainingSettings(BaseModel):
             raise ValueError(f"a fraction up to 1.0 or a whole number of sites, not {value}")
         return value
 
+    def without_effect(self) -> list[str]:
+        """Return a sentence on each setting that changes nothing in combination with the others; a run warns of them.
+
+        A subclass adds its own sentences to those of `super()`.
+        """
+        found = []
+        if self.optimiser == "adam" and self.is_changed("momentum"):
+            found.append(f'method.momentum = {self.momentum:g} has no effect: optimiser = "adam" does not use it')
+        if self.prior == "off" and self.is_changed("prior_count"):
+            found.append('method.prior_count has no effect with prior = "off"')
+        return found
+
+    def is_changed(self, name: str) -> bool:
+        """Return whether a setting differs from its default; complete files contain the defaults as well."""
+        return bool(getattr(self, name) != type(self).model_fields[name].default)
+
+    @property
+    def reads_server_inputs(self) -> bool | None:
+        """Whether the server's inputs without labels are used; None: that is not known."""
+        return None
+
     def lr_warning(self, method: str) -> str | None:
         """Return a sentence on a learning rate that was chosen for another optimiser; None if it fits."""
         usual, default = (type(self).model_fields[key].default for key in ("lr", "optimiser"))

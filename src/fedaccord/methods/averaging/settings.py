@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from fedaccord.methods.entry import LocalRule, MethodEntry
-from fedaccord.methods.shared_settings import ClassicSettings
+from fedaccord.methods.shared_settings import UNUSED_LOSS, ClassicSettings
 from fedaccord.training.settings import Count, Fraction, NotNegative, Rate, server_setting, site_setting
+
+IS_FEDAVG = "method.{} is 0, so {} is fedavg"
 
 
 class FedProxSettings(ClassicSettings):
     """FedProx (Li et al. 2020): FedAvg with a proximal term at the sites."""
 
     mu: NotNegative = site_setting(0.01, "weight of the proximal term")
+
+    def without_effect(self) -> list[str]:
+        """Return also a sentence on a proximal term of weight 0."""
+        return super().without_effect() + [IS_FEDAVG.format("mu", "fedprox")] * (self.mu == 0)
 
 
 class ScaffoldSettings(ClassicSettings):
@@ -30,6 +36,11 @@ class FedCurvSettings(ClassicSettings):
 
     curvature: NotNegative = site_setting(0.1, "weight of the penalty that pulls towards the other sites' models")
     fisher_samples: Count = site_setting(256, "maximum number of samples for a site's Fisher information")
+
+    def without_effect(self) -> list[str]:
+        """Return also sentences on a penalty of weight 0 and on the loss, which is always that of the view."""
+        found = super().without_effect() + [IS_FEDAVG.format("curvature", "fedcurv")] * (self.curvature == 0)
+        return found + [UNUSED_LOSS.format("fedcurv")] * self.is_changed("loss")
 
 
 PLAIN_RULE = "fedavg"

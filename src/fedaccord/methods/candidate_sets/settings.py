@@ -71,6 +71,26 @@ class PfedpllSettings(PaperSettings, TripletSettings, LeverageSettings):
     )
     score_inputs: Count = server_setting(640, "kl: number of inputs that the server samples in each round")
 
+    @property
+    def uses_terms(self) -> bool:
+        """Whether the loss with three terms is used."""
+        return self.calibration
+
+    @property
+    def reads_server_inputs(self) -> bool:
+        """Whether sites are scored on the server's inputs."""
+        return self.score == "kl"
+
+    def without_effect(self) -> list[str]:
+        """Return also sentences on settings of the loss and of the score that are not used."""
+        found = super().without_effect()
+        if self.score != "kl" and self.is_changed("score_inputs"):
+            found.append(f'method.score_inputs has no effect with score = "{self.score}"')
+        if self.calibration:
+            changed = [name for name in ("beta", "form") if self.is_changed(name)]
+            found += [f"method.{name} has no effect with calibration = true" for name in changed]
+        return found
+
 
 class PfedpllPlusSettings(PartialBaselineSettings, AnyLossSettings):
     """Candidate sets: everything shared, and site priors from label confidences (ours)."""

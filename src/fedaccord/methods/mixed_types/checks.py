@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 
 from fedaccord.data.coverage import distinguished, indistinguishable_classes, lacking_at_server, server_lacks
@@ -14,12 +16,35 @@ ESTIMATED = (
     "correspondences are estimated from its samples, so the model cannot learn them; if they are known, "
     'set method.correspondence = "known"'
 )
+ENOUGH_STEPS = 300  # of the server, at the full learning rate, before sites can be expected to reply
 BY_SITES = "only the sites' labels teach them, and pseudo-labels work against it at first"
 
 
 def check(settings: SupercentreSettings, data: FederationData) -> list[Finding]:
     """Return findings about missing classes and about augmentation."""
-    return [*missing_classes(data, settings), *augmentation_findings(data, settings)]
+    return [*missing_classes(data, settings), *augmentation_findings(data, settings), *silence_findings(data, settings)]
+
+
+def silence_findings(data: FederationData, settings: SupercentreSettings) -> list[Finding]:
+    """Warn if the server may train too little for any pseudo-label to be confident: then no site ever replies."""
+    if data.labelled is None or not isinstance(settings, SemiFLSettings):
+        return []
+    if isinstance(settings, FedMTSettings) and settings.project_on == "all":
+        return []  # coarse labels are used without confident pseudo-labels
+    samples = len(data.labelled[0])
+    in_a_round = settings.server_epochs * math.ceil(samples / settings.server_batch)
+    # A step at a smaller learning rate counts in part.
+    rates = sum(settings.lr_at(round_) / settings.lr for round_ in range(1, settings.rounds + 1))
+    if settings.warmup + in_a_round * rates >= ENOUGH_STEPS:
+        return []
+    few = f"the server takes {in_a_round} steps on its {samples} labelled samples in each of {settings.rounds} rounds"
+    return [
+        warning(
+            f"{few}: its model may never give a sample of a site a probability above method.threshold = "
+            f"{settings.threshold:g}, and without one no site replies; set method.warmup = {ENOUGH_STEPS}, or lower "
+            "method.threshold"
+        )
+    ]
 
 
 def missing_classes(data: FederationData, settings: SupercentreSettings) -> list[Finding]:

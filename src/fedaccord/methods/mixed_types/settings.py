@@ -139,6 +139,17 @@ class FedMTSettings(SemiFLSettings):
     )
     lambda2: NotNegative = site_setting(0.0625, "weight of pseudo-labels relative to the coarse labels")
 
+    def without_effect(self) -> list[str]:
+        """Return also sentences on mixup without pseudo-labels."""
+        found = super().without_effect()
+        if self.lambda2 == 0:
+            found += [
+                f"method.{name} has no effect: lambda2 = 0 leaves out the pseudo-labels"
+                for name in ("lambda1", "mixup")
+                if self.is_changed(name)
+            ]
+        return found
+
     def view_problem(self, view: ViewDeclaration) -> str:
         """Return why a site has no correspondence, if the views have to declare them."""
         if self.correspondence == "known" and view.is_unexplained:

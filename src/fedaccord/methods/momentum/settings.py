@@ -36,6 +36,11 @@ class ServerMomentumSettings(MomentumSettings):
 
     beta: Fraction = server_setting(0.5, _BETA)
 
+    def without_effect(self) -> list[str]:
+        """Return also a sentence on a server without momentum."""
+        none = "method.beta is 0, so the server has no momentum"
+        return super().without_effect() + [none] * (self.beta == 0)
+
 
 class FedMomSettings(ServerMomentumSettings):
     """FedMom (Huo et al. 2020): FedAvg with Nesterov momentum at the server."""

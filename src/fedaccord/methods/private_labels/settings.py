@@ -56,6 +56,24 @@ class PrivateLabelsSettings(SharedModelSettings):
         """What is done only after the last round."""
         return 'method.tuning = "balance" works' if self.tuning == "balance" else ""
 
+    @property
+    def reads_server_inputs(self) -> bool:
+        """Whether the model is tuned on the server's inputs."""
+        return self.tuning != "none"
+
+    def without_effect(self) -> list[str]:
+        """Return also sentences on settings of a tuning or of a local rule that is not used."""
+        tuned = ("tune", "tuning_lr", "tuning_momentum", "tuning_batch", "mask_absent")
+        found, compared = super().without_effect(), self.tuning in ("mse", "pairwise")
+        found += [
+            f'method.{name} has no effect with tuning = "{self.tuning}"'
+            for name in tuned
+            if not compared and self.is_changed(name)
+        ]
+        if self.is_changed("mu") and "mu" not in local_rules()[self.local].settings:
+            found.append(f'method.mu has no effect with local = "{self.local}"')
+        return found
+
     @field_validator("frequencies")
     @classmethod
     def _frequencies_are_valid(cls, value: str | list[float]) -> str | list[float]:

@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from fedaccord.methods.entry import MethodEntry
-from fedaccord.methods.shared_settings import Aggregation, ClassicSettings, SharedModelSettings
+from fedaccord.methods.shared_settings import UNUSED_LOSS, Aggregation, ClassicSettings, SharedModelSettings
 from fedaccord.training.settings import (
     Count,
     FigureSection,
@@ -104,6 +104,28 @@ class FedHarmonySettings(SharedModelSettings):
             raise ValueError("'site_prior' and 'prior' are two forms of a site's own frequencies; set one of them")
         return self
 
+    def without_effect(self) -> list[str]:
+        """Return also sentences on the teacher, the blocks and the weights."""
+        is_taught = self.teacher != "none" and self.strength > 0
+        works = {
+            "strength": (self.teacher != "none", 'teacher = "none"'),
+            "strength_against": (is_taught, "no teacher, or strength = 0"),
+            "consensus": (self.teacher != "none" or self.weights == "quality", 'teacher = "none"'),
+            "exchanges": (self.teacher == "scores", f'teacher = "{self.teacher}"'),
+            "shrinkage": (self.teacher == "counts", f'teacher = "{self.teacher}"'),
+            "block_count": (self.blocks != "off", 'blocks = "off"'),
+            "block_loss": (self.blocks != "off" and is_taught, 'blocks = "off", or without a teacher'),
+            "gamma": (self.weights == "quality", f'weights = "{self.weights}"'),
+            "volume_rounds": (self.weights == "quality", f'weights = "{self.weights}"'),
+            "permuted": (is_taught, "no teacher, or strength = 0"),
+        }
+        found = [
+            f"method.{name} has no effect with {when}"
+            for name, (effective, when) in works.items()
+            if not effective and self.is_changed(name)
+        ]
+        return super().without_effect() + found
+
 
 class FedHarmonyPlusSettings(FedHarmonySettings):
     """Tags: correlations from tag counts, head rows weighted by annotations, site priors (ours)."""
@@ -131,9 +153,13 @@ class SphereFedSettings(ClassicSettings):
         """What is done only after the last round."""
         return 'method.name = "spherefed" solves for its head'
 
+    def without_effect(self) -> list[str]:
+        """Return also a sentence on the loss, which is always that of the view."""
+        return super().without_effect() + [UNUSED_LOSS.format("spherefed")] * self.is_changed("loss")
+
 
 METHODS = (
-    MethodEntry("fedharmony", FedHarmonySettings, "recipe:fedharmony"),
-    MethodEntry("fedharmony+", FedHarmonyPlusSettings, "recipe:fedharmony"),
+    MethodEntry("fedharmony", FedHarmonySettings, "recipe:fedharmony", check="checks:check"),
+    MethodEntry("fedharmony+", FedHarmonyPlusSettings, "recipe:fedharmony", check="checks:check"),
     MethodEntry("spherefed", SphereFedSettings, "spherefed:spherefed"),
 )
