@@ -18,8 +18,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.table import Table
-from rich.text import Text
 
 from fedaccord import __version__
 from fedaccord.cli_compare import compare, report
@@ -35,6 +33,7 @@ from fedaccord.config import (
     parse_reading,
     to_toml,
     with_paths_from,
+    without_federation,
 )
 from fedaccord.engines.crew import importing, started_ahead
 from fedaccord.errors import FedAccordError, RunFolderError, UserError
@@ -106,6 +105,10 @@ def run(
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace the run in the folder instead of choosing a free one.")
     ] = False,
+    alone: Annotated[
+        bool,
+        typer.Option("--alone", help="First let every site train alone, with the same budget, and compare with that."),
+    ] = False,
     trust: OwnTrust = None,
 ) -> None:
     """Train the federation of an experiment file, and write its run folder with a report."""
@@ -113,11 +116,14 @@ def run(
     experiment, base = load_experiment(config, [*(change or []), *_changes(options)])
 
     def start(experiment: Experiment, out: Path | None) -> None:
-        folder, summary = _carry_out(experiment, base, out, overwrite=overwrite)
-        say(f"report: {folder.path / 'report.html'}")
-        _end(summary)
+        _conclude(*_carry_out(experiment, base, out, overwrite=overwrite))
 
-    if seeds is None:
+    if alone and seeds is not None:
+        raise UserError("--alone compares one run; for several seeds run method.name=local as well, and compare both")
+    if alone:
+        beside = None if out is None else out.with_name(f"{out.name}-alone")
+        _carry_out_both(without_federation(experiment), experiment, base, beside, out, overwrite=overwrite)
+    elif seeds is None:
         start(experiment, out)
     elif seed is not None:
         raise UserError("--seed is for one run and --seeds for several; give one of them")
@@ -134,14 +140,8 @@ def demo(out: Out = None, workers: Workers = None, seed: Seed = None) -> None:
     text = resources.files("fedaccord").joinpath("demo.toml").read_text(encoding="utf-8")
     changes = _changes({"run.workers": workers, "seed": seed})
     together = parse_experiment(text, changes, "demo")
-    alone = parse_experiment(text, [*changes, 'name="demo-alone"', 'method.name="local"'], "demo")
-    say("First every site trains alone, then all train one model together.\n")
-    alone_folder, _ = _carry_out(alone, Path.cwd(), out / "alone" if out else None, repeats=True)
-    together_out = out / "together" if out else None
-    folder, summary = _carry_out(together, Path.cwd(), together_out, alone_folder.path, repeats=True)
-    _compare(alone_folder.path, folder.path)
-    say(f"\nreport: {folder.path / 'report.html'}")
-    _end(summary)
+    beside, out = (out / "alone", out / "together") if out else (None, None)
+    _carry_out_both(without_federation(together), together, Path.cwd(), beside, out, repeats=True)
 
 
 @app.command()
@@ -173,8 +173,7 @@ def resume(
             return
         with _watched(folder), Display(experiment, console) as display:
             summary = resume_experiment(folder, display.watcher(), workers)
-    say(f"report: {run / 'report.html'}")
-    _end(summary)
+    _conclude(folder, summary)
 
 
 app.command()(watch)
@@ -236,6 +235,24 @@ def export(
 def _changes(options: Mapping[str, Any]) -> list[str]:
     """Return the options that were given as changes of an experiment file."""
     return [f"{key}={json.dumps(value)}" for key, value in options.items() if value is not None]
+
+
+def _carry_out_both(
+    alone: Experiment, together: Experiment, base: Path, alone_out: Path | None, out: Path | None, **options: bool
+) -> None:
+    """Run an experiment after the same one without federation, and print what federation brought each site."""
+    say("First every site trains alone, then all train together.\n")
+    before, _ = _carry_out(alone, base, alone_out, **options)
+    _conclude(*_carry_out(together, base, out, before.path, **options), before.path)
+
+
+def _conclude(folder: RunFolder, summary: Mapping[str, Any], alone: Path | None = None) -> None:
+    """Print the verdict on a finished run, what federation brought each site, where the report is, and problems."""
+    from fedaccord.display import show_outcome
+
+    show_outcome(folder.path, alone, console)
+    say(f"report: {folder.path / 'report.html'}")
+    _end(summary)
 
 
 def _carry_out(
@@ -320,18 +337,6 @@ def _watched(folder: RunFolder) -> Iterator[None]:
         raise typer.Exit(130) from None
     finally:
         folder.close()
-
-
-def _compare(alone: Path, together: Path) -> None:
-    from fedaccord.runs.reading import gains, read_summary
-
-    say("\nWhat federation brought each site: accuracy on its own task")
-    table = Table("site", "alone", "together", "gain")
-    for column in table.columns[1:]:
-        column.justify = "right"
-    for site, (old, new) in gains(read_summary(alone), read_summary(together)).items():
-        table.add_row(Text(site), f"{old:.1%}", f"{new:.1%}", f"{100 * (new - old):+.1f}")
-    console.print(table)
 
 
 for command in (deploy, methods, models, views, datasets):

@@ -16,7 +16,7 @@ from fedaccord.errors import UserError
 from fedaccord.evaluation.judge import mean_interval
 from fedaccord.runs import contestants as rivals
 from fedaccord.runs.compare import DEFAULT_NAME, verdict_words, write_comparison
-from fedaccord.runs.contestants import MEASURES, Contestant
+from fedaccord.runs.contestants import Contestant
 from fedaccord.runs.page import NOTHING, decimal, percent, signed
 from fedaccord.runs.reading import read_run
 from fedaccord.runs.seed_runs import expand
@@ -64,7 +64,7 @@ def print_figures(contestants: Sequence[Contestant]) -> None:
     """Print mean, standard deviation and interval over seeds of every measure, last round."""
     table = _table(["", "last round"], ["seeds", "mean", "std", "95 % interval"])
     for contestant in contestants:
-        for measure in MEASURES:
+        for measure in rivals.measures(contestants):
             values = list(contestant.values(measure).values())
             if not values:
                 continue
@@ -86,7 +86,7 @@ def print_pairs(contestants: Sequence[Contestant]) -> None:
     for first, second in combinations(contestants, 2):
         claim = f"{first.label} better than {second.label}?"
         table = _table([claim], ["seeds", "difference", "95 % interval", "verdict"])
-        for measure in MEASURES:
+        for measure in rivals.measures(contestants):
             found = rivals.paired(first.measured(measure), second.measured(measure), measure.share)
             if found is not None:
                 factor, decimals = (100, 2) if measure.share else (1, 3)

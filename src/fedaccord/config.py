@@ -21,7 +21,7 @@ from fedaccord.data.declarations import Reading
 from fedaccord.data.registry import check_dataset, locate
 from fedaccord.errors import ConfigError, UntrustedError, UserError
 from fedaccord.extensions import importable
-from fedaccord.methods.registry import method_entry
+from fedaccord.methods.registry import ALONE, method_entry
 from fedaccord.models.registry import MODELS, check_model
 from fedaccord.renamed import refuse_renamed
 from fedaccord.training.settings import TrainingSettings
@@ -101,6 +101,21 @@ def check_experiment(table: Mapping[str, Any], where: str = "experiment") -> Exp
     defaults = MODELS[experiment.model.name].settings if experiment.model.name in MODELS else {}
     model = Model(**{"name": experiment.model.name, **defaults, **experiment.model.settings})
     return experiment.model_copy(update={"method": complete, "model": model})
+
+
+_BUDGET = ("rounds", "epochs", "steps", "batch", "lr", "optimiser", "momentum", "weight_decay", "clip", "schedule")
+
+
+def without_federation(experiment: Experiment) -> Experiment:
+    """Return the experiment in which every site trains alone, with the same seed, data, model and local budget.
+
+    It never stops early, because the metric of `stop` may be that of a global model.
+    """
+    settings = {key: experiment.method[key] for key in (*_BUDGET, "participation") if key in experiment.method}
+    table = experiment.model_dump(mode="json", exclude_none=True, exclude={"stop", "network"})
+    table |= {"name": f"{experiment.name}-alone", "method": {"name": ALONE, **settings}}
+    table["run"] = table["run"] | {"track": []}
+    return check_experiment(table, "--alone")
 
 
 @contextmanager

@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Self
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn
+from rich.table import Table
 from rich.text import Text
 
 from fedaccord.config import Experiment
 from fedaccord.data.sites import FederationData
 from fedaccord.federation.round import Evaluation, RoundRecord
+from fedaccord.labels.heads import leading_metrics
+from fedaccord.labels.views import View
 from fedaccord.recording import Watcher
+from fedaccord.runs.gains import Gain, find_gains
+from fedaccord.runs.page import measure_name
+from fedaccord.runs.reading import read_federation, read_resamples, read_summary
 
 SECONDS_BETWEEN_LINES = 5.0
 
@@ -60,6 +68,7 @@ class Display:
         self.experiment, self.console = experiment, console
         self.rounds = experiment.settings.rounds
         self.figures = ""
+        self.views: dict[str, View] = {}
         self._printed = 0.0  # time of the last plain line
         title, figures = TextColumn("[bold]{task.description}[/]"), TextColumn("{task.fields[figures]}")
         number = TextColumn("round {task.completed} of {task.total}")
@@ -83,6 +92,7 @@ class Display:
 
     def started(self, data: FederationData) -> None:
         """Print the size of the federation."""
+        self.views = data.views
         sizes = [len(site.train) for site in data.sites.values()]
         self._print(
             f"{self._title()}: {len(sizes)} sites, {sum(sizes):,} training samples, {len(data.space)} labels, "
@@ -92,7 +102,7 @@ class Display:
     def round(self, record: RoundRecord) -> None:
         """Show a finished round."""
         if record.evaluation is not None:
-            self.figures = _figures(record.evaluation)
+            self.figures = _figures(record.evaluation, self.views)
         for text in [*record.events(), *map(str, record.dropped)]:
             self._print(f"  {text}")
         if self.console.is_terminal:
@@ -117,12 +127,39 @@ class Display:
         self.console.print(text, highlight=False, markup=False, soft_wrap=True)
 
 
-def _figures(figures: Evaluation) -> str:
-    parts = []
-    if "accuracy" in figures.global_:
-        parts.append(f"global {figures.global_['accuracy']:.1%}")
-    if figures.sites:
-        spread = figures.over_sites()
-        if "accuracy" in spread["mean"]:
-            parts.append(f"sites {spread['mean']['accuracy']:.1%} ± {100 * spread['std']['accuracy']:.1f}")
-    return ", ".join(parts)
+def show_outcome(folder: Path, alone: Path | None, console: Console) -> None:
+    """Print the verdict on a finished run and, beside a run without federation, what federation brought each site."""
+    summary = read_summary(folder)
+    console.print(summary.verdict.text, highlight=False, soft_wrap=True)
+    if alone is None:
+        return
+    table = Table("site", "figure", "alone", "together", "gain, points", "95 % interval")
+    for column in table.columns[2:]:
+        column.justify = "right"
+    for site, gain in find_gains(summary, read_federation(folder), read_resamples(folder), alone).items():
+        shares = [f"{share:.1%}" for share in (gain.alone, gain.together)]
+        points = f"{100 * (gain.together - gain.alone):+.1f}"
+        table.add_row(Text(site), measure_name(gain.measure), *shares, points, _interval(gain))
+    console.print("\nWhat federation brought each site, on its own task", highlight=False)
+    console.print(table)
+
+
+def _interval(gain: Gain) -> str:
+    estimate = None if gain.difference is None else gain.difference.estimate
+    if estimate is None or estimate.low is None or estimate.high is None:
+        return ""
+    return f"{100 * estimate.low:+.1f} to {100 * estimate.high:+.1f}"
+
+
+def _figures(figures: Evaluation, views: Mapping[str, View]) -> str:
+    """Return the metrics that head the figures: of the global model, and the mean over sites."""
+    spread, heads = figures.over_sites(), leading_metrics(views, figures.sites)
+    whole = [f"{_name(head)}{figures.global_[head]:.1%}" for head in heads if head in figures.global_]
+    each = [f"{_name(h)}{spread['mean'][h]:.1%} ± {100 * spread['std'][h]:.1f}" for h in heads if h in spread["mean"]]
+    parts = [("global", whole), ("sites", each)]
+    return ", ".join(f"{scope} {', '.join(found)}" for scope, found in parts if found)
+
+
+def _name(metric: str) -> str:
+    """Return the name of a metric before its value; accuracy needs none."""
+    return "" if metric == "accuracy" else f"{measure_name(metric)} "

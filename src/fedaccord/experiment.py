@@ -29,6 +29,7 @@ from fedaccord.federation.server import Server
 from fedaccord.federation.state import model_digest
 from fedaccord.recording import Recorder, RunOutcome, Watcher
 from fedaccord.runs.checkpoint import Past, check_same_data, config_digest, read_past, read_run
+from fedaccord.runs.examined import alone_folder, conclude, examine_run
 from fedaccord.runs.folder import RunFolder
 from fedaccord.runs.model_folder import write_model_folder
 from fedaccord.runs.problems import find_problems
@@ -265,8 +266,10 @@ def _run(
             for text in send_final_model(server) if remote is not None else ():
                 note(text)
             workers = worker_count(experiment, data) if remote is None else len(data.sites)
-            summary = _summary(experiment, server, outcome, workers, federation)
+            quality = examine_run(server, data.views, folder) if experiment.run.evaluate_every else {}
+            summary = _summary(experiment, server, outcome, workers, federation) | quality
             summary["problems"] = [problem.as_dict() for problem in problems]
+        summary["verdict"] = conclude(folder.path, alone_folder(run), summary, federation)
         (folder.path / "report.html").unlink(missing_ok=True)  # one that was written before the end
         folder.write_json("summary.json", summary)
         finish_report(folder.path, run)
@@ -276,8 +279,7 @@ def _run(
 
 def finish_report(folder: Path, run: dict[str, Any]) -> Path:
     """Write the report of a finished run, compared with the run without federation if that still exists."""
-    alone = None if run["alone"] is None else Path(run["alone"])
-    return write_report(folder, alone if alone is not None and (alone / "summary.json").is_file() else None)
+    return write_report(folder, alone_folder(run))
 
 
 def _restore(server: Server, past: Past) -> None:

@@ -14,6 +14,7 @@ from fedaccord.federation.round import RoundRecord, play_round
 from fedaccord.federation.server import Server
 from fedaccord.federation.state import RunState
 from fedaccord.federation.traffic import Bytes, sum_by_site
+from fedaccord.labels.heads import possible_heads
 from fedaccord.messages.message import Message, SiteId
 from fedaccord.runs.checkpoint import Past
 from fedaccord.runs.folder import RunFolder
@@ -111,7 +112,7 @@ class Recorder:
         self.watcher, self.tracking = watcher, tracking
         self.clock = Clock(past.seconds)
         self.stop = Stopping(experiment.stop, self.clock)
-        self.outcome = RunOutcome(stopped=past.stopped)
+        self.outcome = RunOutcome(Best(possible_heads(data.views.values())), stopped=past.stopped)
         network, before = experiment.network, past_scopes(past.lines)
         if network is not None and isinstance(server.engine, SimulatedNetwork):
             self.outcome.simulated = SimulatedTime(network.metric, network.target)
@@ -162,7 +163,7 @@ class Recorder:
         if record.round < rounds and (record.evaluation is not None or not self.experiment.run.evaluate_every):
             outcome.stopped = self.stop.reason()
         is_last = record.round == rounds or bool(outcome.stopped)
-        lines = round_lines(record, self.data.space)
+        lines = round_lines(record, self.data.space, self.data.views)
         if is_last:
             lines += last_lines(record, self.server, self.data)
         self.folder.append_metrics(lines)

@@ -5,7 +5,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sklearn.metrics import average_precision_score, precision_score, recall_score
+from sklearn.metrics import average_precision_score, f1_score, precision_score, recall_score
 
 from fedaccord.evaluation.metrics import average_precision, tag_metrics
 from fedaccord.labels.judging import correlation_error
@@ -23,6 +23,7 @@ def test_worked_example():
         "cp": 0.722222,
         "cr": 0.833333,
         "cf1": 0.773810,
+        "macro_f1": 0.766667,  # of F1 0.8, 1 and 0.5
         "op": 0.714286,
         "or": 0.833333,
         "of1": 0.769231,
@@ -48,8 +49,10 @@ def test_scikit_learn_agrees_column_by_column_on_what_is_annotated(seed, rows, t
     ap = [average_precision_score(target[kept[c], c], scores[kept[c], c]) for c in judged]
     cp = [precision_score(target[kept[c], c], scores[kept[c], c] >= 0.5, zero_division=0) for c in judged]
     cr = [recall_score(target[kept[c], c], scores[kept[c], c] >= 0.5) for c in judged]
+    f1 = [f1_score(target[kept[c], c], scores[kept[c], c] >= 0.5, zero_division=0) for c in judged]
     seen = target >= 0
     assert found["map"] == pytest.approx(np.mean(ap))
+    assert found["macro_f1"] == pytest.approx(np.mean(f1))
     assert found["o_map"] == pytest.approx(average_precision_score(target[seen], scores[seen]))
     assert (found["cp"], found["cr"]) == pytest.approx((np.mean(cp), np.mean(cr)))
     assert found["op"] == pytest.approx(precision_score(target[seen], scores[seen] >= 0.5, zero_division=0))

@@ -13,6 +13,7 @@ from fedaccord.errors import EngineError
 from fedaccord.federation.recipe import Exchange, Recipe
 from fedaccord.federation.round import play_round
 from fedaccord.federation.state import Dropped
+from fedaccord.labels.views import Exact
 from fedaccord.messages.checks import NOT_FINITE, TensorSpec
 from fedaccord.messages.message import Failure
 from fedaccord.methods.averaging.recipe import fedavg
@@ -27,6 +28,7 @@ from small_federation import SPACE, exact, federation, site, small_network
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 WEIGHT, BIAS = "model/head.weight", "model/head.bias"
+VIEWS = {name: Exact(SPACE) for name in "abc"}
 
 
 def recipe(**settings):
@@ -307,7 +309,7 @@ def test_the_words_of_a_site_neither_end_the_run_nor_pass_for_a_line_of_the_log(
     assert (drop.site, drop.task, drop.tensor) == ("b", task, "run")
     folder = RunFolder(tmp_path / "run")
     folder.log(str(drop))
-    folder.append_metrics(round_lines(record, SPACE))
+    folder.append_metrics(round_lines(record, SPACE, VIEWS))
     folder.close()
     assert len((tmp_path / "run/log.txt").read_text().splitlines()) == 1
     assert (tmp_path / "run/log.txt").stat().st_size < 2000
@@ -323,7 +325,7 @@ def test_a_figure_that_would_end_the_run_is_dropped(name, value, tmp_path):
     server.engine.spoil["evaluate", "b"] = spoil
     record = play_round(server)
     folder = RunFolder(tmp_path / "run")
-    folder.append_metrics(round_lines(record, SPACE))  # with the spread over the sites
+    folder.append_metrics(round_lines(record, SPACE, VIEWS))  # with the spread over the sites
     folder.close()
     assert list(record.evaluation.sites) == ["a", "c"]
     assert [(d.site, d.task) for d in record.dropped] == [("b", "evaluate")]

@@ -117,7 +117,8 @@ class TestRun:
         told = done.out.splitlines()
         assert told[0] == "mixed (accord): preparing"
         assert re.fullmatch(r"mixed \(accord\): 3 sites, \d+ training samples, 10 labels, 3 rounds", told[1])
-        assert re.fullmatch(r"mixed \(accord\): round 3/3  global \d+\.\d%, sites \d+\.\d% ± \d+\.\d", told[-2])
+        assert re.fullmatch(r"mixed \(accord\): round 3/3  global \d+\.\d%, sites \d+\.\d% ± \d+\.\d", told[-3])
+        assert told[-2].startswith("Better than guessing at ")
         assert told[-1] == "report: runs/mixed/report.html"
 
     def test_everything_is_in_the_run_folder(self, run):
@@ -159,7 +160,8 @@ class TestRun:
     def test_every_round_has_its_lines(self, run):
         written = lines(run / "metrics.jsonl")
         for number in (1, 2, 3):
-            mine = [line for line in written if line["round"] == number and line["scope"] != "confusion"]
+            of_round = [line for line in written if line["round"] == number]
+            mine = [line for line in of_round if line["scope"] not in ("confusion", "quality")]
             assert [line["scope"] for line in mine] == ["round", "global", "classes", "sites", "site", "site", "site"]
             assert mine[0]["asked"] == ["crowd", "exact", "groups"]
             assert mine[0]["replied"] == 3
@@ -481,13 +483,13 @@ class TestASiteThatFails:
 
     def test_the_summary_tells_site_task_and_reason(self, marked):
         summary = read(marked[0] / "runs" / "marked" / "summary.json")
-        assert summary["dropped"] == 4
+        assert summary["dropped"] == 5
         line = MODELS_OF_A_USER[: MODELS_OF_A_USER.index("raise ZeroDivisionError")].count("\n") + 1
         reason = f"ZeroDivisionError: a marked sample (users_models.py:{line})"
         assert summary["dropped_replies"] == [
             {"round": number, "site": "b", "task": task, "tensor": "", "reason": reason}
             for number in (1, 2)
-            for task in ("train", "evaluate")
+            for task in (("train", "evaluate", "examine") if number == 2 else ("train", "evaluate"))
         ]
 
     def test_the_screen_and_the_log_tell_it_too(self, marked):

@@ -43,7 +43,7 @@ class TestRoundLines:
     def test_a_round_without_figures_is_one_line(self):
         dropped = Dropped(3, "b", "train", "w", "is NaN", "trace")
         record = RoundRecord(3, ["a", "b"], 1, 0.25, [dropped], {"train": 1 / 3}, bytes={"a": (10, 7)})
-        assert round_lines(record, SPACE) == [
+        assert round_lines(record, SPACE, {}) == [
             {
                 "round": 3,
                 "scope": "round",
@@ -58,7 +58,7 @@ class TestRoundLines:
         ]
 
     def test_figures_have_a_line_for_each_scope(self):
-        lines = round_lines(RoundRecord(2, evaluation=evaluation(0.75)), SPACE)
+        lines = round_lines(RoundRecord(2, evaluation=evaluation(0.75)), SPACE, {})
         assert [(line["round"], line["scope"], line.get("site")) for line in lines] == [
             (2, "round", None),
             (2, "global", None),
@@ -74,8 +74,23 @@ class TestRoundLines:
         assert lines[4]["metrics"] == {"accuracy": 0.5, "nll": 1.0, "samples": 10}
         json.dumps(lines, allow_nan=False)
 
+    def test_recall_without_a_server_test_is_that_of_the_sites_that_answer_in_classes(self):
+        groups = Coarse(SPACE, {"insect": ["ant", "bee"], "mammal": ["cat"]})
+        views = {"a": Exact(SPACE), "b": Exact(SPACE), "coarse": groups, "liar": Exact(SPACE)}
+        counts = {
+            "a": torch.tensor([[3, 1, 0], [0, 0, 0], [0, 0, 2]]),
+            "b": torch.tensor([[1, 3, 0], [0, 0, 0], [1, 0, 1]]),
+            "coarse": torch.tensor([[9, 0], [0, 9]]),
+            "liar": torch.tensor([[7]]),  # not as many names as the federation
+        }
+        shown = evaluation(0.5, confusion=None, site_confusions=counts)
+        (line,) = [x for x in round_lines(RoundRecord(1, evaluation=shown), SPACE, views) if x["scope"] == "classes"]
+        assert line["recall"] == {"ant": 0.5, "bee": None, "cat": 0.75}
+        assert line["samples"] == {"ant": 8, "bee": 0, "cat": 4}
+        assert line["sites"] == ["a", "b"]
+
     def test_scopes_without_figures_have_no_line(self):
-        lines = round_lines(RoundRecord(1, evaluation=Evaluation()), SPACE)
+        lines = round_lines(RoundRecord(1, evaluation=Evaluation()), SPACE, {})
         assert [line["scope"] for line in lines] == ["round"]
 
 
@@ -132,11 +147,17 @@ class TestFederationAccount:
 
 
 class TestBest:
-    def look(self, *figures):
-        best = Best()
+    def look(self, *figures, heads=("accuracy",)):
+        best = Best(heads)
         for round_, shown in enumerate(figures, start=1):
             best.look(round_, scopes(shown))
         return best.summary()
+
+    def test_the_first_metric_that_was_measured_picks_the_round(self):
+        figures = [Evaluation(sites={"a": {"in_set": share, "map": 1 - share}}) for share in (0.4, 0.7, 0.5)]
+        account = self.look(*figures, heads=("accuracy", "in_set"))
+        assert (account["round"], account["metric"]) == (2, "sites.mean.in_set")
+        assert self.look(*figures, heads=("map",))["round"] == 1
 
     def test_the_best_round_is_kept_with_all_its_figures(self):
         account = self.look(

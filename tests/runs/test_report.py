@@ -151,6 +151,7 @@ def test_the_sections_stand_in_order_and_the_headline_gives_the_last_round(page)
     assert list(page.sections) == [
         "",
         "What federation brought each site",
+        "How good the model is",
         "Learning curves",
         "Sites",
         "Classes",
@@ -179,17 +180,17 @@ def test_the_sections_stand_in_order_and_the_headline_gives_the_last_round(page)
 
 def test_gains_are_exact_ranked_and_said_in_words(page, tmp_path):
     assert page.tables["What federation brought each site"][1:] == [
-        ["Zürich University Hospital", "70.1%", "80.3%", "+10.2", "better, gains most"],
-        ["Cleveland", "81.2%", "84.5%", "+3.3", "better"],
-        ["Budapest", "90.0%", "93.1%", "+3.1", "better"],
-        ["Basel", "50.0%", "50.0%", "0.0", "same"],
-        ["Long Beach", "95.0%", "93.8%", "−1.2", "worse, loses most"],
+        ["Zürich University Hospital", "accuracy", "70.1%", "80.3%", "+10.2", "better"],
+        ["Cleveland", "accuracy", "81.2%", "84.5%", "+3.3", "better"],
+        ["Budapest", "accuracy", "90.0%", "93.1%", "+3.1", "better"],
+        ["Basel", "accuracy", "50.0%", "50.0%", "0.0", "same"],
+        ["Long Beach", "accuracy", "95.0%", "93.8%", "−1.2", "worse"],
     ]
     said = page.sections["What federation brought each site"]
     assert "3 of 5 sites do better than alone, 1 worse: +3.1 points on average" in said
     assert "run 'each-alone', method local, seed 7" in said
     unlike = report(make_run(tmp_path / "run"), alone_run(tmp_path / "alone", {"elsewhere": 0.9}))
-    assert "No site has an accuracy both" in unlike.sections["What federation brought each site"]
+    assert "No site has a figure both" in unlike.sections["What federation brought each site"]
 
 
 def test_sites_are_described_in_words_with_last_and_best_figures(page):
@@ -361,6 +362,7 @@ def test_names_from_files_stay_text(tmp_path):
     best = {"round": 1, "metric": f"global.{evil}", "global": {}, "sites": {}}
     told = summary(name=evil, method=evil, engine=evil, best=best, model_sha256=evil, settings={evil: evil})
     told["final"]["sites"]["each"] = {evil: {"accuracy": 0.5}}
+    told["quality"] = {"sites": {evil: {"rows": 2}}}
     account = federation(views, labels=[evil, "b"], groups=[[evil], ["b"]], test=evil, notes=[evil])
     page = report(make_run(tmp_path, rows, told, account), alone=tmp_path)
     assert page.tags.count("script") == 3  # plotly.js, the figures' data, our few lines
@@ -398,9 +400,27 @@ def test_a_run_without_any_evaluation_says_so_everywhere(tmp_path):
     nothing = {"global": {}, "sites": {"mean": {}, "std": {}, "each": {}}}
     never = {"round": 0, "metric": "", "global": {}, "sites": {}}
     page = report(make_run(tmp_path, [], summary(final=nothing, best=never, settings={}, model_sha256=None)))
-    assert page.sections[""].count("not measured") == 3
-    titles = ("Learning curves", "Classes", "Confusion", "Dropped replies", "Time", "Settings", "Model")
-    words = ("was not evaluated", "No recall", "No confusion", "No reply", "No time", "No settings", "No global model")
+    assert page.sections[""].count("–not measured") == 3
+    titles = (
+        "How good the model is",
+        "Learning curves",
+        "Classes",
+        "Confusion",
+        "Dropped replies",
+        "Time",
+        "Settings",
+        "Model",
+    )
+    words = (
+        "was not examined",
+        "was not evaluated",
+        "No recall",
+        "No confusion",
+        "No reply",
+        "No time",
+        "No settings",
+        "No global model",
+    )
     assert all(said in page.sections[title] for title, said in zip(titles, words, strict=True))
     assert page.tables["Sites"][1][5:] == ["–", "–", "–"]
     assert "script" not in page.tags
@@ -410,7 +430,7 @@ def test_the_local_method_has_no_global_figures(tmp_path):
     rows = [line for line in lines() if line["scope"] in ("round", "sites", "site")]
     final = summary()["final"] | {"global": {}}
     page = report(make_run(tmp_path, rows, summary(method="local", final=final)))
-    assert page.sections[""].count("not measured") == 1
+    assert page.sections[""].count("–not measured") == 1
     assert "80.3% ± 18.1" in page.sections[""]
     assert page.figures["nll"]["data"][-1]["name"] == "mean over sites"
 

@@ -16,7 +16,7 @@ from fedaccord.messages.checks import is_finite
 from fedaccord.messages.message import Failure, Message, SiteId, encoded_size
 from fedaccord.messages.names import COMPUTED
 
-_FREE = {"join", "evaluate"}  # tasks that take no simulated time
+_FREE = {"join", "evaluate", "examine"}  # tasks that take no simulated time
 _PART = 64
 _BITS = 8 / 1e6  # megabits in a byte
 

@@ -1,7 +1,7 @@
 """Metrics of predicted classes and tags: pure functions.
 
 Scores of tags are probabilities (n, C), targets 1, 0 and -1 = not annotated; only annotated decisions count. Tags
-without a positive sample are left out of `map`, `cp` and `cr` (docs/methods.md 7.8).
+without a positive sample are left out of `map`, `macro_f1`, `cp` and `cr` (docs/methods.md 7.8).
 """
 
 from __future__ import annotations
@@ -101,6 +101,7 @@ def tag_metrics(scores: Tensor, target: Tensor) -> dict[str, float]:
         "cp": float(cp),
         "cr": float(cr),
         "cf1": float(_f1(cp, cr)),
+        "macro_f1": float(_f1(_share(right, claimed), _share(right, positive))[judged].mean()),
     }
 
 

@@ -12,6 +12,7 @@ from fedaccord.data.site_data import SiteData
 from fedaccord.engines.engine import Answer, Job
 from fedaccord.errors import FedAccordError
 from fedaccord.federation.attack import Attack
+from fedaccord.federation.examination import RESAMPLED, examine_site
 from fedaccord.federation.final_model import KEEP, with_final_model
 from fedaccord.federation.recipe import Recipe, SiteTask
 from fedaccord.federation.site_evaluation import Trial, replies_of, reply_of, start_trial
@@ -68,7 +69,8 @@ class SiteHost:
         self._trainable = [name for name, p in network.named_parameters() if p.requires_grad]
         self._shared = recipe.sharing.names(self.layout)
         self._personal = tuple(name for name in self._tensors if name not in set(self._shared))
-        self._tasks: dict[str, SiteTask] = {"train": self._train, "evaluate": self._evaluate, **recipe.tasks}
+        self._tasks: dict[str, SiteTask] = {"train": self._train, "evaluate": self._evaluate, "examine": self._examine}
+        self._tasks |= recipe.tasks
         self._forward = stacked_forward(network)
         self._rows: dict[SiteId, Tensor | None] = {}
 
@@ -212,6 +214,12 @@ class SiteHost:
 
     def _evaluate(self, work: LocalWork) -> Message:
         return reply_of(self._trial(work), self.target)
+
+    def _examine(self, work: LocalWork) -> Message:
+        reply, resampled = examine_site(self._trial(work), work.brief, self.seed)
+        if resampled is not None:
+            work.memory.tensors[RESAMPLED] = resampled
+        return reply
 
     def _trial(self, work: LocalWork) -> Trial | None:
         """Return how a site is evaluated with the loaded model; None if there is nothing to evaluate."""

@@ -245,13 +245,13 @@ class Server:
                 self.replies = step(self, self.replies)
         return self.replies
 
-    def admit_figures(self, answers: dict[SiteId, Message]) -> dict[SiteId, Message]:
-        """Return the valid replies to `evaluate`."""
+    def admit_figures(self, answers: dict[SiteId, Message], task: str = "evaluate") -> dict[SiteId, Message]:
+        """Return the valid replies to a task that measures figures."""
         valid = {}
         for site, answer in answers.items():
             problem = find_metrics_problem(answer, self.run, self.state.round + 1)
             if problem:
-                self.drop(site, "evaluate", problem.tensor, problem.reason)
+                self.drop(site, task, problem.tensor, problem.reason)
             else:
                 valid[site] = answer
         return valid

@@ -58,7 +58,10 @@ def find_answer_problem(answer: Message, expected: Mapping[str, TensorSpec], run
 
 
 def find_metrics_problem(reply: Message, run: str, round_: int) -> Problem | None:
-    """Return the first problem of a site's metrics, or None; values must be finite, confusion counts int64 (n, n)."""
+    """Return the first problem of a site's metrics, or None.
+
+    Values must be finite, confusion counts int64 (n, n), and a calibration curve float64 (bins, 5), at most 10 bins.
+    """
     for name, value in reply.numbers.items():
         if not name.isprintable() or len(name) > _LONGEST_NAME:
             return Problem(name, "is not a valid metric name")
@@ -67,6 +70,11 @@ def find_metrics_problem(reply: Message, run: str, round_: int) -> Problem | Non
     counts = reply.tensors.get("confusion")
     if counts is not None and (counts.dim() != 2 or counts.shape[0] != counts.shape[1] or counts.dtype != torch.int64):
         return Problem("confusion", f"the counts are {counts.dtype} with shape {tuple(counts.shape)}")
+    curve = reply.tensors.get("calibration")
+    if curve is not None:
+        is_curve = curve.dim() == 2 and curve.shape[0] <= 10 and curve.shape[1] == 5 and curve.dtype == torch.float64
+        if not is_curve or not all_finite(curve):
+            return Problem("calibration", f"the curve is {curve.dtype} with shape {tuple(curve.shape)}, or not finite")
     return _address_problem(reply, run, round_)
 
 

@@ -44,6 +44,7 @@ class MethodEntry:
     advice: str = ""  # of (data), returns notes of `fedaccord check` on any federation: where this method applies
     local_rule: LocalRule | None = None
     loss: str = ""  # a loss for candidate sets that other methods may use under this method's name
+    trains_alone: bool = False  # every site trains alone: the baseline of `fedaccord run --alone`
     summary: str = ""  # one line; left out: the first line of the settings' docstring
 
     def in_package(self, package: str) -> MethodEntry:

@@ -38,6 +38,10 @@ METHODS: dict[str, MethodEntry] = _built_in()
 """Built-in methods by name: the default first, then by family."""
 
 
+ALONE = next(name for name, entry in METHODS.items() if entry.trains_alone)
+"""The method in which every site trains alone."""
+
+
 def method_entry(name: str) -> MethodEntry:
     """Return the entry of a method; raise ConfigError with the closest name if it is unknown.
 

@@ -13,9 +13,10 @@ from fedaccord.evaluation.judge import mean_interval
 from fedaccord.runs import contestants as rivals
 from fedaccord.runs import page as parts
 from fedaccord.runs import report_figures as draw
-from fedaccord.runs.contestants import MEASURES, Contestant, Paired, seed_list
+from fedaccord.runs.contestants import Contestant, Measure, Paired, seed_list
+from fedaccord.runs.gains import head_of
 from fedaccord.runs.page import NOTHING, Figure, Html, counted, decimal, listed, percent, remark, section, table, text
-from fedaccord.runs.reading import read_run
+from fedaccord.runs.reading import Run, read_run
 
 DEFAULT_NAME = "comparison.html"
 OVER_SEEDS = "± is the sample standard deviation over seeds; a single seed has none."
@@ -71,7 +72,7 @@ def _curves(contestants: Sequence[Contestant], figures: dict[str, Figure]) -> Ht
     every = [(colour, dash) for dash in DASHES for colour in COLOURS]
     strokes = {contestant.label: every[at % len(every)] for at, contestant in enumerate(contestants)}
     panels = ""
-    for measure in MEASURES:
+    for measure in rivals.measures(contestants):
         measured = {c.label: [curve for run in c.runs if (curve := measure.curve(run))] for c in contestants}
         if any(measured.values()):
             key = f"{measure.scope}-{measure.metric}"
@@ -111,33 +112,39 @@ def _lines(label: str, runs: Sequence[Mapping[int, float]], colour: str, dash: s
 
 
 def _figures(contestants: Sequence[Contestant]) -> Html:
-    last = [[c.label, len(c.runs), *_with_intervals(c)] for c in contestants]
-    best = [[c.label, *_best_rounds(c), *_row(c, best=True)] for c in contestants]
-    measures = [*(measure.words for measure in MEASURES), "Between sites, accuracy"]
+    compared = rivals.measures(contestants)
+    last = [[c.label, len(c.runs), *_with_intervals(c, compared)] for c in contestants]
+    best = [[c.label, *_best_rounds(c, compared), *_row(c, compared, best=True)] for c in contestants]
+    measures = [*(measure.words for measure in compared), f"Between sites, {parts.measure_name(compared[0].metric)}"]
     between = "Between sites: the standard deviation over the sites of one run, in points, averaged over seeds."
     return section(
         "Figures",
         Html("<h3>Last round</h3>"),
-        table(["Contestant", "Seeds", *measures], last, numbers=range(1, 7)),
+        table(["Contestant", "Seeds", *measures], last, numbers=range(1, 3 + len(compared))),
         remark(f"{OVER_SEEDS} {INTERVALS} {between}"),
         Html('<h3 class="later">Best round, not last</h3>'),
-        table(["Contestant", "Best round", "Picked by", *measures], best, numbers=range(3, 8), kind="aside"),
+        table(
+            ["Contestant", "Best round", "Picked by", *measures],
+            best,
+            numbers=range(3, 4 + len(compared)),
+            kind="aside",
+        ),
         remark(f"{parts.BEST_IS_OPTIMISTIC} Rounds are in the order of the seeds."),
     )
 
 
-def _row(contestant: Contestant, best: bool) -> list[str]:
-    seeds = len(contestant.runs)
-    cells = [_over_seeds(contestant.values(measure, best), seeds, measure.share) for measure in MEASURES]
-    spreads = [figures.sites.std for figures in contestant.figures(best).values() if "accuracy" in figures.sites.std]
-    between = f"± {100 * statistics.fmean(std['accuracy'] for std in spreads):.1f}" if spreads else NOTHING
+def _row(contestant: Contestant, measures: Sequence[Measure], best: bool) -> list[str]:
+    seeds, head = len(contestant.runs), measures[0].metric
+    cells = [_over_seeds(contestant.values(measure, best), seeds, measure.share) for measure in measures]
+    spreads = [figures.sites.std for figures in contestant.figures(best).values() if head in figures.sites.std]
+    between = f"± {100 * statistics.fmean(std[head] for std in spreads):.1f}" if spreads else NOTHING
     return [*cells, between]
 
 
-def _with_intervals(contestant: Contestant) -> list[str]:
+def _with_intervals(contestant: Contestant, measures: Sequence[Measure]) -> list[str]:
     """Return the figures of the last round, each with the interval of its mean if there are several seeds."""
-    *cells, between = _row(contestant, best=False)
-    for at, measure in enumerate(MEASURES):
+    *cells, between = _row(contestant, measures, best=False)
+    for at, measure in enumerate(measures):
         interval = mean_interval(list(contestant.values(measure).values()))
         if interval.n > 1:
             words = rivals.interval_words(interval, measure.share)
@@ -156,11 +163,11 @@ def _over_seeds(values: Mapping[int | None, float], seeds: int, share: bool) -> 
     return (f"{percent(mean)} ± {100 * std:.1f}" if share else f"{decimal(mean)} ± {decimal(std)}") + some
 
 
-def _best_rounds(contestant: Contestant) -> list[str]:
+def _best_rounds(contestant: Contestant, measures: Sequence[Measure]) -> list[str]:
     """Return the best rounds of a contestant's seeds, and the metrics that picked them."""
     figures = contestant.figures(best=True).values()
     scopes = {"global": "global", "sites": "sites.mean"}
-    words = {f"{scopes[measure.scope]}.{measure.metric}": measure.words for measure in MEASURES}
+    words = {f"{scopes[measure.scope]}.{measure.metric}": measure.words for measure in measures}
     metrics = dict.fromkeys(words.get(best.metric, best.metric) for best in figures if best.metric)
     return [listed([str(best.round) if best.metric else NOTHING for best in figures]), listed(list(metrics)) or NOTHING]
 
@@ -179,7 +186,7 @@ def _pairs(contestants: Sequence[Contestant]) -> Html:
             apart.append(f"{pair} (seeds {seed_list(first.seeds)} against {seed_list(second.seeds)})")
         elif left_out:
             in_part.append(f"{pair} (shared: {seed_list(shared)}; left out: {', '.join(left_out)})")
-        for measure in MEASURES:
+        for measure in rivals.measures(contestants):
             if found := rivals.paired(first.measured(measure), second.measured(measure), measure.share):
                 rows.append([first.label, second.label, measure.words, *_paired_cells(found, measure.share)])
     warnings = []
@@ -221,8 +228,20 @@ def _sites(contestants: Sequence[Contestant]) -> Html:
     names = dict.fromkeys(name for run in runs for name in run.federation.sites)
     rows = [[name, *(_over_seeds(c.at_site(name), len(c.runs), share=True) for c in contestants)] for name in names]
     head = ["Site", *(contestant.label for contestant in contestants)]
-    task = "Accuracy on each site's own task and test samples, last round."
+    figures = listed(_site_figures(runs), " or ")
+    task = f"Figures: {figures}, on each site's own task and test samples, last round."
     return section("Sites", table(head, rows, numbers=range(1, len(head))), remark(f"{task} {OVER_SEEDS}"))
+
+
+def _site_figures(runs: Sequence[Run]) -> list[str]:
+    """Return the names of the figures that head the sites of these runs."""
+    heads = dict.fromkeys(
+        head_of(run.federation.sites[site].view, metrics)
+        for run in runs
+        for site, metrics in run.summary.final.sites.each.items()
+        if site in run.federation.sites
+    )
+    return [parts.measure_name(head) for head in heads if head] or [parts.measure_name("accuracy")]
 
 
 def _settings(contestants: Sequence[Contestant]) -> Html:

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedaccord.evaluation.judge import Interval, Judgement, judge_better, mean_interval, paired_differences
-from fedaccord.runs.page import NOTHING, listed, signed
+from fedaccord.runs.gains import head_of, run_heads
+from fedaccord.runs.page import NOTHING, listed, measure_name, signed
 from fedaccord.runs.reading import Federation, Figures, Run, read_settings
 
 Settings = dict[str, str]  # "method.lr" -> its value as JSON
@@ -30,12 +31,12 @@ class Measure:
     @property
     def words(self) -> str:
         """Its name on the page."""
-        return f"{'Global model' if self.scope == 'global' else 'Mean over sites'}, {self.metric}"
+        return f"{'Global model' if self.scope == 'global' else 'Mean over sites'}, {measure_name(self.metric)}"
 
     @property
     def share(self) -> bool:
         """Whether the metric is a share in percent, where higher is better; otherwise lower is better."""
-        return self.metric == "accuracy"
+        return self.metric != "nll"
 
     def of(self, figures: Figures) -> float | None:
         """Return its value among the figures of a round, or None if it was not measured."""
@@ -44,9 +45,6 @@ class Measure:
     def curve(self, run: Run) -> dict[int, float]:
         """Return its value for every round of a run that measured it."""
         return dict(run.curve(self.scope, "metrics" if self.scope == "global" else "mean", self.metric))
-
-
-MEASURES = tuple(Measure(scope, metric) for scope in ("global", "sites") for metric in ("accuracy", "nll"))
 
 
 @dataclass
@@ -75,9 +73,14 @@ class Contestant:
         return {seed: value for seed, value in self.measured(measure, best).items() if value is not None}
 
     def at_site(self, site: str) -> dict[int | None, float]:
-        """Return the accuracy on a site's own task, last round, for every seed that has it."""
-        each = {seed: figures.sites.each.get(site, {}) for seed, figures in self.figures().items()}
-        return {seed: metrics["accuracy"] for seed, metrics in each.items() if "accuracy" in metrics}
+        """Return the figure that heads a site, last round, for every seed that has it."""
+        found = {}
+        for run in self.runs:
+            metrics = run.summary.final.sites.each.get(site, {})
+            view = run.federation.sites[site].view if site in run.federation.sites else {}
+            if head := head_of(view, metrics):
+                found[run.summary.seed] = metrics[head]
+        return found
 
 
 @dataclass(frozen=True)
@@ -91,6 +94,12 @@ class Paired:
     ahead: int
     level: int
     judgement: Judgement
+
+
+def measures(contestants: Iterable[Contestant]) -> tuple[Measure, ...]:
+    """Return the figures to compare contestants by: those that head any run, and the likelihood."""
+    heads = dict.fromkeys(head for contestant in contestants for run in contestant.runs for head in run_heads(run))
+    return tuple(Measure(scope, metric) for scope in ("global", "sites") for metric in (*heads, "nll"))
 
 
 def find_contestants(runs: Sequence[Run]) -> list[Contestant]:

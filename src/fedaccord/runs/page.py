@@ -89,6 +89,11 @@ def spans(numbers: Sequence[int]) -> str:
     return listed([str(run[0]) if len(run) == 1 else f"{run[0]}–{run[-1]}" for run in runs])
 
 
+def measure_name(metric: str) -> str:
+    """Return the name of a figure on pages and in the terminal."""
+    return str(TEXTS["measures"].get(metric, metric))
+
+
 def section(title: str, *parts: str) -> Html:
     """Return a titled section; a plain string among its parts becomes a paragraph."""
     body = "".join(part if isinstance(part, Html) else f"<p>{text(part)}</p>" for part in parts)

@@ -10,6 +10,8 @@ from typing import Any, Literal
 
 from fedaccord.errors import RunFolderError
 from fedaccord.extensions import INSTALLED, trusted
+from fedaccord.labels.heads import possible_heads
+from fedaccord.labels.views.registry import shown_class
 from fedaccord.runs.checkpoint import read_lines
 from fedaccord.runs.folder import is_locked
 from fedaccord.runs.reading import (
@@ -71,13 +73,14 @@ def read_any_run(folder: Path) -> Run:
     described = (folder / "federation.json").exists()
     federation = read_federation(folder) if described else Federation(labels=[], sites={})
     lines = read_metrics(folder) if (folder / "metrics.jsonl").exists() else []
-    return Run(folder, _summary_so_far(folder, progress.round), federation, lines, progress.in_words())
+    return Run(folder, _summary_so_far(folder, federation, progress.round), federation, lines, progress.in_words())
 
 
-def _summary_so_far(folder: Path, round_: int) -> Summary:
+def _summary_so_far(folder: Path, federation: Federation, round_: int) -> Summary:
     """Return the summary that a run would have if it ended after its last recorded round."""
     settings, lines = read_settings(folder), read_lines(folder / "metrics.jsonl")
-    best, figures = Best(), scopes(None)
+    views = [shown_class(site.view) for site in federation.sites.values()]
+    best, figures = Best(possible_heads(views) or Best.heads), scopes(None)
     for number, figures in past_scopes(lines).items():
         best.look(number, figures)
     rounds = [line for line in lines if line["scope"] == "round"]

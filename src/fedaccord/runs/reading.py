@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tomllib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -11,9 +12,13 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, Field, ValidationError
 
 from fedaccord.durable import read_bytes
-from fedaccord.errors import RunFolderError
+from fedaccord.errors import MessageError, RunFolderError
+from fedaccord.evaluation.intervals import Estimate
+from fedaccord.lazy import Array
 
 Metrics = dict[str, float]
+RESAMPLES = "resamples.safetensors"
+NO_VERDICT = "Whether the model is better than guessing was not measured."
 _Form = TypeVar("_Form", bound=BaseModel)
 
 
@@ -32,6 +37,46 @@ class Figures(BaseModel):
     metric: str = ""
     overall: Metrics = Field(default={}, alias="global")
     sites: Spread = Spread()
+
+
+class Interval(BaseModel):
+    """A figure with its 95 % interval, if it has one."""
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+
+    def estimate(self) -> Estimate:
+        """Return the figure for computations."""
+        return Estimate(self.value, self.low, self.high)
+
+
+class Quality(BaseModel):
+    """How good a model is on test rows; `head` names the first figure, and is empty if nothing could be measured."""
+
+    head: str = ""
+    rows: int = 0
+    classes: int = 0
+    resamples: int = 0
+    measures: dict[str, Interval] = {}
+    calibration: list[list[float]] = []  # by bin: rows, mean prediction, observed share, its interval
+
+    def estimate(self, name: str) -> Estimate | None:
+        """Return a figure, or None if it was not measured."""
+        return self.measures[name].estimate() if name in self.measures else None
+
+
+class Qualities(BaseModel):
+    """The examination after the last round: of the global model, and of each site's."""
+
+    overall: Quality | None = Field(default=None, alias="global")
+    sites: dict[str, Quality] = {}
+
+
+class Verdict(BaseModel):
+    """The verdict in words."""
+
+    text: str = NO_VERDICT
 
 
 class Simulated(BaseModel):
@@ -64,6 +109,8 @@ class Summary(BaseModel):
     stopped: str = ""  # the reason for an early stop
     final: Figures = Figures()
     best: Figures = Figures()
+    quality: Qualities = Qualities()
+    verdict: Verdict = Verdict()
     dropped: int = 0
     warnings: list[str] = []
     problems: list[RunProblem] = []
@@ -112,6 +159,7 @@ class Line(BaseModel):
     pooled: Metrics = {}  # treatment of a group, over the test rows of all sites
     recall: Metrics = {}
     samples: dict[str, int] = {}
+    sites: list[str] = []  # whose test rows recall counts, if the server has none
     asked: list[str] = []
     replied: int = 0  # number of admitted replies
     loss: float | None = None  # mean training loss of the sites
@@ -153,12 +201,6 @@ def read_run(folder: Path) -> Run:
     return Run(folder, read_summary(folder), read_federation(folder), read_metrics(folder))
 
 
-def read_federation(folder: Path) -> Federation:
-    """Read only the description of the sites."""
-    path = folder / "federation.json"
-    return _parsed(_bytes(path), Federation, path)
-
-
 def read_metrics(folder: Path) -> list[Line]:
     """Read the lines of metrics.jsonl, sorted by round."""
     path = folder / "metrics.jsonl"
@@ -181,11 +223,23 @@ def read_summary(folder: Path) -> Summary:
     return _parsed(_bytes(path), Summary, path)
 
 
-def gains(alone: Summary, together: Summary) -> dict[str, tuple[float, float]]:
-    """Return the accuracies of each site that has one in both runs."""
-    before, after = (run.final.sites.each for run in (alone, together))
-    both = {site: (before.get(site, {}).get("accuracy"), metrics.get("accuracy")) for site, metrics in after.items()}
-    return {site: (old, new) for site, (old, new) in both.items() if old is not None and new is not None}
+def read_federation(folder: Path) -> Federation:
+    """Read only the description of a run's federation."""
+    path = folder / "federation.json"
+    return _parsed(_bytes(path), Federation, path)
+
+
+def read_resamples(folder: Path) -> dict[str, Array]:
+    """Read the first figure of each site for every resample; empty if the sites keep them, as in a deployment."""
+    from fedaccord.messages.message import from_bytes  # imports torch
+
+    path = folder / RESAMPLES
+    if not path.is_file():
+        return {}
+    try:
+        return {site: tensor.numpy() for site, tensor in from_bytes(read_bytes(path, RunFolderError)).tensors.items()}
+    except MessageError as problem:
+        raise RunFolderError(f"{path} is damaged: {problem}") from None
 
 
 def read_settings(folder: Path) -> dict[str, Any]:
@@ -211,6 +265,11 @@ def parse(raw: bytes, form: type[_Form], where: str, **options: Any) -> _Form:
         raise RunFolderError(f"{where} is not what a run writes: '{at}': {first['msg'].lower()}") from None
     except ValueError:
         raise _NotJson(f"{where} is not JSON") from None
+
+
+def parse_table(table: Mapping[str, Any], form: type[_Form]) -> _Form:
+    """Return a table that will be written as JSON in the form that it is read in."""
+    return _parsed(json.dumps(table).encode(), form, "the table")
 
 
 def _parsed(raw: bytes, form: type[_Form], where: Path | str) -> _Form:

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from fedaccord.data.coverage import connected_groups
 from fedaccord.data.site_data import SiteData
 from fedaccord.data.sites import FederationData
 from fedaccord.evaluation.metrics import recall
+from fedaccord.evaluation.quality import Quality
+from fedaccord.federation.examination import Examination
 from fedaccord.federation.membership import ALWAYS, Membership
 from fedaccord.federation.round import Evaluation, RoundRecord
 from fedaccord.federation.server import Server, SiteCard
 from fedaccord.federation.state import Dropped
 from fedaccord.labels.space import LabelSpace
 from fedaccord.labels.views import View
+from fedaccord.lazy import torch
 from fedaccord.messages.message import Message
 
 
-def round_lines(record: RoundRecord, space: LabelSpace) -> list[dict[str, Any]]:
+def round_lines(record: RoundRecord, space: LabelSpace, views: Mapping[str, View]) -> list[dict[str, Any]]:
     """Return the lines of one round, one or more per scope."""
     at, dropped = record.round, [drop.as_dict() for drop in record.dropped]
     line: dict[str, Any] = {"round": at, "scope": "round"}
@@ -38,14 +41,27 @@ def round_lines(record: RoundRecord, space: LabelSpace) -> list[dict[str, Any]]:
         return lines
     if figures.global_:
         lines.append({"round": at, "scope": "global", "metrics": figures.global_})
-    if figures.confusion is not None:
-        samples = dict(zip(space.names, figures.confusion.sum(1).tolist(), strict=True))
-        found = recall(figures.confusion, space.names)
-        lines.append({"round": at, "scope": "classes", "recall": found, "samples": samples})
+    lines += [{"round": at, **line} for line in _class_lines(figures, space.names, views)]
     if figures.sites:
         lines.append({"round": at, "scope": "sites", **figures.over_sites(), **_pooled(figures)})
     lines += [{"round": at, "scope": "site", "site": s, "metrics": m} for s, m in figures.sites.items()]
     return lines
+
+
+def _class_lines(figures: Evaluation, names: Sequence[str], views: Mapping[str, View]) -> list[dict[str, Any]]:
+    """Return the recall of each class on the server's test data or, without any, on those of the sites.
+
+    Sites that answer in the federation's classes are counted, and `sites` lists them.
+    """
+    counts, line = figures.confusion, dict[str, Any]()
+    if counts is None:
+        answered = {site: each for site, each in figures.site_confusions.items() if len(each) == len(names)}
+        found = {s: each for s, each in answered.items() if views[s].answers == tuple(names) and int(each.sum())}
+        if not found:
+            return []
+        counts, line = sum(found.values(), torch.zeros_like(next(iter(found.values())))), {"sites": list(found)}
+    samples = dict(zip(names, counts.sum(1).tolist(), strict=True))
+    return [{"scope": "classes", "recall": recall(counts, names), "samples": samples, **line}]
 
 
 def last_lines(record: RoundRecord, server: Server, data: FederationData) -> list[dict[str, Any]]:
@@ -65,6 +81,39 @@ def confusion_lines(figures: Evaluation, data: FederationData) -> list[dict[str,
         {"scope": "confusion", "site": site, "names": list(names[site]), "counts": found.tolist()}
         for site, found in counts.items()
     ]
+
+
+def quality_lines(found: Examination, at: int, views: Mapping[str, View]) -> list[dict[str, Any]]:
+    """Return the lines of the examination after the last round: of the global model and of each site."""
+    described = describe_quality(found, views)
+    whole = [(None, described["global"])] if "global" in described else []
+    each = [*whole, *described["sites"].items()]
+    return [{"round": at, "scope": "quality", "site": site, **quality} for site, quality in each]
+
+
+def describe_quality(found: Examination, views: Mapping[str, View]) -> dict[str, Any]:
+    """Return the `quality` part of the summary."""
+    sites = {site: _quality(quality, views[site].heads) for site, quality in found.sites.items()}
+    # Whatever the views are, tags have a figure that heads them and classes have another.
+    heads = [head for view in views.values() for head in view.heads]
+    overall = {} if found.overall is None else {"global": _quality(found.overall, heads)}
+    sent, received = (sum(each) for each in zip(*found.bytes.values(), strict=True)) if found.bytes else (0, 0)
+    return {**overall, "sites": sites, "bytes": {"sent": sent, "received": received}}
+
+
+def _quality(quality: Quality, heads: Iterable[str]) -> dict[str, Any]:
+    def rounded(value: float | None) -> float | None:
+        return None if value is None else round(value, 6)
+
+    measures = {name: {k: rounded(v) for k, v in asdict(m).items()} for name, m in quality.measures.items()}
+    return {
+        "head": next((name for name in heads if name in measures), ""),
+        "rows": quality.rows,
+        "classes": quality.classes,
+        "resamples": quality.resamples,
+        "measures": measures,
+        "calibration": [[round(value, 6) for value in row] for row in quality.calibration],
+    }
 
 
 def _correspondence_lines(server: Server, data: FederationData) -> list[dict[str, Any]]:
@@ -129,8 +178,9 @@ def _rounded(view: View, digits: int) -> list[list[float]]:
 
 @dataclass
 class Best:
-    """The best round so far, by mean accuracy over sites or by global accuracy."""
+    """The best round so far, by the first of `heads` that was measured: its mean over sites, or the global one."""
 
+    heads: tuple[str, ...] = ("accuracy",)
     metric: str = ""
     value: float = float("-inf")
     round: int = 0
@@ -138,10 +188,8 @@ class Best:
 
     def look(self, at: int, figures: Mapping[str, Any]) -> None:
         """Store the metrics of a round, by scope, if they are the best so far."""
-        for metric, value in (
-            ("sites.mean.accuracy", figures["sites"]["mean"].get("accuracy")),
-            ("global.accuracy", figures["global"].get("accuracy")),
-        ):
+        tables = {"sites.mean": figures["sites"]["mean"], "global": figures["global"]}
+        for metric, value in ((f"{scope}.{head}", t.get(head)) for head in self.heads for scope, t in tables.items()):
             if value is not None and self.metric in ("", metric):
                 self.metric = metric
                 if value > self.value:

@@ -17,13 +17,28 @@ from fedaccord.methods.registry import method_entry
 from fedaccord.runs import page as parts
 from fedaccord.runs import report_fairness as fairness
 from fedaccord.runs import report_figures as draw
-from fedaccord.runs.page import Figure, Html, counted, decimal, listed, percent, remark, section, table, text
+from fedaccord.runs import report_labels as meaning
+from fedaccord.runs import report_quality as quality
+from fedaccord.runs.gains import find_gains, run_heads, run_verdict
+from fedaccord.runs.page import (
+    NOTHING,
+    Figure,
+    Html,
+    counted,
+    decimal,
+    listed,
+    measure_name,
+    percent,
+    remark,
+    section,
+    table,
+    text,
+)
 from fedaccord.runs.problems import find_problems
 from fedaccord.runs.progress import read_any_run
-from fedaccord.runs.reading import Line, Metrics, Run, Summary, gains, read_summary
+from fedaccord.runs.reading import Metrics, Run, read_resamples, read_summary
 from fedaccord.training.settings import FigureSection
 
-MATRIX = {"matrix_error": "distance from the declared matrix", "matrix_change": "change since the site's last round"}
 PAIR = (draw.BLUE, draw.ORANGE)
 
 
@@ -42,21 +57,26 @@ def write_report(folder: Path, alone: Path | None = None, note: Callable[[str], 
 def report_page(run: Run, alone: Path | None = None, version: str = "") -> str:
     """Return the report as a page; one with a `version` replaces itself when its server has another version."""
     figures: dict[str, Figure] = {}
-    compared = [] if alone is None else [_gains(run, read_summary(Path(alone)))]
+    gains, compared = None, list[Html]()
+    if alone is not None:
+        gains = find_gains(run.summary, run.federation, read_resamples(run.folder), Path(alone))
+        compared = [quality.gains(read_summary(Path(alone)), gains)]
+    headline = _headline(run, "" if run.progress else run_verdict(run.summary, gains)["text"])
     body = [
-        _headline(run),
+        headline,
         fairness.exclusions(run, figures),
         *compared,
+        quality.quality(run, figures),
         _curves(run, figures),
         _sites(run),
         _classes(run),
         _confusion(run, figures),
         fairness.treatment(run, figures),
-        _coverage(run),
-        _absent(run),
-        _correspondences(run, figures),
-        _estimated_correspondences(run, figures),
-        _correlations(run, figures),
+        meaning.coverage(run),
+        meaning.absent(run),
+        meaning.correspondences(run, figures),
+        meaning.estimated_correspondences(run, figures),
+        meaning.correlations(run, figures),
         *_figure_sections(run, figures),
         _dropped(run),
         _time(run),
@@ -65,34 +85,35 @@ def report_page(run: Run, alone: Path | None = None, version: str = "") -> str:
         _settings(run),
     ]
     if run.progress and not run.lines:  # nothing to show before the first round
-        body = [_headline(run)]
+        body = [headline]
     return parts.page(run.summary.name, body, figures, version)
 
 
-def _headline(run: Run) -> Html:
+def _headline(run: Run, verdict: str) -> Html:
     summary, final, best = run.summary, run.summary.final, run.summary.best
     problems = find_problems(run.lines, len(run.federation.labels))
     facts = [counted(summary.rounds, "round"), parts.duration(summary.seconds), f"seed {summary.seed}"]
     facts += [counted(len(run.federation.sites), "site"), f"engine {summary.engine}"]
     facts += [] if run.progress else [counted(summary.workers, "worker")]
     facts += [f"stopped early: {summary.stopped}"] if summary.stopped else []
-    spread = f" ± {100 * final.sites.std['accuracy']:.1f}" if "accuracy" in final.sites.std else ""
     scope, _, metric = best.metric.rpartition(".")
     figure = (best.overall if scope == "global" else best.sites.mean).get(metric)
-    chosen_by = f"{metric}, {'global model' if scope == 'global' else 'mean over sites'}" if metric else "not measured"
+    model = "global model" if scope == "global" else "mean over sites"
+    chosen_by = f"{measure_name(metric)}, {model}" if metric else "not measured"
     asked = sum(len(line.asked) for line in run.of("round"))
     best_title = f"Best, not last: round {best.round}" if metric else "Best, not last"
     cards = [
         *fairness.exclusion_cards(run),
-        _card("Global model, last round", final.overall),
-        _card("Mean over sites, last round", final.sites.mean, spread),
+        _card(run, "Global model, last round", final.overall),
+        _card(run, "Mean over sites, last round", final.sites.mean, final.sites.std),
         parts.card(best_title, decimal(figure) if metric == "nll" else percent(figure), chosen_by, "aside"),
         parts.card("Dropped replies", str(summary.dropped), f"of {asked} asked for" if asked else ""),
     ]
     measured = f"Global figures: {run.federation.test.rstrip('.')}." if run.federation.test else ""
     picked = parts.BEST_IS_OPTIMISTIC if metric else ""
     return Html(
-        f'<header><h1>{text(summary.name)}</h1><p class="method">Method {text(summary.method)}</p>'
+        (f'<p class="verdict">{text(verdict)}</p>' if verdict else "")
+        + f'<header><h1>{text(summary.name)}</h1><p class="method">Method {text(summary.method)}</p>'
         f'<p class="facts">{text(" · ".join(facts))}</p></header>'
         + (remark(run.progress, "progress") if run.progress else "")
         + "".join(remark(f"Problem: {problem.text}.", "problem") for problem in problems)
@@ -102,23 +123,22 @@ def _headline(run: Run) -> Html:
     )
 
 
-def _card(label: str, metrics: Metrics, spread: str = "") -> Html:
-    below = f"accuracy; nll {decimal(metrics.get('nll'))}" if metrics else "not measured"
-    return parts.card(label, percent(metrics.get("accuracy")) + spread, below)
-
-
-def _gains(run: Run, alone: Summary) -> Html:
-    title, both = "What federation brought each site", gains(alone, run.summary)
-    if not both:
-        return section(title, f"No site has an accuracy both in this run and in '{alone.name}'.")
-    source = f"Alone: run '{alone.name}', method {alone.method}, seed {alone.seed}."
-    return section(title, *draw.gains(both), remark(f"Accuracy on each site's own task, last round. {source}"))
+def _card(run: Run, label: str, metrics: Metrics, spread: Metrics | None = None) -> Html:
+    heads = [head for head in run_heads(run) if head in metrics]
+    if not heads:
+        return parts.card(label, NOTHING, "not measured")
+    first, *others = heads
+    std = f" ± {100 * spread[first]:.1f}" if spread and first in spread else ""
+    more = [f"{measure_name(head)} {percent(metrics[head])}" for head in others]
+    below = [measure_name(first), *more, f"nll {decimal(metrics.get('nll'))}"]
+    return parts.card(label, percent(metrics[first]) + std, "; ".join(below))
 
 
 def _curves(run: Run, figures: dict[str, Figure]) -> Html:
     names = list(dict.fromkeys(str(line.site) for line in run.of("site")))
     panels = ""
-    for metric, title in (("accuracy", "Accuracy"), ("nll", "Negative log-likelihood, lower is better")):
+    titles = {head: measure_name(head)[:1].upper() + measure_name(head)[1:] for head in run_heads(run)}
+    for metric, title in (titles | {"nll": "Negative log-likelihood, lower is better"}).items():
         overall, mean = run.curve("global", "metrics", metric), run.curve("sites", "mean", metric)
         low, high = run.curve("sites", "min", metric), run.curve("sites", "max", metric)
         each: dict[str, list[tuple[int, float]]] = {name: [] for name in names}
@@ -126,7 +146,7 @@ def _curves(run: Run, figures: dict[str, Figure]) -> Html:
             if metric in line.metrics:
                 each[str(line.site)].append((line.round, line.metrics[metric]))
         if overall or mean or any(each.values()):
-            figures[metric] = draw.learning_curves(overall, mean, low, high, each, share=metric == "accuracy")
+            figures[metric] = draw.learning_curves(overall, mean, low, high, each, share=metric != "nll")
             panels += f"<div><h3>{title}</h3>{parts.figure_box(metric, title)}</div>"
     if not panels:
         return section("Learning curves", "This run was not evaluated, so there is no curve to draw.")
@@ -138,11 +158,13 @@ def _curves(run: Run, figures: dict[str, Figure]) -> Html:
 def _sites(run: Run) -> Html:
     labels, best, each = len(run.federation.labels), run.summary.best, run.summary.final.sites.each
     at_best = {line.site: line.metrics for line in run.of("site") if line.round == best.round} | best.sites.each
-    optional = parts.TEXTS["optional_metrics"].items()
+    main = next((head for head in run_heads(run) if any(head in metrics for metrics in each.values())), "accuracy")
+    optional = [(key, words) for key, words in parts.TEXTS["optional_metrics"].items() if key != main]
     more = {words: metric for metric, words in optional if any(metric in metrics for metrics in each.values())}
     best_round = f" ({best.round})" if best.metric else ""
-    head = ["Site", "How it labels", "Train", "Test", "Labels taught", "Accuracy, last round", "Nll, last round"]
-    head += [f"Accuracy, best round{best_round}", *more]
+    title = measure_name(main)[:1].upper() + measure_name(main)[1:]
+    head = ["Site", "How it labels", "Train", "Test", "Labels taught", f"{title}, last round", "Nll, last round"]
+    head += [f"{title}, best round{best_round}", *more]
     rows = []
     for name, site in run.federation.sites.items():
         final, taught = each.get(name, {}), len(site.informs)
@@ -150,10 +172,10 @@ def _sites(run: Run) -> Html:
         words += "" if site.set_size is None else f", {site.set_size:.2f} labels on average"
         membership = Membership(site.joins, site.leaves)
         words += "" if membership == ALWAYS else f"; {membership.in_words()}"
-        figures = [percent(final.get("accuracy")), decimal(final.get("nll"))]
-        figures += [percent(at_best.get(name, {}).get("accuracy")), *(percent(final.get(key)) for key in more.values())]
+        figures = [percent(final.get(main)), decimal(final.get("nll"))]
+        figures += [percent(at_best.get(name, {}).get(main)), *(percent(final.get(key)) for key in more.values())]
         rows.append([name, words, site.train, site.test, f"{taught} of {labels}", *figures])
-    task = "Accuracy is on the site's own task and test samples: a site that labels in groups is judged by groups."
+    task = "Figures are on the site's own task and test samples: a site that labels in groups is judged by groups."
     remarks = map(remark, [task, *_missing_words(run)])
     return section("Sites", table(head, rows, numbers=range(2, len(head))), *remarks)
 
@@ -169,7 +191,8 @@ def _classes(run: Run) -> Html:
     names = [name for name in run.federation.labels if name in recall or name in samples]
     found = {name: recall.get(name) for name in names}
     rows = [(name, parts.share_bar(share), percent(share), samples.get(name, 0)) for name, share in found.items()]
-    meaning = f"Recall after round {lines[-1].round}: the share of a class's test samples that the model assigns to it."
+    rows_of = f"the test samples of {listed(lines[-1].sites)}" if lines[-1].sites else "a class's test samples"
+    meaning = f"Recall after round {lines[-1].round}: the share of {rows_of} that the model assigns to their class."
     return section("Classes", meaning, table(["Class", "", "Recall", "Samples"], rows, numbers={2, 3}))
 
 
@@ -184,43 +207,6 @@ def _confusion(run: Run, figures: dict[str, Figure]) -> Html:
         options[key] = f"{who}, round {last[site].round}"
     reading = "A row is a true class: colours show the shares of its samples, numbers count them."
     return section("Confusion", reading, *parts.figure_choice("Matrix of", options))
-
-
-def _coverage(run: Run) -> Html:
-    federation = run.federation
-    sites = {name: (site.view, site.informs) for name, site in federation.sites.items()}
-    sentences = draw.coverage_warnings(federation.labels, sites, federation.groups)
-    warnings: list[str] = [remark(sentence, "warning") for sentence in sentences]
-    found = warnings or ["Every label is taught by at least two sites."]
-    notes = [remark(f"Notes on the data: {listed(federation.notes, '; ')}.")] if federation.notes else []
-    matrix = draw.coverage(federation.labels, sites, federation.histogram)
-    return section("Who can teach which label", *found, *matrix, *notes)
-
-
-def _absent(run: Run) -> Html:
-    rounds: dict[str, list[int]] = {}
-    for line in run.of("round"):
-        for label in line.absent:
-            rounds.setdefault(label, []).append(line.round)
-    if not rounds:
-        return Html("")
-    rows = [(label, len(at), parts.spans(at)) for label in run.federation.labels if (at := rounds.get(label))]
-    head = ["Label", f"Rounds, of {len(run.of('round'))}", "Which"]
-    return section("Labels absent from rounds", parts.TEXTS["absent"], table(head, rows, numbers={1}))
-
-
-def _correspondences(run: Run, figures: dict[str, Figure]) -> Html:
-    """Draw the declared correspondences of coarse sites; equal ones share a figure."""
-    declared = [
-        (name, list(site.view["correspondence"]), matrix)
-        for name, site in run.federation.sites.items()
-        if (matrix := run.federation.correspondences.get(name))
-    ]
-    shown = draw.names_by_class("correspondence", declared, run.federation.labels, figures)
-    if not shown:
-        return Html("")
-    how = "As declared: how often a sample of a class (column) gets each name (row) that the site uses."
-    return section("What coarse names stand for", f"{how} The site does not know a class with an empty column.", *shown)
 
 
 def _dropped(run: Run) -> Html:
@@ -310,41 +296,3 @@ def _figure_curves(run: Run, part: FigureSection, key: str, figures: dict[str, F
         if shares := [share for _, share in run.curve("round", "figures", name)]:
             body.append(remark(words.format(mean=percent(sum(shares) / len(shares)))))
     return body
-
-
-def _estimated_correspondences(run: Run, figures: dict[str, Figure]) -> Html:
-    """Draw the estimated correspondence matrices, and how they changed over the rounds."""
-    found = [(str(line.site), line.names, line.matrix) for line in run.of("correspondence")]
-    shown = draw.names_by_class("found", found, run.federation.labels, figures, ", estimated")
-    if not shown:
-        return Html("")
-    how = "As estimated in the last round: how often a sample of a class (column) gets each name (row) of the site."
-    curves = {words: curve for name, words in MATRIX.items() if (curve := run.curve("sites", "mean", name))}
-    if curves:
-        figures["matrix"] = draw.named_curves(curves, PAIR)
-        norm = "Frobenius norm over the rounds, mean over sites"
-        rows = [(words, decimal(curve[0][1]), decimal(curve[-1][1])) for words, curve in curves.items()]
-        ends = table(["Frobenius norm", "First", "Last"], rows, numbers={1, 2})
-        shown += [Html(f"<h3>{norm}</h3>"), parts.figure_box("matrix", norm), ends]
-    return section("Estimated correspondences of coarse names", how, *shown)
-
-
-def _correlations(run: Run, figures: dict[str, Figure]) -> Html:
-    """Draw the correlations of tags that the sites agree on, and each site's own, sorted by block."""
-    options = {}
-    for number, line in enumerate(run.of("correlation")):
-        key, who = f"tags-{number}", "all sites agree on" if line.site is None else f"site {line.site} has"
-        names, matrix = _by_block(line)
-        figures[key] = draw.matrix_figure(names, names, matrix, f"Correlations that {who}")
-        options[key] = "all sites" if line.site is None else str(line.site)
-    if not options:
-        return Html("")
-    choice = parts.figure_choice("Correlations of", options, "tailored")
-    return section("How tags go together", parts.TEXTS["correlations"], *choice)
-
-
-def _by_block(line: Line) -> tuple[list[str], list[list[float | None]]]:
-    """Return the names of the tags sorted by block, and the matrix in that order without its diagonal."""
-    order = sorted(range(len(line.names)), key=lambda tag: (line.blocks[tag] if line.blocks else 0, tag))
-    names = [f"{line.blocks[tag] + 1} · {line.names[tag]}" if line.blocks else line.names[tag] for tag in order]
-    return names, [[None if row == column else line.matrix[row][column] for column in order] for row in order]

@@ -14,7 +14,7 @@ from typing import Any
 
 from fedaccord.labels.views.registry import shown_class
 from fedaccord.runs import page
-from fedaccord.runs.page import NOTHING, Figure, Html, listed, percent, signed, table, text
+from fedaccord.runs.page import NOTHING, Figure, Html, listed, table, text
 
 Curve = Sequence[tuple[int, float]]  # (round, value)
 Teaching = Mapping[str, tuple[Mapping[str, Any], Collection[str]]]  # site -> its described view, the labels it teaches
@@ -25,6 +25,7 @@ OTHERS = ("#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#8C6D1F", "#4B4B9F", GREY
 CELL_TEXT_UP_TO = 30  # classes; with more, numbers do not fit into their cells
 TITLE_WIDTH = 44  # letters that fit on a telephone
 DROPS_ONE_BY_ONE = 50  # more are grouped and counted
+_CALIBRATION_AXES = ("predicted probability", "observed share")
 _STYLE: dict[str, Figure] = json.loads(page.asset("figures.json"))
 
 
@@ -59,25 +60,6 @@ def coverage_warnings(labels: Sequence[str], sites: Teaching, groups: Iterable[S
         why = "Softmax scores can only be compared within a connected group, so a choice across groups means nothing."
         said.append(f"No site connects these {len(apart)} groups of labels: {' and '.join(apart)}. {why}")
     return said
-
-
-def gains(accuracies: Mapping[str, tuple[float, float]]) -> tuple[str, Html]:
-    """Return a sentence and a table of each site's accuracy, given as (alone, together), largest gain first."""
-    gain = {site: together - alone for site, (alone, together) in accuracies.items()}
-    ranked = sorted(gain, key=lambda site: -gain[site])
-    points = {site: signed(100 * gain[site], 1) for site in ranked}
-    word = {site: {"+": "better", "−": "worse"}.get(points[site][0], "same") for site in ranked}
-    last = {"better": ", gains least", "worse": ", loses most"}
-    ends = {ranked[-1]: last, ranked[0]: {"better": ", gains most"}} if len(ranked) > 1 else {}
-    rows = []
-    for site in ranked:
-        reading = word[site] + ends.get(site, {}).get(word[site], "")
-        shown = [Html(f'<span class="{word[site]}">{cell}</span>') for cell in (points[site], reading)]
-        rows.append([site, *map(percent, accuracies[site]), *shown])
-    better, worse = (list(word.values()).count(which) for which in ("better", "worse"))
-    mean = signed(100 * sum(gain.values()) / len(gain), 1)
-    sentence = f"Together, {better} of {len(gain)} sites do better than alone, {worse} worse: {mean} points on average."
-    return sentence, table(["Site", "Alone", "Together", "Gain, points", "Reading"], rows, numbers={1, 2, 3})
 
 
 def drops(dropped: Sequence[tuple[int, Mapping[str, Any]]]) -> Html:
@@ -130,6 +112,33 @@ def over_rounds(traces: Sequence[Figure], share: bool) -> Figure:
     """Return the figure of curves over the rounds; a share is shown in percent."""
     y = {"tickformat": ".0%", "hoverformat": ".1%"} if share else {"hoverformat": ".3f"}
     return figure(traces, xaxis={"title": {"text": "round"}}, yaxis=y)
+
+
+def calibration(curve: Sequence[Sequence[float]]) -> Figure:
+    """Draw a calibration curve, given as rows, mean prediction, observed share and its interval for each bin."""
+    rows, predicted, observed, low, high = zip(*curve, strict=True)
+    bars = {
+        "type": "data",
+        "symmetric": False,
+        "array": [up - at for up, at in zip(high, observed, strict=True)],
+        "arrayminus": [at - down for down, at in zip(low, observed, strict=True)],
+        "thickness": 1.4,
+    }
+    diagonal = {"type": "scatter", "mode": "lines", "x": [0, 1], "y": [0, 1], "showlegend": False, "hoverinfo": "skip"}
+    points = {
+        "type": "scatter",
+        "mode": "lines+markers",
+        "x": predicted,
+        "y": observed,
+        "error_y": bars,
+        "text": [f"{number:g}" for number in rows],
+        "hovertemplate": "%{text} rows: predicted %{x:.1%}, observed %{y:.1%}<extra></extra>",
+        "line": {"color": BLUE, "width": 2},
+        "showlegend": False,
+    }
+    lines = [diagonal | {"line": {"color": GREY, "width": 1, "dash": "dash"}}, points]
+    across, up = ({"range": [-0.02, 1.02], "tickformat": ".0%", "title": {"text": name}} for name in _CALIBRATION_AXES)
+    return figure(lines, xaxis=across, yaxis=up)
 
 
 def confusion(names: Sequence[str], counts: Sequence[Sequence[int]]) -> Figure:

@@ -15,11 +15,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Self
 
 from fedaccord.errors import ConfigError, DataError
-from fedaccord.evaluation.metrics import NOT_ANNOTATED, accuracy, confusion
+from fedaccord.evaluation.intervals import Resampling
+from fedaccord.evaluation.quality import Quality
 from fedaccord.extensions import is_ours
 from fedaccord.labels.space import LabelSpace, plain
+from fedaccord.labels.views import sets
 from fedaccord.labels.views.declaration import LabelArrays, ViewContext, ViewDeclaration, arguments
 from fedaccord.labels.views.likelihoods import below_top, log_prior
+from fedaccord.labels.views.stacking import stacked
 from fedaccord.lazy import Array, Tensor, np, torch
 
 
@@ -44,6 +47,8 @@ class View(ABC):
     has_own_names: ClassVar[bool] = False  # annotations use names that are not the federation's labels
     is_known: bool = True  # what the answers stand for is declared, or has been estimated
     estimated: bool = False  # what the answers stand for was estimated, or will be
+    heads: ClassVar[tuple[str, ...]] = ("accuracy", "in_set")  # the first of these that a site has heads its figures
+    beside_head: ClassVar[tuple[str, ...]] = ()  # metrics that are always shown beside it
 
     # How files are read.
     separator: ClassVar[str | None] = None  # between the names in a table cell
@@ -253,14 +258,7 @@ class View(ABC):
 
         All views have the same `stacking_key`.
         """
-        stacked = copy.copy(views[0])
-        none = torch.zeros(len(stacked.space))
-        if any(view.offset is not None for view in views):
-            offsets = [none if view.offset is None else view.offset.cpu() for view in views]
-            stacked.offset = torch.stack(offsets)[:, None].to(device)
-        for name in cls.stacks or ():
-            setattr(stacked, name, torch.stack([getattr(view, name) for view in views])[:, None].to(device))
-        return stacked
+        return stacked(views, cls.stacks or (), device)
 
     def stacking_key(self) -> str | None:
         """Return a key that views must share to be stacked; None if this view cannot be stacked."""
@@ -311,11 +309,13 @@ class View(ABC):
 
         By default `in_set` is the share of predictions that the annotations allow, `accuracy` is against the truth.
         """
-        predicted = self.answer(logits).argmax(-1)
-        allowed = torch.isfinite(self.evidence(target).gather(-1, predicted[:, None]))
-        judged = torch.full_like(predicted, NOT_ANNOTATED) if truth is None else truth
-        counts = confusion(judged, predicted, len(self.answers))
-        return {"in_set": float(allowed.float().mean())} | accuracy(counts), counts
+        return sets.judge(self, logits, target, truth)
+
+    def examine(
+        self, logits: Tensor, target: Tensor, truth: Tensor | None, trained: Tensor, resampling: Resampling
+    ) -> Quality:
+        """Return figures with intervals on the site's own task; `trained` is the target of its training samples."""
+        return sets.examine(self, logits, target, truth, trained, resampling)
 
     def judge_stack(self, logits: Tensor, target: Tensor) -> tuple[dict[str, Tensor], Tensor] | None:
         """Return `judge` of each stacked site with its mean `nll`: metrics (sites,), counts int64 (sites, A, A).

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, Literal
 
+from fedaccord.evaluation.intervals import Resampling
 from fedaccord.evaluation.metrics import NOT_ANNOTATED, accuracy, confusion, confusions
+from fedaccord.evaluation.quality import Quality, class_quality
 from fedaccord.labels.space import LabelSpace, check_labels, is_missing, not_a_label, raise_problems
 from fedaccord.labels.views.base import View
 from fedaccord.labels.views.declaration import KnownDeclaration, LabelArrays
 from fedaccord.labels.views.likelihoods import log_mask
+from fedaccord.labels.views.sets import most_named
 from fedaccord.lazy import Tensor, np, torch
 
 
@@ -52,6 +55,13 @@ class OneName(View):
         """Return the accuracy in the site's own answers."""
         counts = confusion(target, self.answer(logits).argmax(-1), len(self.answers))
         return accuracy(counts), counts
+
+    def examine(
+        self, logits: Tensor, target: Tensor, truth: Tensor | None, trained: Tensor, resampling: Resampling
+    ) -> Quality:
+        """Return the figures in the site's own answers."""
+        guess = most_named(self, trained)
+        return class_quality(self.answer(logits).numpy(), target.numpy(), guess, resampling)
 
     def names_in(self, target: Tensor) -> Tensor:
         """Return the name of each annotation, one-hot."""

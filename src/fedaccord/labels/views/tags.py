@@ -8,7 +8,9 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from fedaccord.errors import DataError
+from fedaccord.evaluation.intervals import Resampling
 from fedaccord.evaluation.metrics import NOT_ANNOTATED, THRESHOLD, tag_metrics
+from fedaccord.evaluation.quality import Quality, tag_quality
 from fedaccord.labels.space import LabelSpace, columns_of, plain, raise_problems, split_names
 from fedaccord.labels.views.base import View
 from fedaccord.labels.views.declaration import LabelArrays, Names, ViewDeclaration
@@ -31,6 +33,8 @@ class Tags(View):
     Declaration = TagsView
     one_label = False
     judges_unannotated = True
+    heads = ("map",)  # not the share of right decisions: most tags are absent, and saying so is right most of the time
+    beside_head = ("macro_f1",)
     separator = ";"
     takes_columns = True
     names_are_labels = True
@@ -125,6 +129,12 @@ class Tags(View):
         """Return the metrics of tags, such as precision and recall; tags have no confusion counts."""
         names = len(self.answers)
         return tag_metrics(self.answer(logits), target), torch.zeros(names, names, dtype=torch.int64)
+
+    def examine(
+        self, logits: Tensor, target: Tensor, truth: Tensor | None, trained: Tensor, resampling: Resampling
+    ) -> Quality:
+        """Return the figures of tags."""
+        return tag_quality(self.answer(logits).numpy(), target.numpy(), resampling)
 
     def names_in(self, target: Tensor) -> Tensor:
         """Return the tags that are present."""

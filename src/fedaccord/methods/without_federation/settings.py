@@ -29,4 +29,7 @@ class PooledSettings(TrainingSettings):
         return self
 
 
-METHODS = (MethodEntry("local", LocalSettings, "recipe:local"), MethodEntry("pooled", PooledSettings, "recipe:pooled"))
+METHODS = (
+    MethodEntry("local", LocalSettings, "recipe:local", trains_alone=True),
+    MethodEntry("pooled", PooledSettings, "recipe:pooled"),
+)

@@ -1,0 +1,42 @@
+"""What a finished run says about its model: the examination after the last round, and the verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from fedaccord.federation.examination import RESAMPLED, examine
+from fedaccord.federation.server import Server
+from fedaccord.labels.views import View
+from fedaccord.messages.message import Message, to_bytes
+from fedaccord.runs.folder import RunFolder
+from fedaccord.runs.gains import find_gains, run_verdict
+from fedaccord.runs.reading import RESAMPLES, Federation, Summary, parse_table, read_resamples
+from fedaccord.runs.records import describe_quality, quality_lines
+
+
+def examine_run(server: Server, views: Mapping[str, View], folder: RunFolder) -> dict[str, Any]:
+    """Examine the final model, write the figures, and return the summary's part on its quality."""
+    found = examine(server)
+    folder.append_metrics(quality_lines(found, server.state.round, views))
+    memories = server.engine.memories().items()  # sites on other machines keep their resamples
+    resampled = {site: m.tensors[RESAMPLED] for site, m in memories if RESAMPLED in m.tensors and site in found.sites}
+    if resampled:
+        folder.write(RESAMPLES, to_bytes(Message(resampled)))
+    return {"quality": describe_quality(found, views)}
+
+
+def conclude(
+    folder: Path, alone: Path | None, summary: Mapping[str, Any], federation: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the verdict on a run, from its summary and federation and the folder of a run without federation."""
+    read, described = parse_table(summary, Summary), parse_table(federation, Federation)
+    gains = None if alone is None else find_gains(read, described, read_resamples(folder), alone)
+    return run_verdict(read, gains)
+
+
+def alone_folder(run: Mapping[str, Any]) -> Path | None:
+    """Return the folder of the run without federation that run.json names, if it still exists."""
+    alone = None if run["alone"] is None else Path(run["alone"])
+    return alone if alone is not None and (alone / "summary.json").is_file() else None

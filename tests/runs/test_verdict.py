@@ -1,0 +1,63 @@
+"""The verdict: what intervals say about each site, worked numbers of differences, and the sentences."""
+
+import numpy as np
+import pytest
+
+from fedaccord.evaluation.intervals import Estimate
+from fedaccord.runs.verdict import paired_difference, standing, unpaired_difference, verdict
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "rows", "expected"),
+    [
+        (0.01, 0.2, 50, "better"),
+        (-0.2, -0.01, 50, "worse"),
+        (-0.1, 0.2, 50, "unclear"),
+        (0.0, 0.2, 50, "unclear"),
+        (0.3, 0.9, 9, "unclear"),  # so few rows allow no verdict
+        (None, None, 50, "unclear"),
+    ],
+)
+def test_the_interval_decides(low, high, rows, expected):
+    assert standing(Estimate(0.1, low, high), rows) == expected
+    assert standing(None, rows) == "unmeasured"
+
+
+def test_paired_differences_use_the_same_resamples():
+    old = np.linspace(0.5, 0.7, 201)
+    better = paired_difference(old + 0.05, old, 0.05)  # always 5 points ahead, although the figures overlap
+    assert (better.low, better.high) == pytest.approx((0.05, 0.05))
+    shuffled = paired_difference(old[::-1] + 0.05, old, 0.05)
+    assert (shuffled.low, shuffled.high) == pytest.approx((-0.14, 0.24))
+
+
+def test_unpaired_intervals_add_like_standard_deviations():
+    found = unpaired_difference(Estimate(0.8, 0.77, 0.84), Estimate(0.7, 0.67, 0.74))
+    assert (found.value, found.low, found.high) == pytest.approx((0.1, 0.05, 0.15))
+    assert unpaired_difference(Estimate(1.0), Estimate(0.7, 0.6, 0.8)).low is None
+
+
+def test_sentences():
+    better, worse, unclear, unmeasured = "better", "worse", "unclear", "unmeasured"
+    assert verdict({"a": better, "b": better}) == "Better than guessing at all 2 sites."
+    assert verdict({"a": better}, better) == (
+        "Better than guessing at its only site. The global model is better than guessing."
+    )
+    mixed = {"a": better, "b": unclear, "c": worse, "d": unmeasured, "e": better}
+    assert verdict(mixed, unclear, {"a": unclear, "b": unclear}) == (
+        "Better than guessing at 2 of 5 sites (a, e); worse at c; the intervals do not allow to say at b; not measured "
+        "at d. The global model cannot be told apart from guessing. Better than training alone at no site for sure; "
+        "the intervals do not allow to say at a, b."
+    )
+    assert verdict({"a": unmeasured}, None, {}) == (
+        "No site has enough test rows to compare the model with guessing. No site can be compared with training alone."
+    )
+    assert verdict({}) == "Whether the model is better than guessing was not measured."
+
+
+def test_many_sites_are_counted_and_only_some_are_named():
+    sites = {f"s{i}": "better" if i < 8 else "unclear" for i in range(10)}
+    assert verdict(sites) == (
+        "Better than guessing at 8 of 10 sites (s0, s1, s2, s3, s4, s5 and 2 more); the intervals do not allow to say "
+        "at s8, s9."
+    )
