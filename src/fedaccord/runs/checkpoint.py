@@ -110,7 +110,8 @@ def read_past(folder: Path, run: str) -> Past:
             continue
         past.state, past.memories = state, memories
         break
-    past.lines = [line for line in lines if line["round"] <= past.round]
+    # The examination after the last round is repeated.
+    past.lines = [line for line in lines if line["round"] <= past.round and line["scope"] != "quality"]
     return past
 
 
