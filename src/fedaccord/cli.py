@@ -242,7 +242,7 @@ def _carry_out_both(
 ) -> None:
     """Run an experiment after the same one without federation, and print what federation brought each site."""
     say("First every site trains alone, then all train together.\n")
-    before, _ = _carry_out(alone, base, alone_out, **options)
+    before, _ = _carry_out(alone, base, alone_out, None, **options)
     _conclude(*_carry_out(together, base, out, before.path, **options), before.path)
 
 
