@@ -333,7 +333,8 @@ class TestFeatures:
         (found,) = both.report().sites[0].findings
         assert found.text == (
             "column 'size' is read as words, although 16 of 20 cells hold numbers: 'x' (4 cells); "
-            'to find the wrong cells paste into [features]: numbers = ["size"]; name it in categories if it is of words'
+            "if these mean that a value is missing, paste into [features]: "
+            'missing = ["", "?", "NA", "N/A", "nan", "NaN", "null", "None", "x"]'
         )
         (own,) = check_own_data(*load_experiment(both.file), "y").findings
         assert own.text.startswith(

@@ -99,6 +99,14 @@ def test_all_files_that_cannot_be_read_are_named(files):
     assert "'y.csv' has no column 'dx'; did you mean 'dxx'?" in said
 
 
+def test_a_file_without_any_feature(files):
+    folder = files(x="dx\na\nb\n", y="age,dx\n1,a\n")
+    with pytest.raises(
+        DataError, match=r"'x.csv' has a single column, 'dx', so site 'x' has no features; if its cells"
+    ):
+        load_federation(parse_experiment(experiment("x", "y")), folder)
+
+
 def test_dates_in_parquet_and_dates_that_are_declared_as_words(files):
     folder = files()
     frame = pd.DataFrame({"on": pd.to_datetime(["2021-03-04", None]), "age": [1, 2], "dx": ["a", "b"]})

@@ -106,6 +106,7 @@ def test_the_code_page_of_windows_is_a_doubt_until_it_is_confirmed():
         (b"a,b\n1,\x81\n", None, "'a.csv', line 2: the byte 0x81 is not UTF-8 or cp1252 text; name its encoding"),
         (b"a,b\n1,\xff\n", "utf-8", "'a.csv', line 2: the byte 0xff is not utf-8 text"),
         (b"\xff\xfea\x00b", None, "is not utf-16 text"),
+        (b"a", "undefined", "'a.csv' is not undefined text: "),
         ("age,dx\n1,a\n".encode("utf-16-le"), None, "looks like UTF-16 without a byte order mark; add read = { enc"),
         ("age,dx\n1,a\n".encode("utf-16-be"), None, '"utf-16-be"'),
         (b"age,dx\n" + 100 * b"1,a\n" + b"1,\0\n", None, "'a.csv', line 102: it holds a NUL byte"),

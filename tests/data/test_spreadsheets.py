@@ -51,19 +51,22 @@ def test_numbers_that_were_typed_as_text(path):
     save(path, ["age"], ["1,5"], ["2"])
     table = read_table(path)
     assert contents(table) == {"age": ["1.5", "2"]}
-    assert table.read_as == "a sheet with decimal commas"
+    assert table.read_as == "the sheet 'Sheet' with decimal commas"
 
 
 def test_sheets_and_headers(path):
     save(path, ["a"], [1], more=["second"])
     assert contents(read_table(path)) == {"a": ["1"]}
+    assert read_table(path).read_as == "the sheet 'Sheet', one of 2"
     with pytest.raises(DataError, match="has no rows"):
         read_table(path, read=Reading(sheet="second"))
     assert contents(read_table(path, ["x"], read=Reading(sheet="second"))) == {"x": ["other"]}
     with pytest.raises(DataError, match=r"has no sheet 'secnd'; did you mean 'second'\?"):
         read_table(path, read=Reading(sheet="secnd"))
     save(path, ["a"], [1, 2])
-    with pytest.raises(DataError, match="1 columns are in its header, but row 2 has 2 cells"):
+    with pytest.raises(
+        DataError, match="1 columns are in its header, but row 2 has 2 cells; if it is a title, remove the lines"
+    ):
         read_table(path)
 
 

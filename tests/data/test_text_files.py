@@ -69,6 +69,10 @@ WRONG = {
         "Export of May\nage,who\n1,a\n",
         "'ward.csv', line 1: 'Export of May' is a single cell, but the lines below have 2; if it is a title, remove",
     ),
+    "a title in a row of empty cells": (
+        "Export of May;;\nage;who;dx\n1;a;b\n",
+        "'ward.csv', line 1: only one of 3 columns has a name, 'Export of May'; if it is a title, remove the lines",
+    ),
     "another separator": (
         "age:who\n1:a\n2:b\n",
         "'ward.csv', line 1: its header is a single cell, 'age:who'; commas, semicolons, tabs and bars are recognised "

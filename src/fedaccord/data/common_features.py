@@ -14,6 +14,7 @@ from fedaccord.data.tables import cells_error
 from fedaccord.errors import ConfigError, DataError, closest, listed
 
 MOST_PASTED = 30  # columns in a line that a message offers
+MOST_WORDS = 10  # words that a message offers as missing values
 Reports = Mapping[str, Mapping[str, ColumnReport]]
 
 
@@ -66,7 +67,8 @@ def _columns(sites: Mapping[str, SiteTable], features: Features) -> tuple[dict[s
     taken = [c for site in sites.values() for c in (*site.labels, site.section.sensitive) if c is not None]
     asked = {name: feature_columns(site, features, taken) for name, site in sites.items()}
     columns = {name: [c for c in asked[name] if c in site.table.columns] for name, site in sites.items()}
-    problems = []
+    alone = [site for name, site in sites.items() if len(site.table.columns) == 1 and not asked[name]]
+    problems = [_without_features(site) for site in alone]
     for name, site in sites.items():
         for column in asked[name]:
             try:
@@ -77,6 +79,12 @@ def _columns(sites: Mapping[str, SiteTable], features: Features) -> tuple[dict[s
         return columns, [DataError("; ".join(problems))]
     difference = describe_differences(columns, features.ignore)
     return columns, [] if difference is None else [DataError(difference)]
+
+
+def _without_features(site: SiteTable) -> str:
+    (column,) = site.table.columns
+    what = f"'{site.table.shown}' has a single column, '{column}', so site '{site.section.name}' has no features"
+    return f'{what}; if its cells are separated by another character, add read = {{ separator = "..." }}'
 
 
 def describe_differences(columns: Mapping[str, Sequence[str]], ignored: Sequence[str] = ()) -> str | None:
@@ -139,14 +147,18 @@ def _doubts(
             if report.kind == "category" and column not in features.categories:
                 found = numbers_as_words(site.table, column, features.missing)
                 if found is not None:
-                    doubts.setdefault(name, []).append(f"{found.describe()}; {_advice(found, plan)}")
+                    advice = _advice(found, plan, features.missing)
+                    doubts.setdefault(name, []).append(f"{found.describe()}; {advice}")
     return doubts
 
 
-def _advice(found: NumbersAsWords, plan: FeaturePlan) -> str:
+def _advice(found: NumbersAsWords, plan: FeaturePlan, missing: Sequence[str]) -> str:
     """Return how to find the wrong cells of a column, or how to keep it as words."""
     if found.has_commas:
         return 'for decimal commas add read = { decimal = "," } to the site'
+    if not found.has_marks and len(found.others) <= MOST_WORDS:
+        line = _line("missing", [*missing, *(cell for cell, _ in found.others)])
+        return f"if these mean that a value is missing, paste into [features]: {line}"
     kinds: dict[str, list[str]] = {"number": [], "category": [], "text": [], "groups": []}
     for column in plan.columns:
         kinds["number" if column.name == found.name else column.kind].append(column.name)

@@ -71,6 +71,8 @@ def decode(raw: bytes, declared: str | None, shown: str) -> tuple[str, str, list
         taken = f"it is not UTF-8 and was taken for {FALLBACK}, in which line {line} reads '{word}'"
         advice = f'confirm this with read = {{ encoding = "{FALLBACK}" }}, or name another encoding, such as "cp1250"'
         doubts = [f"{shown}: {taken}; {advice}"]
+    except UnicodeError as error:  # of encodings that are not meant for files
+        raise DataError(f"'{shown}' is not {encoding} text: {error}; name its encoding in `read`") from None
     if declared is not None:
         text = text.removeprefix("\ufeff")
     if "\0" in text:

@@ -11,7 +11,7 @@ from typing import Any
 from xml.etree.ElementTree import ParseError
 
 from fedaccord.data.frames import as_text
-from fedaccord.data.text_files import RawTable
+from fedaccord.data.text_files import TITLE, RawTable
 from fedaccord.data.unpacking import refuse_cells, refuse_large_archive
 from fedaccord.errors import ConfigError, DataError, did_you_mean, first_problems
 
@@ -41,10 +41,21 @@ def read_sheet(path: Path, header: Sequence[str] | None, sheet: str | None) -> R
     wide = [f"row {number} has {len(cells)} cells" for number, cells in rows if len(cells) > len(names)]
     if wide:
         what = "are named" if header is not None else "are in its header"
-        raise DataError(f"'{path}': {len(names)} columns {what}, but {first_problems(wide)}")
+        title = f"; {TITLE}" if len(names) == 1 else ""
+        raise DataError(f"'{path}': {len(names)} columns {what}, but {first_problems(wide)}{title}")
     cells = [row + [""] * (len(names) - len(row)) for _, row in rows]
     columns: list[Sequence[str]] = list(zip(*cells, strict=True)) if cells else [() for _ in names]
-    return RawTable(names, columns, [number for number, _ in rows])
+    return RawTable(names, columns, [number for number, _ in rows], sheet=_described(openpyxl, path, sheet))
+
+
+def _described(openpyxl: Any, path: Path, sheet: str | None) -> str:
+    """Return the sheet in words, so that nobody expects the others to be read."""
+    book = openpyxl.load_workbook(path, read_only=True)
+    try:
+        number, title = len(book.worksheets), _page(book, path, sheet).title
+    finally:
+        book.close()
+    return f"the sheet '{title}'" + (f", one of {number}" if number > 1 else "")
 
 
 def _rows(openpyxl: Any, path: Path, sheet: str | None) -> Iterator[Row]:

@@ -42,6 +42,11 @@ class NumbersAsWords:
         """Whether some of its numbers have a decimal comma."""
         return any(_COMMA.fullmatch(cell) for cell, _ in self.others)
 
+    @property
+    def has_marks(self) -> bool:
+        """Whether some cells are numbers with a unit or another mark; otherwise the others are words."""
+        return any(holds_number(cell) for cell, _ in self.others)
+
     def describe(self) -> str:
         """Return a sentence with counts and examples."""
         cells = [f"'{cell}' ({count} {'cell' if count == 1 else 'cells'})" for cell, count in self.others[:SHOWN]]

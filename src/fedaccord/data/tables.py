@@ -109,7 +109,7 @@ def read_table(
     marks = recognise_marks(cells, read, raw.dialect.separator if raw.dialect else "")
     dialect = replace(raw.dialect or Dialect(), decimal=marks.decimal, thousands=marks.thousands)
     numbers = describe_numbers(dialect.decimal, dialect.thousands)
-    read_as = dialect.describe() if raw.dialect else f"a sheet{numbers}" if numbers else ""
+    read_as = dialect.describe() if raw.dialect else f"{raw.sheet}{numbers}"
     doubts = (*raw.doubts, *doubts_of(marks, raw.lines, title or path.name))
     unit = "line" if raw.dialect else "row"
     return Table(path, with_plain_numbers(cells, dialect), lines, title, unit, read_as, doubts)

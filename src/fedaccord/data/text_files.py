@@ -24,6 +24,7 @@ from fedaccord.data.dialect import (
 from fedaccord.data.unpacking import read_gzip
 from fedaccord.errors import DataError, first_problems
 
+TITLE = "if it is a title, remove the lines above the header"
 LONGEST_CELL = 1 << 20  # characters; a longer one is a quote that is never closed
 _NO_TEXT = {
     b"PK\x03\x04": "a zip archive or a spreadsheet; unpack it, or name it .xlsx if it is one",
@@ -47,6 +48,7 @@ class RawTable:
     lines: list[int]
     dialect: Dialect | None = None
     doubts: tuple[str, ...] = ()
+    sheet: str = ""  # in words
 
 
 def read_text_table(path: Path, header: Sequence[str] | None, read: Reading) -> RawTable:
@@ -68,6 +70,8 @@ def read_text_table(path: Path, header: Sequence[str] | None, read: Reading) -> 
     names, first = ([name.strip() for name in header], 0) if header is not None else (rows[0] if rows else [], 1)
     rows, lines = rows[first:], lines[first:]
     _refuse_ragged(names, rows, lines, path, header is not None)
+    if header is None:
+        refuse_title(names, path, "line 1")
     _refuse_undivided(names, rows, path)
     cells: list[Sequence[str]] = list(zip(*rows, strict=True)) if rows else [() for _ in names]
     return RawTable(names, cells, lines, dialect, tuple(doubts))
@@ -148,11 +152,19 @@ def _refuse_ragged(
         return
     if not named and len(names) == 1 and len(ragged) == len(rows):
         what = f"'{names[0]}' is a single cell, but the lines below have {ragged[0][1]}"
-        raise DataError(f"'{path}', line 1: {what}; if it is a title, remove the lines above the header")
+        raise DataError(f"'{path}', line 1: {what}; {TITLE}")
     listing = first_problems([f"line {line} has {width} cells" for line, width in ragged])
     what = "are named" if named else "are in its header"
     hint = "a cell that contains the separator needs quotes around it"
     raise DataError(f"'{path}': {len(names)} columns {what}, but {listing}; {hint}")
+
+
+def refuse_title(names: Sequence[str], path: Path, place: str) -> None:
+    """Raise DataError for a header that names one of several columns, because it is a title."""
+    named = [name for name in names if name]
+    if len(names) > 2 and len(named) == 1:
+        what = f"only one of {len(names)} columns has a name, '{named[0]}'"
+        raise DataError(f"'{path}', {place}: {what}; {TITLE}")
 
 
 def _refuse_undivided(names: Sequence[str], rows: Sequence[Sequence[str]], path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import zipfile
 import zlib
+from contextlib import suppress
 from pathlib import Path
 
 from fedaccord.errors import DataError
@@ -71,15 +72,16 @@ def _count_unpacked(path: Path) -> None:
 
 
 def _last_line(path: Path) -> str:
-    """Return the place at which a damaged .gz file ends to be readable."""
-    lines = 1
-    try:
-        with gzip.open(path) as file:
-            while piece := file.read(_PIECE):
-                lines += piece.count(b"\n")
-    except (OSError, EOFError, zlib.error):
-        pass
-    return f"in or after line {lines}"
+    """Return the line at which a damaged .gz file can no longer be read."""
+    lines, unpacked = 1, zlib.decompressobj(wbits=31)
+    with path.open("rb") as file, suppress(zlib.error):
+        while piece := file.read(_PIECE):
+            while piece:
+                lines += unpacked.decompress(piece, _PIECE).count(b"\n")
+                piece = unpacked.unconsumed_tail
+            if unpacked.eof:
+                break
+    return f"in line {lines}"
 
 
 def _too_large(path: Path) -> str:

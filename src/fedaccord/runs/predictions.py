@@ -106,8 +106,7 @@ def read_rows(model: TrainedModel, file: Path, view: View, question: Question) -
         kept = _kept_columns(table, question.keep)
         sets = _read_sets(table, question.candidates, view, () if plan is None else plan.missing)
         lacking = [] if plan is None else plan.lacking(table)
-        usual = table.read_as in ("", Dialect().describe())
-        reading = [] if usual else [f"read as {table.read_as}"]
+        reading = [] if table.read_as in ("", Dialect().describe()) else [f"read as {table.read_as}"]
         return Rows(x, sets, gaps, kept, lacking, [*reading, *table.doubts])
     if file.suffix.lower() != ".npz":
         types = "a table ends with .csv, .xlsx or .parquet, arrays with .npz"
