@@ -155,6 +155,11 @@ def test_keys_that_mean_nothing_for_a_file(tmp_path, name, keys):
         read_table(written(tmp_path, "age\n1\n", name), where="site 'a'", read=Reading(**keys))
 
 
+def test_a_message_does_not_repeat_a_cell_as_long_as_a_file(tmp_path):
+    table = read_table(written(tmp_path, "age,who\n1,2\n"))
+    assert len(table.wrong(0, "who", "x" * 10**6)) < 1100
+
+
 def test_an_unknown_column_says_the_closest(tmp_path):
     table = read_table(written(tmp_path, "age,who\n1,2\n"))
     with pytest.raises(DataError, match=r"'clinic.csv' has no column 'aged'; did you mean 'age'\?"):

@@ -92,6 +92,14 @@ def test_an_archive_that_lies_about_its_size(tmp_path, monkeypatch):
         read_npz(path, "site 'a'")
 
 
+def test_equal_texts_of_a_parquet_file_are_in_memory_once(tmp_path):
+    path = tmp_path / "a.parquet"
+    indices, texts = pa.array(np.zeros(20_000, dtype=np.int32)), pa.array(["y" * 1_000_000])
+    pq.write_table(pa.table({"dx": pa.DictionaryArray.from_arrays(indices, texts)}), path)
+    cells = read_table(path).column("dx")  # 20 GB if each cell were a text of its own
+    assert len({id(cell) for cell in cells}) == 1
+
+
 def test_parquet_that_unpacks_to_too_much(tmp_path, monkeypatch):
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"age": np.arange(50_000) % 3, "who": ["x" * 1000] * 50_000}), path)

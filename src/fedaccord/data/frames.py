@@ -27,7 +27,7 @@ def frame_cells(
     for number, name in enumerate(map(str, frame.columns)):
         column, separator = frame.iloc[:, number], (separators or {}).get(name.strip())
         missing = column.isna().to_numpy()
-        values = column.tolist()
+        values = _values(column)
         if separator is not None:
             values = [separator.join(_several(value)) if isinstance(value, _SEVERAL) else value for value in values]
         if any(isinstance(value, (*_SEVERAL, dict)) for value in values):
@@ -35,6 +35,14 @@ def frame_cells(
         names.append(name.strip())
         columns.append(["" if gone else as_text(value) for value, gone in zip(values, missing, strict=True)])
     return names, columns
+
+
+def _values(column: pd.Series) -> list[Any]:
+    """Return the values of a column; equal categories are one object, however many rows have them."""
+    if column.dtype != "category":
+        return column.tolist()
+    categories = [*column.cat.categories.tolist(), None]  # the code of a missing value is -1
+    return [categories[code] for code in column.cat.codes.tolist()]
 
 
 def _several(values: Collection[Any]) -> list[str]:

@@ -16,6 +16,10 @@ def read_parquet_table(path: Path) -> RawTable:
 
     try:
         frame = pd.read_parquet(path, read_dictionary=_texts_of_bounded(path))
+    except DataError:
+        raise
+    except MemoryError:
+        raise DataError(f"'{path}' holds more than fits into memory; split it") from None
     except ValueError as error:  # the base of pyarrow's errors
         raise DataError(f"'{path}' cannot be read as a table: {' '.join(str(error).split())}") from None
     names, columns = frame_cells(frame, f"'{path}'")
@@ -40,4 +44,5 @@ def _texts_of_bounded(path: Path) -> list[str]:
         if pa.types.is_nested(column.type):
             way = "write several labels as text, `a;b` or `a|b`"
             raise DataError(f"'{path}': column '{column.name}' holds lists; {way}")
-    return [c.name for c in schema if pa.types.is_string(c.type) or pa.types.is_large_string(c.type)]
+    kinds = (pa.types.is_string, pa.types.is_large_string, pa.types.is_dictionary, pa.types.is_binary)
+    return [column.name for column in schema if any(is_kind(column.type) for is_kind in kinds)]

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 Cells = NDArray[np.object_]
 TEXT_ENDINGS = (".csv", ".tsv", ".data", ".txt")
 ENDINGS = (*TEXT_ENDINGS, *(f"{ending}.gz" for ending in TEXT_ENDINGS), ".parquet", ".xlsx")
+LONGEST_MESSAGE = 1000  # characters on one wrong cell
 LARGEST = 1e30  # the variance of larger numbers would overflow
 _TRUTH = {"true": 1.0, "false": 0.0}
 
@@ -64,6 +65,8 @@ class Table:
 
     def wrong(self, row: int, column: str, what: str) -> str:
         """Return a sentence on a wrong cell, with its place."""
+        if len(what) > LONGEST_MESSAGE:  # a cell can be as long as a file
+            what = f"{what[:LONGEST_MESSAGE]}…"
         return WrongCell(self.shown, f"{self.unit} {self.lines[row]}", column, what)
 
 
