@@ -81,12 +81,12 @@ def check(
     everything: Annotated[bool, typer.Option("--all", help="Shorten no list.")] = False,
 ) -> None:
     """Show which site knows which label, and find problems before training. Exit code 1: warnings; 2: errors."""
-    experiment, base = load_experiment(config, change or [])
-    # Imported here: torch takes seconds to load, and --help or a wrong file should not wait for it.
-    from fedaccord.checks.display import print_report, print_site
-    from fedaccord.checks.federation import check_experiment_data, check_own_data, exit_code
-
     with lists_in_full() if everything else nullcontext():
+        experiment, base = load_experiment(config, change or [])
+        # Imported here: torch takes seconds to load, and --help or a wrong file should not wait for it.
+        from fedaccord.checks.display import print_report, print_site
+        from fedaccord.checks.federation import check_experiment_data, check_own_data, exit_code
+
         if site is not None:
             site_report = check_own_data(experiment, base, site)
             print_site(site_report, console)

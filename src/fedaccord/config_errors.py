@@ -7,7 +7,7 @@ from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 
-from fedaccord.errors import did_you_mean
+from fedaccord.errors import did_you_mean, first_problems
 
 SHOWN = 3
 _PYDANTICS_OWN = re.compile(r"^(int|float|str|list|literal|dict)$|[\[\]]|constrained")  # types of a union
@@ -59,8 +59,7 @@ def sentence(error: ValidationError, root: type[BaseModel], prefix: tuple[str, .
     # If a key inside a table is wrong, do not report that the table does not fit the other types of its union.
     outer = {place for place in problems if any(p.startswith((f"{place}.", f"{place}[")) for p in problems if place)}
     clauses = [_clause(place, found) for place, found in problems.items() if place not in outer]
-    more = len(clauses) - SHOWN
-    return "; ".join(clauses[:SHOWN]) + (f"; and {more} more" if more > 0 else "")
+    return first_problems(clauses, SHOWN)
 
 
 def _clause(place: str, problems: list[tuple[Any, type[BaseModel]]]) -> str:

@@ -45,6 +45,17 @@ label = "state"
         assert site.train.x[:, 0].unique().tolist() == pytest.approx([-0.9, 1.1])
         assert SiteFolder.open(deployed).deployment == before.deployment
 
+    def test_with_words_of_features(self, tmp_path):
+        """The federation's synonyms of features are in the site's copy of the experiment and in the server's plan."""
+        text = self.TEXT.replace("model.hidden", 'features.synonyms = { sex = { f = ["female"] } }\nmodel.hidden')
+        for name in "ab":
+            (tmp_path / f"{name}.csv").write_text("age,sex,state\n" + "40,female,well\n60,m,ill\n" * 3)
+        assert command("deploy", write(tmp_path, text), "d", cwd=tmp_path).code == 0
+        site = SiteFolder.open(tmp_path / "d/sites/a").build_host().sites["a"]
+        assert site.train.x[:, 2:].sum(1).tolist() == [1.0] * len(site.train)
+        assert '"female": "f"' in (tmp_path / "d/server/known.json").read_text()
+        assert command("deploy", "experiment.toml", tmp_path / "d/sites/a", "--site", "a", cwd=tmp_path).code == 0
+
     def test_with_its_own_words_for_labels(self, deployed, tmp_path):
         """Nobody else sees them: they are in the copy of the experiment file that the site keeps."""
         (tmp_path / "a.csv").write_text("age,sex,state\n" + "41,f,gesund\n61,m,ill\n" * 50)

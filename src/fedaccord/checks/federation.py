@@ -63,7 +63,7 @@ def check_data(experiment: Experiment, base: Path, data: FederationData) -> Repo
 
 def check_loaded(experiment: Experiment, data: FederationData) -> Report:
     """Check the data of an experiment that are already loaded, without building its model or its server."""
-    report = check_federation(data)
+    report = check_federation(data, experiment.settings.softmax == "full")
     memberships, rounds = experiment.memberships, experiment.settings.rounds
     found = [*common_name_findings(experiment, data), *word_name_findings(experiment, data)]
     found += membership_findings(report.coverage, memberships, rounds)
@@ -110,8 +110,8 @@ def _check_name(name: str, known: Sequence[str]) -> None:
         raise UserError(f"--site: there is no site '{name}'")  # a site may not know the names of the others
 
 
-def check_federation(data: FederationData) -> Report:
-    """Return the reports of every site and of the federation."""
+def check_federation(data: FederationData, full_softmax: bool = False) -> Report:
+    """Return the reports of every site and of the federation; a full softmax compares all labels at every site."""
     views = data.views
     informs = coverage_matrix(views).tolist()
     coverage = {
@@ -122,7 +122,7 @@ def check_federation(data: FederationData) -> Report:
     findings = [
         *(Finding("error", str(flaw.error)) for flaw in data.flaws),
         *([Finding("error", one_class)] if one_class else []),
-        *knowledge_findings(views, data.space, labels_of_server(data)),
+        *knowledge_findings(views, data.space, labels_of_server(data), full_softmax),
         *sample_findings(data),
         *separation_findings(data),
         *feature_findings(data),
@@ -207,7 +207,7 @@ def _site_findings(site: SiteData, report: SiteReport) -> list[Finding]:
 
 
 def knowledge_findings(
-    views: Mapping[str, View], space: LabelSpace, server_labels: Sequence[str] = ()
+    views: Mapping[str, View], space: LabelSpace, server_labels: Sequence[str] = (), full_softmax: bool = False
 ) -> list[Finding]:
     """Return findings on the declared views: labels that no site or one site knows, and labels that no site compares.
 
@@ -232,15 +232,16 @@ def knowledge_findings(
     if len(kinds) == 2:
         mixed = "some sites have tags, others one label each; a tag's score is not a class probability"
         findings.append(warning(mixed))
-    if True in kinds and not server_labels:
+    if True in kinds and not server_labels and not full_softmax:
         groups = [group for group in connected_groups(views, space) if group[0] not in unknown]
         if len(groups) > 1:
             parts = "; ".join(listed(group) for group in groups)
             findings.append(
                 warning(
-                    f"no site connects these groups of labels: {parts}. Scores are only compared within a group, so no "
-                    "method can learn to tell a label of one group from a label of another; one site that knows labels "
-                    "of both would connect them"
+                    f"no site connects these groups of labels: {parts}. Scores are only compared within a group, so a "
+                    "softmax over a site's known labels cannot learn to tell a label of one group from a label of "
+                    'another; one site that knows labels of both would connect them, and method.softmax = "full" compares '
+                    "all labels, which is right if no site has rows of a label that it does not know"
                 )
             )
     for site, view in teaching.items():

@@ -35,7 +35,7 @@ from fedaccord.data.sites import (
     observe,
     refuse_empty,
 )
-from fedaccord.errors import ConfigError, DataError, PartitionError, did_you_mean
+from fedaccord.errors import ConfigError, DataError, PartitionError, did_you_mean, listed
 from fedaccord.labels.correlation import k_means
 from fedaccord.labels.space import LabelSpace
 from fedaccord.labels.synonyms import Renaming, renaming
@@ -227,7 +227,7 @@ def _space(dataset: Dataset, classes: Sequence[str] | None) -> LabelSpace:
             raise DataError(f"'{dataset.name}' has no labels: none of the arrays 'y', 'Y', 'candidates'")
         return LabelSpace(dataset.labels)
     if len(classes) != len(dataset.labels):
-        few = ", ".join(dataset.labels[:12]) + (", …" if len(dataset.labels) > 12 else "")
+        few = listed(dataset.labels, quotes=False, most=12)
         has = f"'{dataset.name}' has {len(dataset.labels)} labels: {few}"
         raise ConfigError(f"labels.classes has {len(classes)} names, but {has}")
     unnamed = dataset.labels == tuple(str(n) for n in range(len(dataset.labels)))

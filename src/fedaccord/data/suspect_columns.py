@@ -8,6 +8,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from fedaccord.data.tables import Table, are_missing, read_numbers
+from fedaccord.errors import first_problems
 from fedaccord.lazy import Array, np
 
 HALF = 0.5  # share of cells that makes a column one of dates, or of numbers
@@ -49,10 +50,9 @@ class NumbersAsWords:
 
     def describe(self) -> str:
         """Return a sentence with counts and examples."""
-        cells = [f"'{cell}' ({count} {'cell' if count == 1 else 'cells'})" for cell, count in self.others[:SHOWN]]
-        more = f" and {len(self.others) - SHOWN} more" if len(self.others) > SHOWN else ""
+        cells = [f"'{cell}' ({count} {'cell' if count == 1 else 'cells'})" for cell, count in self.others]
         read = f"column '{self.name}' is read as words, although {self.holding} of {self.given} cells hold numbers"
-        return f"{read}: {', '.join(cells)}{more}"
+        return f"{read}: {first_problems(cells, SHOWN, ', ')}"
 
 
 def is_date(cell: str) -> bool:

@@ -18,7 +18,7 @@ from fedaccord.data.parquet_files import read_parquet_table
 from fedaccord.data.registry import existing
 from fedaccord.data.spreadsheets import read_sheet
 from fedaccord.data.text_files import RawTable, read_text_table
-from fedaccord.errors import ConfigError, DataError, did_you_mean, first_problems
+from fedaccord.errors import ConfigError, DataError, are_lists_in_full, did_you_mean, first_problems
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -179,7 +179,9 @@ def _each_once(problems: Sequence[str]) -> list[str]:
     for first, *others in alike.values():
         if others and isinstance(first, WrongCell):
             file, place, column, what = first.said
-            texts.append(WrongCell(file, f"{place} and {len(others)} more", column, what))
+            numbers = ", ".join(other.said[1].split()[-1] for other in others if isinstance(other, WrongCell))
+            place += f", {numbers}" if are_lists_in_full() else f" and {len(others)} more"
+            texts.append(WrongCell(file, place, column, what))
         else:
             texts += [first, *others]
     return texts

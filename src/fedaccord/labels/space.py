@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from numbers import Real
 from typing import Any
 
-from fedaccord.errors import AnnotationError, ConfigError, DataError, did_you_mean
+from fedaccord.errors import AnnotationError, ConfigError, DataError, did_you_mean, listed
 from fedaccord.labels.alike import folded
 
 _WHOLE = re.compile(r"([+-]?\d+)\.0+")
@@ -119,6 +119,5 @@ def check_labels(used: Sequence[Sequence[str]], names: Sequence[str], allowed: S
         if name not in allowed and (rows := [n for n, row in enumerate(used, start=1) if name in row]):
             numbers = list(names) == [str(n) for n in range(len(names))]
             hint = "; without an array 'label_names' a file's labels are called 0, 1, 2, ..." if numbers else ""
-            more = f" and {len(rows) - 10} more" if len(rows) > 10 else ""
-            at = f" (row {', '.join(map(str, rows[:10]))}{more})"
+            at = f" (row {listed([str(row) for row in rows], quotes=False)})"
             raise DataError(f"{where}: '{name}' is not one of the labels here; {did_you_mean(name, allowed)}{hint}{at}")
