@@ -240,8 +240,9 @@ def knowledge_findings(
                 warning(
                     f"no site connects these groups of labels: {parts}. Scores are only compared within a group, so a "
                     "softmax over a site's known labels cannot learn to tell a label of one group from a label of "
-                    'another; one site that knows labels of both would connect them, and method.softmax = "full" compares '
-                    "all labels, which is right if no site has rows of a label that it does not know"
+                    "another; one site that knows labels of both would connect them. "
+                    'method.softmax = "full" compares all labels, which is right if no '
+                    "site has rows of a label that it does not know"
                 )
             )
     for site, view in teaching.items():
