@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedaccord.config import load_experiment, parse_experiment, to_toml, with_paths_from
+from fedaccord.config import load_experiment, parse_experiment, to_toml, with_paths_from, without_federation
 from fedaccord.errors import ConfigError
 from fedaccord.extensions import trusting
 from fedaccord.messages.names import POOL
@@ -284,3 +284,32 @@ class TestMistakes:
     def test_a_long_value_is_cut(self):
         told = refusal(DIGITS, f"data.test='{'x' * 500}'")
         assert told == f"data.test is '{'x' * 56}..., but should be a number"
+
+
+def test_the_same_experiment_without_federation_keeps_its_budget_and_drops_what_is_of_the_server():
+    text = """
+    name = "study"
+    seed = 5
+    [data]
+    dataset = "digits"
+    partition = { kind = "iid", sites = 3 }
+    [method]
+    name = "fedprox"
+    mu = 0.3
+    rounds = 7
+    steps = 4
+    lr = 0.02
+    participation = 0.5
+    aggregation = "median"
+    [stop]
+    metric = "global.accuracy"
+    patience = 2
+    """
+    together = parse_experiment(text)
+    alone = without_federation(together)
+    assert (alone.name, alone.method_name, alone.seed) == ("study-alone", "local", 5)
+    kept = ("rounds", "steps", "lr", "participation", "batch", "optimiser", "momentum")
+    assert [alone.method[key] for key in kept] == [together.method[key] for key in kept]
+    assert "mu" not in alone.method
+    assert alone.stop.metric is None  # a metric of a global model that nobody trains
+    assert (alone.data, alone.model) == (together.data, together.model)

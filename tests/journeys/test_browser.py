@@ -157,7 +157,7 @@ def test_each_sites_curve_comes_and_goes_with_its_tick(runs, open_page):
 
 def test_the_selector_shows_another_confusion_matrix(runs, open_page):
     page = open_page(runs / "fedavg-0" / "report.html")
-    choice = Select(page.find_element(By.CSS_SELECTOR, "select[data-for]"))
+    choice = Select(page.find_element(By.CSS_SELECTOR, "select[data-for=box-confusion-0]"))
     assert [option.text for option in choice.options] == [
         "global model, round 3",
         "site site-0, round 3",
@@ -182,6 +182,39 @@ def test_the_selector_shows_what_another_site_s_names_stand_for(coarse_run, open
     assert page.execute_script(f"return {box}.clientHeight") < height  # fewer rows need less room
     cells = page.execute_script(f"return [...{box}.querySelectorAll('.heatmap-label')].map(cell => cell.textContent)")
     assert sorted(filter(None, cells)) == ["1"] * 10
+
+
+def test_the_page_begins_with_the_verdict_and_shows_the_calibration_of_each_site(runs, open_page):
+    page = open_page(runs / "fedavg-0" / "report.html")
+    said = page.find_element(By.CSS_SELECTOR, "main > :first-child")
+    summary = json.loads((runs / "fedavg-0" / "summary.json").read_text(encoding="utf-8"))
+    assert said.text == summary["verdict"]["text"] != ""
+    box = "document.querySelector('#box-calibration-0')"
+    before = page.execute_script(f"return {box}.data[1].x")
+    assert before == [row[1] for row in summary["quality"]["global"]["calibration"]]
+    choice = Select(page.find_element(By.CSS_SELECTOR, "select[data-for=box-calibration-0]"))
+    choice.select_by_visible_text("site-1")
+    until(page, f"return {box}.data[1].x", [row[1] for row in summary["quality"]["sites"]["site-1"]["calibration"]])
+
+
+def test_the_page_follows_the_theme_and_is_light_on_paper(runs, open_page):
+    page = open_page(runs / "fedavg-0" / "report.html")
+    back = "return getComputedStyle(document.body).backgroundColor"
+    ink = "return document.querySelector('#box-accuracy .xtick text').style.fill"
+    try:
+        for theme, paper, letters in (("dark", "rgb(20, 25, 30)", 230), ("light", "rgb(255, 255, 255)", 31)):
+            features = [{"name": "prefers-color-scheme", "value": theme}]
+            page.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
+            until(page, back, paper)
+            until(page, f"{ink}.startsWith('rgb({letters}, ')")
+        features = [{"name": "prefers-color-scheme", "value": "dark"}]
+        page.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print", "features": features})
+        page.execute_script("dispatchEvent(new Event('beforeprint'))")
+        until(page, back, "rgb(255, 255, 255)")
+        until(page, f"{ink}.startsWith('rgb(31, ')")
+        assert page.execute_cdp_cmd("Page.printToPDF", {})["data"].startswith("JVBERi0")  # %PDF-
+    finally:
+        page.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "", "features": []})
 
 
 def test_the_settings_unfold(runs, open_page):
@@ -263,7 +296,7 @@ def test_a_watched_run_updates_the_page_and_keeps_what_the_reader_did(browser, t
             assert browser.find_element(By.CSS_SELECTOR, ".switch .keys").is_displayed()
             run.end()
             until(browser, PROGRESS, "")
-            choice = Select(browser.find_element(By.CSS_SELECTOR, "select[data-for]"))
+            choice = Select(browser.find_element(By.CSS_SELECTOR, "select[data-for=box-confusion-0]"))
             assert choice.options[0].text == "global model, round 3"
             assert browser.get_log("browser") == []  # the policy of the page allows what it does
         status = "return document.getElementById('live').textContent"

@@ -1,11 +1,12 @@
 """Building blocks of all pages: escaped text, formatted numbers, tables, cards and the frame around them.
 
 A plain `str` is escaped wherever it enters a page and only `Html` is inserted unchanged, so a name from a file cannot
-become markup by mistake. plotly is imported when a page with figures is written, not before.
+become markup by mistake. `plotly/` holds plotly.js with the kinds of figures that we draw (its cartesian bundle).
 """
 
 from __future__ import annotations
 
+import base64
 import html
 import json
 import tomllib
@@ -94,6 +95,11 @@ def measure_name(metric: str) -> str:
     return str(TEXTS["measures"].get(metric, metric))
 
 
+def heading(words: str) -> str:
+    """Return words with a capital first letter, and the others as they are."""
+    return words[:1].upper() + words[1:]
+
+
 def section(title: str, *parts: str) -> Html:
     """Return a titled section; a plain string among its parts becomes a paragraph."""
     body = "".join(part if isinstance(part, Html) else f"<p>{text(part)}</p>" for part in parts)
@@ -156,8 +162,7 @@ def page(title: str, body: Iterable[Html], figures: Mapping[str, Figure], versio
 
 
 def _scripts(figures: Mapping[str, Figure]) -> str:
-    from plotly.offline import get_plotlyjs
-
+    packed = resources.files("fedaccord.runs").joinpath("plotly/plotly-cartesian.min.js.gz").read_bytes()
     # Escaped, because a tag inside the data could end the script element.
     data = json.dumps(figures).replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
-    return Template(asset("figures.html").rstrip()).substitute(plotly=get_plotlyjs(), figures=data)
+    return Template(asset("figures.html").rstrip()).substitute(plotly=base64.b64encode(packed).decode(), figures=data)

@@ -39,6 +39,7 @@ from fedaccord.runs.progress import read_any_run
 from fedaccord.runs.reading import Metrics, Run, read_resamples, read_summary
 from fedaccord.training.settings import FigureSection
 
+SITE_POINTS, FEWEST_POINTS = 8000, 20  # of the sites' learning curves: in all, and of one site
 PAIR = (draw.BLUE, draw.ORANGE)
 
 
@@ -137,7 +138,7 @@ def _card(run: Run, label: str, metrics: Metrics, spread: Metrics | None = None)
 def _curves(run: Run, figures: dict[str, Figure]) -> Html:
     names = list(dict.fromkeys(str(line.site) for line in run.of("site")))
     panels = ""
-    titles = {head: measure_name(head)[:1].upper() + measure_name(head)[1:] for head in run_heads(run)}
+    titles = {head: parts.heading(measure_name(head)) for head in run_heads(run)}
     for metric, title in (titles | {"nll": "Negative log-likelihood, lower is better"}).items():
         overall, mean = run.curve("global", "metrics", metric), run.curve("sites", "mean", metric)
         low, high = run.curve("sites", "min", metric), run.curve("sites", "max", metric)
@@ -145,6 +146,7 @@ def _curves(run: Run, figures: dict[str, Figure]) -> Html:
         for line in run.of("site"):
             if metric in line.metrics:
                 each[str(line.site)].append((line.round, line.metrics[metric]))
+        each = {name: _thinned(curve, max(FEWEST_POINTS, SITE_POINTS // len(names))) for name, curve in each.items()}
         if overall or mean or any(each.values()):
             figures[metric] = draw.learning_curves(overall, mean, low, high, each, share=metric != "nll")
             panels += f"<div><h3>{title}</h3>{parts.figure_box(metric, title)}</div>"
@@ -155,6 +157,12 @@ def _curves(run: Run, figures: dict[str, Figure]) -> Html:
     return section("Learning curves", *reading, *switch, Html(f'<div class="pair">{panels}</div>'))
 
 
+def _thinned(curve: list[tuple[int, float]], most: int) -> list[tuple[int, float]]:
+    """Return about `most` points of a curve, with its last, because those of many sites would make the page large."""
+    step = -(-len(curve) // most) if curve else 1
+    return curve[::-1][::step][::-1]
+
+
 def _sites(run: Run) -> Html:
     labels, best, each = len(run.federation.labels), run.summary.best, run.summary.final.sites.each
     at_best = {line.site: line.metrics for line in run.of("site") if line.round == best.round} | best.sites.each
@@ -162,7 +170,7 @@ def _sites(run: Run) -> Html:
     optional = [(key, words) for key, words in parts.TEXTS["optional_metrics"].items() if key != main]
     more = {words: metric for metric, words in optional if any(metric in metrics for metrics in each.values())}
     best_round = f" ({best.round})" if best.metric else ""
-    title = measure_name(main)[:1].upper() + measure_name(main)[1:]
+    title = parts.heading(measure_name(main))
     head = ["Site", "How it labels", "Train", "Test", "Labels taught", f"{title}, last round", "Nll, last round"]
     head += [f"{title}, best round{best_round}", *more]
     rows = []

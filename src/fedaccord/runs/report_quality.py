@@ -27,7 +27,7 @@ def quality(run: Run, figures: dict[str, Figure]) -> Html:
     measured = {who: each for who, each in found.items() if each.measures}
     more = [name for name in MORE if any(name in each.measures for each in measured.values())]
     head = ["", "Test rows", "First figure", "Guessing", "Over guessing, points", "Reading"]
-    head += [parts.measure_name(name).capitalize().replace("Auroc", "AUROC") for name in more]
+    head += [parts.heading(parts.measure_name(name)) for name in more]
     rows = [[who, each.rows, *_first(each), *(_cell(each, name) for name in more)] for who, each in found.items()]
     resamples = max((each.resamples for each in measured.values()), default=0)
     notes = [remark(parts.TEXTS["quality"].format(resamples=resamples))]
@@ -45,7 +45,7 @@ def _first(each: Quality) -> list[str]:
     reading = READINGS[guessing(each)]
     shown = Html(f'<span class="{guessing(each)}">{reading}</span>')
     return [
-        Html(f"{_interval(first)} <small>{parts.text(name)}</small>"),
+        Html(f"{_interval(first)}<small>{parts.text(name)}</small>"),
         _cell(each, GUESS),
         NOTHING if over is None else points(over),
         shown,
@@ -96,7 +96,7 @@ def _calibration(found: Mapping[str, Quality], figures: dict[str, Figure]) -> li
     if not options:
         return []
     heading = Html('<h3 class="later">Calibration</h3>')
-    return [heading, remark(parts.TEXTS["calibration"]), *parts.figure_choice("Curve of", options)]
+    return [heading, remark(parts.TEXTS["calibration"]), *parts.figure_choice("Curve of", options, "calibration")]
 
 
 def gains(alone: Summary, found: Mapping[str, Gain]) -> Html:
