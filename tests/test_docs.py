@@ -39,6 +39,7 @@ from fedaccord.methods.registry import METHODS
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+FOR_NEW_USERS = [ROOT / "README.md", ROOT / "docs" / "tutorial.md"]
 EXAMPLES = sorted((ROOT / "examples").rglob("*.md"))  # what they tell to run is run by the examples' own tests
 FENCE = re.compile(r"^```([^\n`]*)\n(.*?)^```[ ]*$", re.MULTILINE | re.DOTALL)
 TRAINING = ("run", "resume", "demo")
@@ -177,12 +178,20 @@ def pages() -> list[object]:
     return [pytest.param(path, id=page_id(path), marks=marks[real[path]]) for path in PAGES]
 
 
+@pytest.fixture(scope="module")
+def clone(tmp_path_factory):
+    """One folder for the pages that a new user follows one after the other; their runs must not collide."""
+    return tmp_path_factory.mktemp("clone")
+
+
 @pytest.mark.parametrize("page", pages())
 @pytest.mark.usefixtures("one_thread")
-def test_a_page_does_what_it_says(page, tmp_path):
+def test_a_page_does_what_it_says(page, tmp_path, clone):
+    here = clone if page in FOR_NEW_USERS else tmp_path
     for folder in ("examples", "papers"):
-        (tmp_path / folder).symlink_to(ROOT / folder)
-    follow(page.read_text(encoding="utf-8"), tmp_path, page_id(page))
+        if not (here / folder).exists():
+            (here / folder).symlink_to(ROOT / folder)
+    follow(page.read_text(encoding="utf-8"), here, page_id(page))
 
 
 def offenders(faults_of: Callable[[Path, str], Iterator[str]]) -> str:
