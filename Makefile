@@ -1,4 +1,5 @@
-# Two commands for users: `make demo` and `make test`. Each makes what it needs; a second call installs nothing.
+# Two commands for users: `make demo` and `make test`. Each installs what it needs and shows the steps of pip; a second
+# call installs nothing.
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
@@ -54,15 +55,15 @@ $(PEERS)/%/.made: benchmarks/peers/requirements/%.txt
 	@touch $@
 
 $(BIN)/python:
-	$(PYTHON) -c 'import sys; sys.exit("FedAccord needs Python 3.11 or newer; this is " + sys.version.split()[0] + ". Try: make PYTHON=python3.11") if sys.version_info < (3, 11) else None'
+	@$(PYTHON) -c 'import sys; sys.exit("FedAccord needs Python 3.11 or newer; this is " + sys.version.split()[0] + ". Try: make PYTHON=python3.11") if sys.version_info < (3, 11) else None'
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.runs: pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	$(BIN)/python tools/install.py --editable .
 	@touch $@
 
 $(VENV)/.tests: pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	$(BIN)/python tools/install.py --editable '.[dev]'
 	@touch $@ $(VENV)/.runs
 
 clean:

@@ -8,7 +8,6 @@ How a page is written:
   order; `...` stands for anything.
 - Blocks marked `python` are run, all of a page in one namespace. Blocks marked `text` are pictures,
   those marked `math` equations.
-- `<!-- realdata -->` at the top: the page needs the folder named by FEDACCORD_DATA.
 
 Commands run in this process where that is possible, and without workers, which change nothing but the time.
 """
@@ -172,19 +171,13 @@ def page_id(path: Path) -> str:
     return path.relative_to(ROOT).as_posix()
 
 
-def pages() -> list[object]:
-    real = {path: path.read_text(encoding="utf-8").startswith("<!-- realdata -->") for path in PAGES}
-    marks = {True: [pytest.mark.realdata], False: []}
-    return [pytest.param(path, id=page_id(path), marks=marks[real[path]]) for path in PAGES]
-
-
 @pytest.fixture(scope="module")
 def clone(tmp_path_factory):
     """One folder for the pages that a new user follows one after the other; their runs must not collide."""
     return tmp_path_factory.mktemp("clone")
 
 
-@pytest.mark.parametrize("page", pages())
+@pytest.mark.parametrize("page", PAGES, ids=page_id)
 @pytest.mark.usefixtures("one_thread")
 def test_a_page_does_what_it_says(page, tmp_path, clone):
     here = clone if page in FOR_NEW_USERS else tmp_path
