@@ -100,7 +100,7 @@ def _table(headings: list[str], rows: list[list[str]], console: Console, numbers
     if console.is_terminal:
         console.print(table)
     else:
-        console.print(table, width=WIDE, crop=False, no_wrap=True)
+        Console(file=console.file, width=WIDE, color_system=None).print(table)  # `print` takes no width above its own
 
 
 def _heading(title: str, console: Console) -> None:
