@@ -37,7 +37,10 @@ AS_READ = {"age": ["63", "", "7.5"], "who": ["Ann", "Bo, jr", "Cy"]}
         ("a.tsv", "age\twho\n63\tAnn\n\tBo, jr\n7.5\tCy\n"),
         ("a.csv", ',age,who,\n0,63,Ann,x\n1,,"Bo, jr",y\n2,7.5,Cy,z\n'),  # row numbers, as pandas writes them
         ("A.CSV", 'age,who\n63,Ann\n,"Bo, jr"\n7.5,Cy\n'),
-        *((f"a{ending}.gz", gzip.compress(b'age,who\n63,Ann\n,"Bo, jr"\n7.5,Cy\n')) for ending in TEXT_ENDINGS),
+        *(
+            (f"a{ending}.gz", gzip.compress(b'age,who\n63,Ann\n,"Bo, jr"\n7.5,Cy\n', mtime=0))
+            for ending in TEXT_ENDINGS
+        ),
         ("a.csv", "age;who\n63;Ann\n;Bo, jr\n7,5;Cy\n"),
         ("a.csv", "sep=;\r\nage;who\r\n63;Ann\r\n;Bo, jr\r\n7,5;Cy\r\n"),
         ("a.csv", 'age,who\r63,Ann\r,"Bo, jr"\r7.5,Cy\r'),

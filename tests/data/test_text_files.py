@@ -85,7 +85,10 @@ WRONG = {
     "NUL bytes": (b"age,who\n1,a\n2,\0\n", "'ward.csv', line 3: it holds a NUL byte, so it is not text or damaged"),
     "UTF-16 without a mark": ("age,who\n1,a\n".encode("utf-16-le"), "'ward.csv' looks like UTF-16 without"),
     "a zip archive": (b"PK\x03\x04...", "'ward.csv' is not a text table but a zip archive or a spreadsheet; unpack"),
-    "gzip": (gzip.compress(b"a,b\n1,2\n"), "'ward.csv' is not a text table but compressed by gzip; add '.gz' to"),
+    "gzip": (
+        gzip.compress(b"a,b\n1,2\n", mtime=0),
+        "'ward.csv' is not a text table but compressed by gzip; add '.gz' to",
+    ),
     "old Excel": (b"\xd0\xcf\x11\xe0...", "a spreadsheet of old Excel; save it as .xlsx or as .csv"),
 }
 
