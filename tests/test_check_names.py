@@ -181,6 +181,12 @@ class TestFeatures:
     def test_codes_are_left_alone(self, tmp_path, words):
         assert Folder(tmp_path, a=table("a", "b", sexes=words)).report().exit_code == 0
 
+    def test_synonyms_of_a_column_that_is_no_feature_have_no_effect(self, tmp_path):
+        one = Folder(tmp_path, a=table("a", "b", sexes=("M", "F")))
+        one.parts["features"] += 'synonyms = { sex = { male = ["M"] } }\nnumbers = ["age"]\n'
+        (found,) = [finding.text for finding in one.report().findings]
+        assert found == "features.synonyms has no effect on 'sex', which the model does not use"
+
     def test_a_prediction_knows_them(self, tmp_path):
         two = Folder(tmp_path, a=table("a", "b", sexes=("M", "F")), b=table("a", "b", sexes=("male", "female")))
         two.parts["more"] = '[method]\nname = "fedavg"\nrounds = 1\n[run]\nworkers = 0\n'

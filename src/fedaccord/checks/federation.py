@@ -16,7 +16,13 @@ from torch import Tensor
 from fedaccord.checks.fairness import fairness_findings
 from fedaccord.checks.features import feature_findings
 from fedaccord.checks.method import method_findings
-from fedaccord.checks.names import common_name_findings, missing_word_findings, own_name_findings, word_name_findings
+from fedaccord.checks.names import (
+    common_name_findings,
+    missing_word_findings,
+    own_name_findings,
+    unused_synonym_findings,
+    word_name_findings,
+)
 from fedaccord.checks.reports import Report as Report
 from fedaccord.checks.reports import SiteReport
 from fedaccord.checks.reports import exit_code as exit_code
@@ -66,6 +72,7 @@ def check_loaded(experiment: Experiment, data: FederationData) -> Report:
     report = check_federation(data, experiment.settings.softmax == "full")
     memberships, rounds = experiment.memberships, experiment.settings.rounds
     found = [*common_name_findings(experiment, data), *word_name_findings(experiment, data)]
+    found += unused_synonym_findings(experiment, data)
     found += membership_findings(report.coverage, memberships, rounds)
     of_method, advice = method_findings(experiment.method_name, experiment.settings, data)
     found += [*of_method, *map(warning, experiment.stop.without_effect()), *fairness_findings(experiment, data)]

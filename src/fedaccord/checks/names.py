@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from fedaccord.config import Experiment, toml_value
 from fedaccord.data.declarations import MISSING_WORDS
 from fedaccord.data.sites import FederationData
-from fedaccord.errors import first_problems
+from fedaccord.errors import first_problems, listed
 from fedaccord.findings import Finding, note, warning
 from fedaccord.labels.alike import folded, groups_alike
 from fedaccord.labels.synonyms import Synonyms, rename, renaming
@@ -105,6 +105,17 @@ def word_name_findings(experiment: Experiment, data: FederationData) -> list[Fin
             "If they are different, list the values of the column in features.categories"
         )
     ]
+
+
+def unused_synonym_findings(experiment: Experiment, data: FederationData) -> list[Finding]:
+    """Warn of synonyms for columns that are neither features nor sensitive, which have no effect."""
+    if data.features is None or data.flaws:  # a column with wrong cells is left out of the features
+        return []
+    used = {column.name for column in data.features.columns} | {site.sensitive for site in experiment.sites or []}
+    unused = [column for column in experiment.features.synonyms if column not in used]
+    if not unused:
+        return []
+    return [warning(f"features.synonyms has no effect on {listed(unused)}, which the model does not use")]
 
 
 def names_alike(vocabularies: Sequence[Counts], preferred: Collection[str]) -> Table:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +21,10 @@ class Search:
     seeds: Sequence[int]
     base: Path
     folder: Path
+    cells: list[Cell] = field(init=False)
 
-    @cached_property
-    def cells(self) -> list[Cell]:
-        """The runs of the search, seed by seed."""
-        return make_cells(self.grid.settings, self.seeds, self.base)
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "cells", make_cells(self.grid.settings, self.seeds, self.base))
 
     def finished_before(self) -> int:
         """Return the number of runs that an earlier search has left in the folder."""
