@@ -37,7 +37,11 @@ from command_line import Outcome, cli, command
 from fedaccord.methods.registry import METHODS
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [
+    ROOT / "README.md",
+    *sorted((ROOT / "docs").rglob("*.md")),
+    ROOT / "examples" / "messy_hospitals" / "README.md",
+]
 FOR_NEW_USERS = [ROOT / "README.md", ROOT / "docs" / "tutorial.md"]
 EXAMPLES = sorted((ROOT / "examples").rglob("*.md"))  # what they tell to run is run by the examples' own tests
 FENCE = re.compile(r"^```([^\n`]*)\n(.*?)^```[ ]*$", re.MULTILINE | re.DOTALL)
@@ -190,7 +194,7 @@ def test_a_page_does_what_it_says(page, tmp_path, clone):
 def offenders(faults_of: Callable[[Path, str], Iterator[str]]) -> str:
     """Return a line for each fault that a rule finds in the running text of a page."""
     found = ""
-    for page in [*PAGES, *EXAMPLES]:
+    for page in dict.fromkeys([*PAGES, *EXAMPLES]):
         text = FENCE.sub("", page.read_text(encoding="utf-8"))
         found += "".join(f"\n  {page_id(page)}: {fault}" for fault in faults_of(page, text))
     return found

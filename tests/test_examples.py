@@ -25,6 +25,7 @@ EXPECTED = {
     "digits_mixture": (SOUND, "global.accuracy", 0.6),
     "exact": (SOUND, "sites.mean.accuracy", 0.6),  # of 3
     "four_hospitals": (WARNINGS, "sites.mean.accuracy", 0.4),  # of 5, at one site 2
+    "messy_hospitals": (SOUND, "sites.mean.accuracy", 0.75),  # of 3, at one site 2
     "some_classes": (SOUND, "global.accuracy", 0.5),
     "tags": (WARNINGS, "sites.mean.accuracy", 0.75),  # of 2
     "unlabelled": (SOUND, "global.accuracy", 0.6),
@@ -102,6 +103,14 @@ def test_the_files_of_four_hospitals_name_their_licence_and_the_people_who_colle
     assert "creativecommons.org/licenses/by/4.0" in told
     assert all(f"`{path.name}`" in told for path in folder.glob("*.data"))
     assert all(name in told for name in ("Janosi", "Steinbrunn", "Pfisterer", "Detrano"))
+
+
+def test_the_messy_tables_are_those_that_the_script_writes(tmp_path):
+    folder = EXAMPLES / "messy_hospitals"
+    subprocess.run([sys.executable, folder / "make_tables.py", tmp_path], check=True)
+    made = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    assert made == {name: (folder / name).read_bytes() for name in made}
+    assert len(made) == 5
 
 
 def skin_table(folder, images):
