@@ -34,16 +34,21 @@ class Noisy(RowObjective, WrappedObjective):
         """Delegates to the inner objective."""
         self.inner.start(work)
 
+    def amounts(self, work: LocalWork) -> tuple[float, float]:
+        """Return the noise and the dropout at a site."""
+        return self.noise, self.dropout
+
     def loss(self, work: LocalWork, batch: Batch) -> Tensor:
         """Return the inner objective's loss of the noisy batch."""
-        x = self._noisy(work, batch.x)
+        noise, dropout = self.amounts(work)
+        x = _noisy(work, batch.x, noise)
         encoder = work.model.encoder
         assert isinstance(encoder, nn.Module)
 
         def drop_features(encoder: nn.Module, inputs: tuple[Tensor, ...], features: Tensor) -> Tensor:
-            return features * dropout_factors(features, self.dropout, work.random)
+            return features * dropout_factors(features, dropout, work.random)
 
-        hook = encoder.register_forward_hook(drop_features) if self.dropout else None
+        hook = encoder.register_forward_hook(drop_features) if dropout else None
         try:
             return self.inner.loss(work, batch._replace(x=x))
         finally:
@@ -66,10 +71,11 @@ class Noisy(RowObjective, WrappedObjective):
 
     def augment(self, work: LocalWork, batch: Batch) -> Batch:
         """Return the noisy batch, with the dropout factors in its row state."""
-        x, state = self._noisy(work, batch.x), dict(batch.row_state)
-        if self.dropout:
+        noise, dropout = self.amounts(work)
+        x, state = _noisy(work, batch.x, noise), dict(batch.row_state)
+        if dropout:
             features = x.new_empty(len(x), cast(Network, work.model).features_width)
-            state[FEATURES] = dropout_factors(features, self.dropout, work.random)
+            state[FEATURES] = dropout_factors(features, dropout, work.random)
         return batch._replace(x=x, row_state=state)
 
     def row_losses(self, view: View, logits: Tensor, batch: Batch) -> Tensor:
@@ -92,11 +98,12 @@ class Noisy(RowObjective, WrappedObjective):
     def _rows(self) -> RowObjective:
         return cast(RowObjective, self.inner)
 
-    def _noisy(self, work: LocalWork, x: Tensor) -> Tensor:
-        if not self.noise:
-            return x
-        # Drawn on the CPU, so that the noise is the same on every device.
-        return x + self.noise * torch.randn(x.shape, dtype=x.dtype, generator=work.random).to(x.device)
+
+def _noisy(work: LocalWork, x: Tensor, noise: float) -> Tensor:
+    if not noise:
+        return x
+    # Drawn on the CPU, so that the noise is the same on every device.
+    return x + noise * torch.randn(x.shape, dtype=x.dtype, generator=work.random).to(x.device)
 
 
 def dropout_factors(features: Tensor, rate: float, random: torch.Generator) -> Tensor:

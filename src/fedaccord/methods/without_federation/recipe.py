@@ -7,11 +7,13 @@ from fedaccord.federation.recipe import Recipe
 from fedaccord.federation.sharing import SHARE_NOTHING
 from fedaccord.methods.common_model import site_objective
 from fedaccord.methods.without_federation.settings import LocalSettings, PooledSettings
+from fedaccord.training.regularisation import Regularised
 
 
 def local(settings: LocalSettings) -> Recipe:
     """Return the recipe of local training: every site keeps its model, and nothing is sent."""
-    return Recipe(settings, None, site_objective(settings.loss, settings), sharing=SHARE_NOTHING)
+    objective = site_objective(settings.loss, settings)
+    return Recipe(settings, None, Regularised(objective) if settings.regularise else objective, sharing=SHARE_NOTHING)
 
 
 def pooled(settings: PooledSettings) -> Recipe:

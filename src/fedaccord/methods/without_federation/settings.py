@@ -9,11 +9,21 @@ from pydantic import model_validator
 from fedaccord.errors import refuse_unused
 from fedaccord.methods.entry import MethodEntry
 from fedaccord.methods.shared_settings import OF_SITES, AnyLossSettings
-from fedaccord.training.settings import TrainingSettings, server_setting
+from fedaccord.training.settings import TrainingSettings, server_setting, site_setting
 
 
 class LocalSettings(AnyLossSettings):
     """Every site trains alone on its own data: the baseline that federation has to beat."""
+
+    regularise: bool = site_setting(
+        False, "noise and dropout that fit the kind of input: table, text, signal or image (docs/methods.md 3.7)"
+    )
+
+    @model_validator(mode="after")
+    def _regularised_once(self) -> LocalSettings:
+        if self.regularise and (self.noise or self.dropout):
+            raise ValueError("regularise chooses noise and dropout; leave these out, or set regularise = false")
+        return self
 
 
 class PooledSettings(TrainingSettings):

@@ -1,0 +1,56 @@
+"""Noise and dropout that fit the kind of input, for sites that train on few rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from torch import Tensor
+
+from fedaccord.training.noise import Noisy
+from fedaccord.training.work import LocalWork
+
+InputKind = Literal["table", "text", "signal", "image"]
+STANDARDISED = 0.1  # mean variance of the features; 1 for standardised numbers, about 1 / width for hashed texts
+
+
+class Regularisation(NamedTuple):
+    """Standard deviation of the noise on inputs, and dropout rate on the encoder's output."""
+
+    noise: float
+    dropout: float
+
+
+# Noise is meant for standardised numbers. It would drown a hashed text, whose features are small, and it is no
+# variation that images or signals have.
+BY_KIND: Mapping[InputKind, Regularisation] = {
+    "table": Regularisation(0.5, 0.3),
+    "text": Regularisation(0.0, 0.3),
+    "signal": Regularisation(0.0, 0.3),
+    "image": Regularisation(0.0, 0.3),
+}
+
+
+def kind_of_input(x: Tensor) -> InputKind:
+    """Return the kind of a site's training inputs, (n, ...), by their shape and, for rows of features, their spread."""
+    if x.ndim != 2:
+        return "signal" if x.ndim == 3 else "image"
+    return "table" if float(x.var(0, correction=0).mean()) >= STANDARDISED else "text"
+
+
+def regularisation_for(x: Tensor) -> Regularisation:
+    """Return the noise and dropout for a site's training inputs, (n, ...)."""
+    return BY_KIND[kind_of_input(x)]
+
+
+@dataclass(frozen=True)
+class Regularised(Noisy):
+    """An inner objective with the noise and dropout that fit the inputs of the site."""
+
+    def amounts(self, work: LocalWork) -> tuple[float, float]:
+        """Return those of the kind of the site's training inputs."""
+        if "regularisation" not in work.scratch:
+            work.scratch["regularisation"] = regularisation_for(work.site.train.x)
+        noise, dropout = work.scratch["regularisation"]
+        return noise, dropout
