@@ -1,7 +1,7 @@
 """Building blocks of all pages: escaped text, formatted numbers, tables, cards and the frame around them.
 
 A plain `str` is escaped wherever it enters a page and only `Html` is inserted unchanged, so a name from a file cannot
-become markup by mistake. `plotly/` holds plotly.js with the kinds of figures that we draw (its cartesian bundle).
+become markup by mistake. `plotly/` holds plotly.js; its README says which version, and where it comes from.
 """
 
 from __future__ import annotations
