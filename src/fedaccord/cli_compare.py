@@ -30,13 +30,14 @@ PageFile = Annotated[
 
 def report(runs: Runs, out: PageFile = None, trust: OwnTrust = None) -> None:
     """Write the report of a run again, or one page that compares several runs."""
+    from fedaccord.runs.examined import recorded_alone
     from fedaccord.runs.report import write_report
 
     folders = _expanded(runs)
     if len(folders) == 1 and out is not None:
         raise UserError("--out is for a comparison of several runs; the report of one run goes into its folder")
     if len(folders) == 1:
-        written = write_report(folders[0], note=lambda text: complain(f"note: {text}"))
+        written = write_report(folders[0], recorded_alone(folders[0]), note=lambda text: complain(f"note: {text}"))
     else:
         written = write_comparison(folders, out or Path(DEFAULT_NAME))
     say(f"{'report' if len(folders) == 1 else 'comparison'}: {written}")

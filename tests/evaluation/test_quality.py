@@ -98,11 +98,32 @@ def test_the_figures_of_tags_leave_out_what_is_not_annotated():
     assert value["map"] == pytest.approx(np.mean([average_precision_score(*pair) for pair in kept]))
     assert value["auroc"] == pytest.approx(np.mean([roc_auc_score(*pair) for pair in kept[:2]]))
     assert value["macro_f1"] == pytest.approx(np.mean([f1_score(t, s >= 0.5) for t, s in kept]))
-    assert value["guess"] == pytest.approx(np.mean([t.mean() for t, _ in kept]))
+    assert value["over_guess"] == pytest.approx(value["map"] - value["guess"])
     seen = target >= 0
     assert value["brier"] == pytest.approx(((scores - target)[seen] ** 2).mean())
     assert sum(row[0] for row in found.calibration) == seen.sum()
     assert "accuracy" not in value
+
+
+def test_shuffled_labels_take_their_annotation_along():
+    scores, target = np.array([0.9, 0.5, 0.5, 0.1]), np.array([1, 0, -1, 1])
+    orders = np.array([[0, 1, 2, 3], [2, 0, 1, 3], [1, 3, 0, 2]])
+    found = resampled.shuffled_average_precision(scores, target == 1, target >= 0, orders)
+    for order, precision in zip(orders, found, strict=True):
+        put = target[order]
+        assert precision == pytest.approx(average_precision_score(put[put >= 0], scores[put >= 0]))
+
+
+def test_random_scores_of_tags_are_not_better_than_guessing():
+    better = 0
+    for trial in range(60):
+        rng = np.random.default_rng(trial)
+        target = (rng.random((15, 3)) < 0.3).astype(np.int8)
+        found = tag_quality(rng.random((15, 3)), target, Resampling(trial, 200)).measures
+        better += found["over_guess"].low > 0
+    assert better <= 5  # 2.5 % of them by chance
+    sure = tag_quality(np.where(target == 1, 0.9, 0.1), target, FEW).measures
+    assert sure["over_guess"].low > 0
 
 
 def test_a_share_and_guessing_on_the_same_rows():

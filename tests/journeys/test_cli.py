@@ -307,13 +307,13 @@ class TestWarnings:
         path = write(tmp_path, SMALL)
         checked = command("check", path, *changes, cwd=tmp_path)
         warned = [line for line in checked.out.splitlines() if line.startswith("warning: ")]
-        assert len(warned) == 4
+        assert len(warned) == 3
         done = command("run", path, *changes, cwd=tmp_path)
         assert (done.code, done.err) == (0, "")
         told = done.out.splitlines()
         assert told[0] == "small (fedavg): preparing"
-        assert sorted(told[1:5]) == sorted(warned)
-        assert told[5].startswith("small (fedavg): 2 sites, ")
+        assert sorted(told[1:4]) == sorted(warned)
+        assert told[4].startswith("small (fedavg): 2 sites, ")
 
     def test_a_long_list_is_cut_and_names_the_command_that_prints_it(self, tmp_path):
         many = ["--set", "data.partition.sites=15", "--set", "data.samples=30"]

@@ -88,6 +88,8 @@ def test_the_way_on_is_that_of_the_run(without, key, told):
 def test_a_resumed_run_replaces_the_report_of_its_cut(without, tmp_path):
     folder = without(last=1)
     assert command("report", folder, cwd=tmp_path).code == 0
-    assert "cut off" in (folder / "report.html").read_text()
+    page = (folder / "report.html").read_text()
+    assert "cut off" in page
+    assert "The model is examined on test rows at the end of the run." in page
     assert command("resume", folder, cwd=tmp_path).code == 0
     assert "cut off" not in (folder / "report.html").read_text()

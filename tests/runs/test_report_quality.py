@@ -7,7 +7,9 @@ import pytest
 import torch
 from test_report import Page, make_run, report, summary
 
+from command_line import command
 from fedaccord.messages.message import Message, to_bytes
+from fedaccord.runs.examined import recorded_alone
 from fedaccord.runs.gains import find_gains, run_verdict
 from fedaccord.runs.reading import RESAMPLES, read_federation, read_resamples, read_summary
 from fedaccord.runs.report import write_report
@@ -81,6 +83,13 @@ class TestGains:
         assert page.tables["What federation brought each site"][1][-2:] == ["+2.0 (+2.0 to +2.0)", "better"]
         assert "(paired: " in page.sections["What federation brought each site"]
         assert page.sections[""].count("Better than training alone at its only site.") == 1
+
+    def test_a_report_that_is_written_again_still_compares(self, tmp_path):
+        run, _ = self.runs(tmp_path)
+        assert recorded_alone(run) is None  # an old run without run.json
+        (run / "run.json").write_text(json.dumps({"alone": str(tmp_path / "alone")}), encoding="utf-8")
+        assert command("report", run, cwd=tmp_path).code == 0
+        assert "Better than training alone" in Page(run / "report.html").sections[""]
 
     @pytest.mark.parametrize("changes", [{"resamples": False}, {"seed": 4}], ids=str)
     def test_unpaired_if_the_rows_are_not_known_to_be_the_same(self, tmp_path, changes):

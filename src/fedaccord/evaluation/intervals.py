@@ -46,6 +46,13 @@ class Resampling:
             drawn = rng.integers(0, rows, (size, rows)) + rows * np.arange(size)[:, None]
             yield np.bincount(drawn.ravel(), minlength=size * rows).reshape(size, rows).astype(float)
 
+    def orders(self, rows: int, number: int) -> Iterator[Array]:
+        """Yield `number` random orders of the rows in blocks: int (orders, rows)."""
+        rng = np.random.default_rng(self.seed)
+        step = max(1, _BLOCK // rows)
+        for start in range(0, number, step):
+            yield rng.permuted(np.tile(np.arange(rows), (min(step, number - start), 1)), axis=1)
+
 
 def percentile_interval(value: float, replicates: Array) -> Estimate:
     """Return the figure with the 2.5 % and 97.5 % percentiles of its resamples; NaN replicates are left out."""

@@ -1,8 +1,8 @@
 """How good a model is on test rows: figures with 95 % intervals, and a figure of guessing to compare with.
 
 Figures are scikit-learn's; intervals are percentiles over resamples of the test rows (`intervals`). Guessing means one
-constant answer for every row. `over_guess` is the difference of the first figure from guessing on the same resamples,
-so its interval is that of a paired difference.
+constant answer for every row, and for tags a random ranking. `over_guess` is the difference of the first figure from
+guessing on the same resamples, so its interval is that of a paired difference.
 """
 
 from __future__ import annotations
@@ -85,7 +85,8 @@ def class_quality(probabilities: Array, truth: Array, guess: int | None, resampl
 def tag_quality(scores: Array, target: Array, resampling: Resampling) -> Quality:
     """Return the figures of tags: scores and targets (rows, tags), -1 = not annotated.
 
-    Guessing gives every row the same scores. Its average precision is the share of rows with the tag.
+    Guessing ranks the rows at random: its figure is that of shuffled labels, whose mAP in small tests is far above the
+    share of rows with a tag. The interval of `over_guess` is that of a permutation test.
     """
     annotated = (target != NOT_ANNOTATED).any(1)
     p, t = scores[annotated].astype(float), target[annotated]
@@ -103,27 +104,20 @@ def tag_quality(scores: Array, target: Array, resampling: Resampling) -> Quality
             each = [of(p[seen[:, c], c], actual[seen[:, c], c], weights[:, seen[:, c]]) for c in tags]
             return resampled.mean_over_classes(np.stack(each, 1))
 
-        precision = mean(resampled.average_precision, judged)
-        shares = resampled.class_recalls(seen[:, judged], actual[:, judged], weights)
-        chance = resampled.mean_over_classes(np.where(shares > 0, shares, np.nan))
         f1 = resampled.class_f1(actual[:, judged], said[:, judged], weights)
         return {
-            "map": precision,
+            "map": mean(resampled.average_precision, judged),
             "macro_f1": resampled.mean_over_classes(f1),
             "auroc": mean(resampled.auroc, mixed),
             "brier": (weights @ squares) / (weights @ decisions),
-            GUESS: chance,
-            OVER_GUESS: precision - chance,
             **_calibration(sums, weights),
         }
 
     drawn, number = _replicates(figures, len(p), p.shape[1], resampling)
     whole = figures(np.ones((1, len(p))))
-    points = _tag_points(p, actual, seen, said, judged, mixed) | {
-        name: float(whole[name][0]) for name in ("brier", GUESS)
-    }
+    points = _tag_points(p, actual, seen, said, judged, mixed) | {"brier": float(whole["brier"][0])}
     measures = {name: percentile_interval(value, drawn[name]) for name, value in points.items()}
-    measures[OVER_GUESS] = _difference(points["map"] - points[GUESS], drawn[OVER_GUESS])
+    measures |= _above_chance(points["map"], _shuffled_map(p, actual, seen, judged, resampling, number))
     measures["ece"] = reflected_interval(float(whole["ece"][0]), drawn["ece"])
     return Quality(len(p), len(judged), measures, _curve(sums, drawn), number, drawn["map"])
 
@@ -176,6 +170,25 @@ def _tag_points(p: Array, actual: Array, seen: Array, said: Array, judged: Array
         "macro_f1": mean(lambda *pair: f1_score(*pair, zero_division=0), said, judged),
         "auroc": mean(roc_auc_score, p, mixed),
     }
+
+
+def _shuffled_map(p: Array, actual: Array, seen: Array, judged: Array, resampling: Resampling, number: int) -> Array:
+    """Return the mean average precision for random orders of the rows' labels."""
+
+    def figure(orders: Array) -> Array:
+        each = [resampled.shuffled_average_precision(p[:, c], actual[:, c], seen[:, c], orders) for c in judged]
+        return resampled.mean_over_classes(np.stack(each, 1))
+
+    return np.concatenate([figure(orders) for orders in resampling.orders(len(p), number)])
+
+
+def _above_chance(value: float, chance: Array) -> dict[str, Estimate]:
+    """Return the figure of guessing, and the difference from it: above zero if 97.5 % of guesses are below `value`."""
+    guess = percentile_interval(float(chance.mean()), chance)
+    difference = value - guess.value
+    if guess.low is None or guess.high is None:
+        return {GUESS: guess, OVER_GUESS: Estimate(difference, difference, difference)}
+    return {GUESS: guess, OVER_GUESS: Estimate(difference, value - guess.high, value - guess.low)}
 
 
 def _quiet(score: Callable[[Array, Array], float], truth: Array, predicted: Array) -> float:

@@ -39,7 +39,7 @@ def class_f1(actual: Array, said: Array, weights: Array) -> Array:
 
 def auroc(scores: Array, positive: Array, weights: Array) -> Array:
     """Return the area under the ROC curve of one column: P(a positive row scores higher), ties count half."""
-    with_label, without = _by_score(scores, positive, weights)
+    with_label, without = _by_score(scores, weights * positive, weights * ~positive)
     lower = without.cumsum(1) - without
     pairs = (with_label * (lower + without / 2)).sum(1)
     return ratio(pairs, with_label.sum(1) * without.sum(1))
@@ -47,23 +47,32 @@ def auroc(scores: Array, positive: Array, weights: Array) -> Array:
 
 def average_precision(scores: Array, positive: Array, weights: Array) -> Array:
     """Return the average precision of one column; equal scores share a threshold."""
-    with_label, without = (sums[:, ::-1] for sums in _by_score(scores, positive, weights))
-    found = with_label.cumsum(1)
-    precision = ratio(found, found + without.cumsum(1))
-    return ratio((np.nan_to_num(precision) * with_label).sum(1), with_label.sum(1))
+    return _precision(*_by_score(scores, weights * positive, weights * ~positive))
 
 
-def _by_score(scores: Array, positive: Array, weights: Array) -> tuple[Array, Array]:
-    """Return the weights of positive and of negative rows for each distinct score, ascending."""
+def shuffled_average_precision(scores: Array, positive: Array, counted: Array, orders: Array) -> Array:
+    """Return the average precision of one column if the rows' labels are put into each of these orders: (orders,).
+
+    `counted` marks the rows whose label is known, `orders` (orders, rows) are permutations of the rows.
+    """
+    return _precision(*_by_score(scores, (counted & positive)[orders], (counted & ~positive)[orders]))
+
+
+def _precision(with_label: Array, without: Array) -> Array:
+    found = with_label[:, ::-1].cumsum(1)
+    precision = ratio(found, found + without[:, ::-1].cumsum(1))
+    return ratio((np.nan_to_num(precision) * with_label[:, ::-1]).sum(1), with_label.sum(1))
+
+
+def _by_score(scores: Array, with_label: Array, without: Array) -> tuple[Array, Array]:
+    """Return the sums of weights of rows with and without the label for each distinct score, ascending."""
     order = np.argsort(scores, kind="stable")
     ranked = scores[order]
     first = np.flatnonzero(np.r_[True, ranked[1:] != ranked[:-1]])
-    drawn = weights[:, order]
-    with_label = drawn * positive[order]
-    without = drawn - with_label
+    sums = with_label[:, order].astype(float), without[:, order].astype(float)
     if len(first) == len(ranked):
-        return with_label, without
-    return np.add.reduceat(with_label, first, axis=1), np.add.reduceat(without, first, axis=1)
+        return sums
+    return np.add.reduceat(sums[0], first, axis=1), np.add.reduceat(sums[1], first, axis=1)
 
 
 def ratio(part: Array, whole: Array) -> Array:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -36,7 +37,15 @@ def conclude(
     return run_verdict(read, gains)
 
 
+def recorded_alone(folder: Path) -> Path | None:
+    """Return the folder of the run without federation that a run was compared with, if both can still be read."""
+    try:
+        return alone_folder(json.loads((folder / "run.json").read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError):
+        return None
+
+
 def alone_folder(run: Mapping[str, Any]) -> Path | None:
     """Return the folder of the run without federation that run.json names, if it still exists."""
-    alone = None if run["alone"] is None else Path(run["alone"])
+    alone = None if run.get("alone") is None else Path(run["alone"])
     return alone if alone is not None and (alone / "summary.json").is_file() else None

@@ -23,7 +23,8 @@ def quality(run: Run, figures: dict[str, Figure]) -> Html:
     title, examined = "How good the model is", run.summary.quality
     found = ({GLOBAL: examined.overall} if examined.overall is not None else {}) | examined.sites
     if not found:
-        return section(title, "The model was not examined on test rows in this run.")
+        later = "The model is examined on test rows at the end of the run."
+        return section(title, later if run.progress else "The model was not examined on test rows in this run.")
     measured = {who: each for who, each in found.items() if each.measures}
     more = [name for name in MORE if any(name in each.measures for each in measured.values())]
     head = ["", "Test rows", "First figure", "Guessing", "Over guessing, points", "Reading"]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +22,11 @@ class Search:
     seeds: Sequence[int]
     base: Path
     folder: Path
-    cells: list[Cell] = field(init=False)
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "cells", make_cells(self.grid.settings, self.seeds, self.base))
+    @cached_property
+    def cells(self) -> list[Cell]:
+        """The runs of the search, seed by seed."""
+        return make_cells(self.grid.settings, self.seeds, self.base)
 
     def finished_before(self) -> int:
         """Return the number of runs that an earlier search has left in the folder."""
