@@ -344,3 +344,10 @@ class TestTheFollower:
         assert PAGE.count(old) == 1
         with pytest.raises(AssertionError, match=re.escape(told)):
             self.page(tmp_path, PAGE.replace(old, new))
+
+
+def test_the_index_links_every_page():
+    folder = ROOT / "docs"
+    index = (folder / "README.md").read_text(encoding="utf-8")
+    linked = {(folder / link).resolve() for link in re.findall(r"\]\(([^)#]+)", index)}
+    assert {page for page in folder.rglob("*.md") if page.name != "README.md"} <= linked

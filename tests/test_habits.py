@@ -52,3 +52,20 @@ def test_templates_of_issues_are_forms():
         fields = [field for field in content["body"] if field["type"] != "markdown"]
         assert len({field["id"] for field in fields}) == len(fields) > 0
         assert all(field["attributes"]["label"] for field in fields)
+
+
+def without_blocks(text):
+    return re.sub(r"^```.*?^```", lambda block: "\n" * block[0].count("\n"), text, flags=re.MULTILINE | re.DOTALL)
+
+
+def test_lines_of_prose_fit_into_120_characters():
+    folders = (ROOT / "docs", ROOT / "docs/views", *(ROOT / "examples").iterdir())
+    pages = [*ROOT.glob("*.md"), ROOT / "docs/results/standardise.md", *(p for f in folders for p in f.glob("*.md"))]
+    written = [page for page in pages if page.name != "config.md"]  # the reference and other results are generated
+    long = [
+        f"{page.relative_to(ROOT)}, line {number}"
+        for page in written
+        for number, line in enumerate(without_blocks(page.read_text(encoding="utf-8")).splitlines(), 1)
+        if len(line) > 120 and not line.startswith("|")  # a row of a table cannot be divided
+    ]
+    assert long == []
