@@ -234,7 +234,7 @@ class TestPython:
 
     def test_groups_in_memory_may_share_one(self, tmp_path):
         federation = fedaccord.Federation(list(self.sites(tmp_path)))
-        rows = federation._data(0, Fairness(group="north", label="high", normalise=True)).sites["s0"].train
+        rows = federation._array_data(0, Fairness(group="north", label="high", normalise=True)).sites["s0"].train
         assert torch.allclose(rows.x[:, 4:], rows.group / rows.group.sum(1, keepdim=True))
         asked = {"group": "north", "label": "high", "normalise": True}
         result = federation.train("fedavg", rounds=1, fairness=asked, defence={"kind": "probe"})
