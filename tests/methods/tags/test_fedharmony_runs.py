@@ -55,7 +55,7 @@ def test_a_run_with_tags_shows_their_correlations_and_the_sites_agreement(tmp_pa
     figures = run.of("round")[-1].figures
     assert {"quality/a", "quality/b", "quality/c", "alignment_share"} == set(figures)
     page = (tmp_path / "run" / "report.html").read_text()
-    for said in ("How tags go together", "Agreement of the sites", "of their training time", "mAP"):
+    for said in ("How tags go together", "Agreement of the sites", "of their training time", "mAP, mean over sites"):
         assert said in page
     for tag in SPACE:
         assert f"· {tag}" in page or f"\\u00b7 {tag}" in page
