@@ -247,8 +247,8 @@ class TestColumns:
 
 
 class TestSitesThatKnowOneLabel:
-    def text(self, folder, softmax=""):
-        parts = Folder(folder, a=table("mild"), b=table("grave")).parts
+    def text(self, folder, softmax="", **others):
+        parts = Folder(folder, a=table("mild"), b=table("grave"), **others).parts
         for name, label in {"a": "mild", "b": "grave"}.items():
             parts[name] += f'view = {{ kind = "exact", known = ["{label}"] }}\n'
         return "\n".join([*parts.values(), f'[method]\nname = "accord"\n{softmax}\n'])
@@ -261,10 +261,17 @@ class TestSitesThatKnowOneLabel:
         assert found == (
             "every site knows one label only: the softmax over one known label is always 1 and its loss 0, so the "
             'model stays as it was initialised; method.softmax = "full" compares it with all labels, which is right '
-            "if its rows have no other label"
+            "if no row there has another label"
         )
         full = [f.text for f in self.findings(tmp_path, 'softmax = "full"')]
         assert not [text for text in full if "knows one label only" in text or "no site connects" in text]
+
+    def test_they_are_named_beside_a_site_that_knows_more(self, tmp_path):
+        file = write(tmp_path, self.text(tmp_path, c=table("mild", "grave")))
+        found = [finding.text for finding in check_experiment_data(*load_experiment(file)).findings]
+        (warned,) = [text for text in found if "one label only" in text]
+        assert warned.startswith("sites 'a', 'b' know one label only: ")
+        assert "so nothing is learned there; " in warned
 
 
 def test_unknown_words_and_their_closest_names():

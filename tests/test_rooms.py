@@ -12,6 +12,7 @@ SOURCE = Path(fedaccord.__file__).parent
 ROOMS = [
     "errors",
     "config_errors",
+    "toml_text",
     "lazy",
     "extensions",
     "findings",

@@ -24,6 +24,7 @@ from fedaccord.extensions import importable
 from fedaccord.methods.registry import ALONE, method_entry
 from fedaccord.models.registry import MODELS, check_model
 from fedaccord.renamed import refuse_renamed
+from fedaccord.toml_text import toml_line
 from fedaccord.training.settings import TrainingSettings
 
 
@@ -201,24 +202,9 @@ def to_toml(experiment: Experiment) -> str:
     """Write a complete experiment back as TOML."""
     table = experiment.model_dump(mode="json", exclude_none=True)
     sites = table.pop("sites", [])
-    lines = [f"{key} = {toml_value(table.pop(key))}" for key in ("name", "seed")]
+    lines = [toml_line(key, table.pop(key)) for key in ("name", "seed")]
     for name, section in table.items():
-        lines += ["", f"[{name}]", *(f"{_key(key)} = {toml_value(value)}" for key, value in section.items())]
+        lines += ["", f"[{name}]", *(toml_line(key, value) for key, value in section.items())]
     for site in sites:
-        lines += ["", "[[sites]]", *(f"{_key(key)} = {toml_value(value)}" for key, value in site.items())]
+        lines += ["", "[[sites]]", *(toml_line(key, value) for key, value in site.items())]
     return "\n".join(lines) + "\n"
-
-
-def _key(key: str) -> str:
-    return key if key.replace("_", "").replace("-", "").isalnum() and key.isascii() else toml_value(key)
-
-
-def toml_value(value: Any) -> str:
-    """Write a value as TOML."""
-    if isinstance(value, dict):
-        return "{ " + ", ".join(f"{_key(k)} = {toml_value(v)}" for k, v in value.items()) + " }" if value else "{}"
-    if isinstance(value, list):
-        return "[" + ", ".join(map(toml_value, value)) + "]"
-    if isinstance(value, str):
-        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")  # TOML allows it only escaped
-    return json.dumps(value)

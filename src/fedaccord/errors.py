@@ -192,3 +192,8 @@ def refuse_unused(settings: BaseModel, names: Iterable[str], when: str) -> None:
 def listed(names: Sequence[str], quotes: bool = True, most: int = 10) -> str:
     """Return names separated by commas, at most `most` of them and the number of others."""
     return first_problems([f"'{name}'" if quotes else name for name in names], most, ", ")
+
+
+def listed_sites(names: Sequence[str], most: int = 10) -> str:
+    """Return "site 'a'", or "sites 'a', 'b'", with at most `most` names and the number of others."""
+    return f"site{'s' * (len(names) > 1)} {listed(names, most=most)}"

@@ -11,7 +11,6 @@ A key stays in its table: both names differ in the last part only. `*` is any ke
 
 from __future__ import annotations
 
-import json
 import re
 import tomllib
 from collections.abc import Iterator, Mapping
@@ -19,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fedaccord.errors import ConfigError
+from fedaccord.toml_text import toml_value
 
 _TOKEN = re.compile(
     r'(?P<space>[ \t\r]+|#[^\n]*)|(?P<string>"""(?:\\.|[^\\])*?"{3,5}|\'\'\'.*?\'{3,5}|"(?:\\.|[^"\\])*"|\'[^\']*\')'
@@ -85,7 +85,7 @@ def upgrade_text(text: str, where: str) -> tuple[str, list[Change]]:
             if key.value is not None:
                 old = tomllib.loads(f"value = {text[slice(*key.value)]}")["value"]
                 if isinstance(old, str) and old in rename.values:
-                    edits.append((*key.value, json.dumps(rename.values[old], ensure_ascii=False)))
+                    edits.append((*key.value, toml_value(rename.values[old])))
     new = text
     for start, end, word in sorted(edits, reverse=True):
         new = new[:start] + word + new[end:]

@@ -10,13 +10,14 @@ import difflib
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from fedaccord.config import Experiment, toml_value
+from fedaccord.config import Experiment
 from fedaccord.data.declarations import MISSING_WORDS
 from fedaccord.data.sites import FederationData
 from fedaccord.errors import first_problems, listed
 from fedaccord.findings import Finding, note, warning
 from fedaccord.labels.alike import folded, groups_alike
 from fedaccord.labels.synonyms import Synonyms, rename, renaming
+from fedaccord.toml_text import toml_line
 
 CLOSE = 0.8  # similarity from which an unknown word is probably a misspelled name
 Counts = Mapping[str, int]
@@ -49,7 +50,7 @@ def missing_word_findings(experiment: Experiment, names: Counts) -> list[Finding
     unsure = [word for word in names if word in MISSING_WORDS]
     if experiment.labels.classes is not None or not unsure:
         return []
-    line = _line("missing", [*experiment.labels.missing, *unsure])
+    line = toml_line("missing", [*experiment.labels.missing, *unsure])
     read = "is read as a label" if len(unsure) == 1 else "are read as labels"
     put = _put("[labels]", experiment.labels.missing, "missing")
     return [note(f"{_counted(unsure, names)} {read}. If that means that no label is known, {put}:\n{line}")]
@@ -98,7 +99,7 @@ def word_name_findings(experiment: Experiment, data: FederationData) -> list[Fin
             said.append(f"column '{column}': " + _groups(meant, total))
     if not said:
         return []
-    line = _line("synonyms", {**existing, **new})
+    line = toml_line("synonyms", {**existing, **new})
     return [
         warning(
             f"words look like one value: {first_problems(said)}. If they are, {_put('[features]', existing)}:\n{line}\n"
@@ -163,13 +164,9 @@ def merged(existing: Synonyms, new: Synonyms) -> Table:
 
 
 def _advice(meant: Table, counts: Counts, found: str, place: str, existing: Synonyms, separable: bool) -> str:
-    line = _line("synonyms", merged(existing, meant))
-    told = f"{_groups(meant, counts)} {found}. If so, {_put(place, existing)}:\n{line}"
-    return told + ("\nIf they are different, list all labels in labels.classes" if separable else "")
-
-
-def _line(key: str, value: object) -> str:
-    return f"{key} = {toml_value(value)}"
+    line = toml_line("synonyms", merged(existing, meant))
+    text = f"{_groups(meant, counts)} {found}. If so, {_put(place, existing)}:\n{line}"
+    return text + ("\nIf they are different, list all labels in labels.classes" if separable else "")
 
 
 def _put(place: str, existing: object, key: str = "synonyms") -> str:

@@ -15,7 +15,7 @@ from fedaccord.data.dataset import Array
 from fedaccord.data.features import FeaturePlan
 from fedaccord.data.scaling import Moments, fit_moments
 from fedaccord.data.sites import FederationData
-from fedaccord.errors import listed
+from fedaccord.errors import listed, listed_sites
 from fedaccord.findings import Finding, warning
 
 FARTHEST_MEANS = 3.0  # standard deviations within the sites
@@ -87,7 +87,7 @@ def _constants(scales: _Scales, names: Sequence[str], plural: str, farther: floa
         named = listed([names[feature] for feature in found], quotes=False)
         return [warning(f"{len(found)} {plural} never vary at some sites, but do elsewhere: {named}")]
     sites = {f: [scales.sites[s] for s in np.flatnonzero(at[:, f])] for f in found}
-    return [warning(f"{names[f]} never varies at {_sites(sites[f])}, but does elsewhere") for f in found]
+    return [warning(f"{names[f]} never varies at {listed_sites(sites[f])}, but does elsewhere") for f in found]
 
 
 def _other_scales(scales: _Scales, names: Sequence[str], plural: str) -> list[Finding]:
@@ -168,7 +168,3 @@ def _numbers(plan: FeaturePlan, x: Array) -> Array:
             columns.append(np.where(missing, np.nan, x[:, start]).astype(np.float64))
         start += len(column.features)
     return np.stack(columns, axis=1) if columns else np.zeros((len(x), 0))
-
-
-def _sites(names: Sequence[str]) -> str:
-    return f"site{'s' * (len(names) > 1)} {listed(names)}"

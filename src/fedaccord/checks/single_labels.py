@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import ValidationError
 
 from fedaccord.data.sites import FederationData
-from fedaccord.errors import listed
+from fedaccord.errors import listed_sites
 from fedaccord.findings import Finding, warning
 from fedaccord.training.settings import TrainingSettings
 
@@ -16,13 +16,14 @@ def single_label_findings(settings: TrainingSettings, data: FederationData) -> l
     alone = [name for name, view in teaching.items() if int(view.possible_labels().sum()) == 1]
     if settings.softmax == "full" or not alone or len(data.space) == 1:
         return []
-    whose = "every site" if len(alone) == len(teaching) else f"site {listed(alone)}"
-    so = "the model stays as it was initialised" if len(alone) == len(teaching) else "it trains nothing"
+    everywhere = len(alone) == len(teaching)
+    who = "every site knows" if everywhere else f"{listed_sites(alone)} {'knows' if len(alone) == 1 else 'know'}"
+    so = "the model stays as it was initialised" if everywhere else "nothing is learned there"
     why = "the softmax over one known label is always 1 and its loss 0"
     way = ""
     if _can_be_full(settings):
-        way = '; method.softmax = "full" compares it with all labels, which is right if its rows have no other label'
-    return [warning(f"{whose} knows one label only: {why}, so {so}{way}")]
+        way = '; method.softmax = "full" compares it with all labels, which is right if no row there has another label'
+    return [warning(f"{who} one label only: {why}, so {so}{way}")]
 
 
 def _can_be_full(settings: TrainingSettings) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -11,7 +10,8 @@ from fedaccord.data.features import ColumnReport, FeaturePlan, agree, cells_of_o
 from fedaccord.data.label_columns import SiteTable
 from fedaccord.data.suspect_columns import NumbersAsWords, first_date, numbers_as_words
 from fedaccord.data.tables import cells_error
-from fedaccord.errors import ConfigError, DataError, closest, listed
+from fedaccord.errors import ConfigError, DataError, closest, listed, listed_sites
+from fedaccord.toml_text import toml_line
 
 MOST_PASTED = 30  # columns in a line that a message offers
 MOST_WORDS = 10  # words that a message offers as missing values
@@ -110,9 +110,8 @@ def describe_differences(columns: Mapping[str, Sequence[str]], ignored: Sequence
         if said:
             parts.append(f"site '{site}' {' and '.join(said)}")
     differing = [column for column in every if number[column] < len(columns)]
-    advice = (
-        f"rename columns in the files, or leave them out with {_line('ignore', [*ignored, *differing])} in [features]"
-    )
+    line = toml_line("ignore", [*ignored, *differing])
+    advice = f"rename columns in the files, or leave them out with {line} in [features]"
     return f"the sites do not have the same feature columns: {'; '.join(parts)}; {advice}"
 
 
@@ -128,11 +127,12 @@ def _dates(sites: Mapping[str, SiteTable], columns: Sequence[str], features: Fea
             site, row = next(iter(rows.items()))
             table = sites[site].table
             where = table.wrong(row, column, f"'{table.column(column)[row]}'")
-            at = f"site {_all(list(rows))}" if len(rows) == 1 else f"sites {_all(list(rows))}"
+            at = listed_sites(list(rows), most=len(rows))
+            line = toml_line("ignore", [*features.ignore, column])
             errors[column] = DataError(
                 f"column '{column}' holds dates at {at} ({where}), and a date is not a feature; leave it out with "
-                f"{_line('ignore', [*features.ignore, column])} in [features], or replace it in the files by a number, "
-                "such as an age or the days since a fixed day"
+                f"{line} in [features], or replace it in the files by a number, such as an age or "
+                "the days since a fixed day"
             )
     return errors
 
@@ -157,7 +157,7 @@ def _advice(found: NumbersAsWords, plan: FeaturePlan, missing: Sequence[str]) ->
     if found.has_commas:
         return 'for decimal commas add read = { decimal = "," } to the site'
     if not found.has_marks and len(found.others) <= MOST_WORDS:
-        line = _line("missing", [*missing, *(cell for cell, _ in found.others)])
+        line = toml_line("missing", [*missing, *(cell for cell, _ in found.others)])
         return f"if these mean that a value is missing, paste into [features]: {line}"
     kinds: dict[str, list[str]] = {"number": [], "category": [], "text": [], "groups": []}
     for column in plan.columns:
@@ -165,12 +165,8 @@ def _advice(found: NumbersAsWords, plan: FeaturePlan, missing: Sequence[str]) ->
     if len(plan.columns) > MOST_PASTED:
         return f"name all feature columns in [features], '{found.name}' in numbers to find its wrong cells"
     named = {"numbers": kinds["number"], "categories": kinds["category"], "text": kinds["text"]}
-    lines = "; ".join(_line(key, names) for key, names in named.items() if names)
+    lines = "; ".join(toml_line(key, names) for key, names in named.items() if names)
     return f"to find the wrong cells paste into [features]: {lines}; name it in categories if it is of words"
-
-
-def _line(key: str, names: Sequence[str]) -> str:
-    return f"{key} = {json.dumps(list(names), ensure_ascii=False)}"
 
 
 def _all(names: Sequence[str]) -> str:

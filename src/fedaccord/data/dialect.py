@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fedaccord.errors import DataError
+from fedaccord.toml_text import toml_value
 
 SEPARATORS = ("\t", ";", "|", ",")  # in the order of preference if several fit
 FALLBACK = "cp1252"  # of Windows in western Europe and America; it contains Latin-1's letters
@@ -102,7 +103,8 @@ def recognise_separator(text: str, columns: int | None, usual: str, shown: str) 
     if not others:
         return chosen, []
     words = f"its cells are separated by {chosen!r} or by {others[0]!r}, and {chosen!r} was taken"
-    advice = f"change this with read = {{ separator = {_toml(others[0])} }}, or confirm it with {_toml(chosen)}"
+    other, taken = toml_value(others[0]), toml_value(chosen)
+    advice = f"change this with read = {{ separator = {other} }}, or confirm it with {taken}"
     return chosen, [f"{shown}: {words}; {advice}"]
 
 
@@ -171,7 +173,3 @@ def _with_nul(text: str, shown: str) -> str:
         )
     line = text.count("\n", 0, place) + 1
     return f"'{shown}', line {line}: it holds a NUL byte, so it is not text or damaged; export or copy it again"
-
-
-def _toml(character: str) -> str:
-    return '"\\t"' if character == "\t" else f"'{character}'" if character == '"' else f'"{character}"'

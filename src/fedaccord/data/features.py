@@ -7,7 +7,6 @@ reports are combined into one plan, by which each site encodes its own rows. Col
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Literal
@@ -20,7 +19,7 @@ from fedaccord.data.declarations import Features
 from fedaccord.data.renamed_words import renamed_cells
 from fedaccord.data.scaling import FARTHEST, Moments, pool_moments
 from fedaccord.data.tables import Cells, Table, are_missing, by_value, read_numbers, report_cells
-from fedaccord.errors import DataError, did_you_mean, listed
+from fedaccord.errors import DataError, closest, did_you_mean, listed, listed_sites
 from fedaccord.labels.space import plain
 from fedaccord.labels.synonyms import renaming
 
@@ -100,8 +99,8 @@ class FeaturePlan(BaseModel, frozen=True):
         """Return the sentence on columns that a table lacks: similar names in the table, and all that are expected."""
         expected = [column.name for column in self.columns]
         others = [name for name in table.columns if name not in expected]
-        hints = [(name, difflib.get_close_matches(name, others, n=1)) for name in lacking]
-        named = [f"'{name}'" + (f" (did you mean '{close[0]}'?)" if close else "") for name, close in hints]
+        hints = [(name, closest(name, others)) for name in lacking]
+        named = [f"'{name}'" + ("" if hint is None else f" (did you mean '{hint}'?)") for name, hint in hints]
         column = "column" if len(lacking) == 1 else "columns"
         them = "it" if len(lacking) == 1 else "them"
         way = "" if len(lacking) == len(expected) else f"; --fill (in Python fill=True) treats {them} as missing values"
@@ -240,7 +239,7 @@ def _sites_by_kind(reports: Mapping[str, Mapping[str, ColumnReport]], name: str)
 
 
 def _listed(sites: Sequence[str]) -> str:
-    return ("site " if len(sites) == 1 else "sites ") + listed(sites, most=len(sites))
+    return listed_sites(sites, most=len(sites))
 
 
 def _no_number(cell: str) -> str:

@@ -63,6 +63,12 @@ def percentile_interval(value: float, replicates: Array) -> Estimate:
     return Estimate(value, float(low), float(high))
 
 
+def difference_interval(value: float, replicates: Array) -> Estimate:
+    """Return a difference with its percentiles; the interval is a point if all resamples agree."""
+    found = percentile_interval(value, replicates)
+    return Estimate(value, value, value) if found.low is None else found
+
+
 def share_interval(hits: Array, replicates: Array) -> Estimate:
     """Return the share of hits, bool (rows,), with its interval.
 

@@ -15,6 +15,7 @@ from fedaccord.evaluation import resampled
 from fedaccord.evaluation.intervals import (
     Estimate,
     Resampling,
+    difference_interval,
     percentile_interval,
     reflected_interval,
     share_interval,
@@ -77,7 +78,7 @@ def class_quality(probabilities: Array, truth: Array, guess: int | None, resampl
     measures = {name: percentile_interval(value, drawn[name]) for name, value in points.items()}
     measures["accuracy"] = share_interval(right, drawn["accuracy"])
     measures[GUESS] = share_interval(guessed, drawn[GUESS])
-    measures[OVER_GUESS] = _difference(float(right.mean() - guessed.mean()), drawn[OVER_GUESS])
+    measures[OVER_GUESS] = difference_interval(float(right.mean() - guessed.mean()), drawn[OVER_GUESS])
     measures["ece"] = reflected_interval(float(figures(np.ones((1, len(y))))["ece"][0]), drawn["ece"])
     return Quality(len(y), len(present), measures, _curve(sums, drawn), number, drawn["accuracy"])
 
@@ -133,7 +134,7 @@ def share_quality(name: str, hits: Array, guessed: Array, resampling: Resampling
 
     drawn, number = _replicates(figures, len(hits), 1, resampling)
     measures = {name: share_interval(hits, drawn[name]), GUESS: share_interval(guessed, drawn[GUESS])}
-    measures[OVER_GUESS] = _difference(float(hits.mean() - guessed.mean()), drawn[OVER_GUESS])
+    measures[OVER_GUESS] = difference_interval(float(hits.mean() - guessed.mean()), drawn[OVER_GUESS])
     return Quality(len(hits), 0, measures, [], number, drawn[name])
 
 
@@ -205,12 +206,6 @@ def _replicates(
     number = resampling.number(rows, answers)
     blocks = [figures(weights) for weights in resampling.weights(rows, number)]
     return {name: np.concatenate([block[name] for block in blocks]) for name in blocks[0]}, number
-
-
-def _difference(value: float, replicates: Array) -> Estimate:
-    """Return a difference with its interval, which is a point if all resamples agree."""
-    found = percentile_interval(value, replicates)
-    return Estimate(value, value, value) if found.low is None else found
 
 
 def _bin_sums(bins: Array, predicted: Array, observed: Array) -> Array:

@@ -63,6 +63,10 @@ class Inputs(BaseModel):
     brightest: int = BRIGHTEST  # value of a white pixel in images of bytes
     moments: dict[str, Any] | None = None  # pooled over sites, unless the features of tables have them
 
+    def scaling(self) -> Moments | None:
+        """Return the moments for computations."""
+        return None if self.moments is None else Moments(**{k: np.asarray(part) for k, part in self.moments.items()})
+
 
 class Description(BaseModel):
     """`model.json`."""

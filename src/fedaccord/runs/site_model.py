@@ -7,15 +7,11 @@ become inputs. Nothing of it has left the site.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from fedaccord import __version__
-from fedaccord.data.scaling import Moments
 from fedaccord.engines.flower.memory import SiteMemories, stored_memories
 from fedaccord.engines.flower.site_folder import SiteFolder
 from fedaccord.errors import EngineError, MessageError, RunFolderError
@@ -44,7 +40,7 @@ def read_site_folder(path: Path) -> tuple[Description, Message, Message, list[st
     assert isinstance(host, SiteHost)
     site, inputs = host.sites[folder.site], Inputs.model_validate(spec[INPUTS])
     initial = {name: tensor.detach().clone() for name, tensor in named_tensors(host.network).items()}
-    state = SiteState(site, brief, memory, host.informs[folder.site], _moments(inputs.moments))
+    state = SiteState(site, brief, memory, host.informs[folder.site], inputs.scaling())
     part = site_part(state, host.recipe, host.layout, host.network, initial, initial)
     description = Description(
         format=FORMAT,
@@ -73,7 +69,3 @@ def _final_model(folder: SiteFolder) -> tuple[Message, Message]:
         f"site '{folder.site}' has no final model in '{folder.path}'; it receives one when a run ends and its node is "
         "connected"
     )
-
-
-def _moments(listed: Mapping[str, Any] | None) -> Moments | None:
-    return None if listed is None else Moments(**{name: np.asarray(part) for name, part in listed.items()})

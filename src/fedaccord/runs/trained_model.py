@@ -165,8 +165,7 @@ class TrainedModel:
         samples = to_samples(x, "x", spec.inputs.brightest)
         if list(samples.shape[1:]) != spec.model.input_shape:
             raise DataError(_other_shape(samples.shape[1:], spec))
-        pooled = {name: np.asarray(part) for name, part in (spec.inputs.moments or {}).items()}
-        moments = (Moments(**pooled) if pooled else None) if site is None else self.site(site).moments
+        moments = spec.inputs.scaling() if site is None else self.site(site).moments
         return torch.from_numpy(apply_moments(samples, moments))
 
     def encode(self, table: Table, fill: bool = False) -> tuple[Tensor, dict[str, int]]:

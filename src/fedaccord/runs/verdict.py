@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from fedaccord.evaluation.intervals import Estimate, percentile_interval
+from fedaccord.evaluation.intervals import Estimate, difference_interval
 from fedaccord.lazy import Array
 from fedaccord.runs.page import listed
 from fedaccord.runs.reading import NO_VERDICT
@@ -46,8 +46,7 @@ def standing(difference: Estimate | None, rows: int) -> Standing:
 
 def paired_difference(new: Array, old: Array, value: float) -> Estimate:
     """Return a difference with its interval from the figures of both models on the same resamples."""
-    found = percentile_interval(value, new - old)
-    return Estimate(value, value, value) if found.low is None else found
+    return difference_interval(value, new - old)
 
 
 def unpaired_difference(new: Estimate, old: Estimate) -> Estimate:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 from fedaccord.errors import RunFolderError, UserError
+from fedaccord.runs.examined import recorded_alone
 from fedaccord.runs.folder import is_locked
 from fedaccord.runs.progress import read_any_run
 from fedaccord.runs.report import report_page
@@ -51,18 +51,9 @@ class LiveReport:
         with self._lock:  # several tabs share one page
             version = self.version()  # before the files are read: a later change gives another version
             if version != self._version:
-                page = report_page(read_any_run(self.folder), _alone(self.folder), version)
+                page = report_page(read_any_run(self.folder), recorded_alone(self.folder), version)
                 self._version, self._page = version, page.encode()
             return self._version, self._page
-
-
-def _alone(folder: Path) -> Path | None:
-    """Return the run without federation that belongs to a run, if it still exists."""
-    try:
-        alone = json.loads((folder / "run.json").read_text(encoding="utf-8")).get("alone")
-    except (OSError, ValueError):
-        return None
-    return Path(alone) if alone and (Path(alone) / "summary.json").is_file() else None
 
 
 class _Server(ThreadingHTTPServer):

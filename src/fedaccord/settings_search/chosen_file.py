@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fedaccord.config import parse_experiment, parse_value, read_text, to_toml, toml_value, with_paths_from
+from fedaccord.config import parse_experiment, parse_value, read_text, to_toml, with_paths_from
 from fedaccord.durable import write_file
 from fedaccord.errors import ConfigError, UserError
 from fedaccord.extensions import importable
 from fedaccord.renamed import find_keys
 from fedaccord.settings_search.grid import Setting
+from fedaccord.toml_text import toml_value
 
 HEADER = "# Settings chosen by `fedaccord tune`"
 
