@@ -389,8 +389,8 @@ class TestUnusualRuns:
 
     def test_a_run_that_diverges_says_so_also_in_a_report_written_later(self, tmp_path):
         done = command("run", write(tmp_path, SMALL), "--set", "method.lr=1000", "--out", "out", cwd=tmp_path)
-        assert done.code == 0  # its replies are finite and were admitted
-        told = "training diverged: the loss grew from "
+        assert done.code == 1  # although its replies are finite and were admitted
+        told = "training diverged: the test loss of the global model is "
         assert done.err.startswith(f"problem: {told}")
         summary = read(tmp_path / "out" / "summary.json")
         assert [problem["kind"] for problem in summary.pop("problems")] == ["diverged"]

@@ -9,12 +9,13 @@ from fedaccord.runs.problems import LOWER, find_problems
 from fedaccord.runs.reading import Line
 
 
-def played(number, loss=1.0, asked="ab", dropped=(), nll=None, **more):
+def played(number, loss=1.0, asked="ab", dropped=(), nll=None, tags=False, **more):
     """The lines of a round: what was asked, who was dropped for which reason, and the global model's nll."""
     drops = [{"round": number, "site": s, "task": "train", "tensor": "", "reason": r} for s, r in dict(dropped).items()]
     replied = len(asked) - len([drop for drop in drops if drop["site"]])
     lines = [Line(round=number, scope="round", asked=list(asked), replied=replied, loss=loss, dropped=drops, **more)]
-    return lines + ([] if nll is None else [Line(round=number, scope="global", metrics={"nll": nll})])
+    metrics = {"nll": nll} | ({"hamming": 0.5} if tags else {})
+    return lines + ([] if nll is None else [Line(round=number, scope="global", metrics=metrics)])
 
 
 def found(*rounds, labels=10):
@@ -49,13 +50,19 @@ class TestDivergence:
     def test_a_first_round_that_already_explodes(self):
         """The loss falls from 1e9 to 1000, and the model is far worse than equal probabilities."""
         kinds, texts = found(played(1, 1e9, nll=510.0), played(2, 1e3, nll=900.0))
-        assert kinds == [("diverged", False)]
+        assert kinds == [("diverged", True)]
         assert "the test loss of the global model is 900, more than ten times that of guessing" in texts[0]
 
     def test_the_bound_is_ten_times_the_loss_of_guessing(self):
         guess = math.log(4)
         assert found(played(1, nll=9.9 * guess), labels=4)[0] == []
-        assert found(played(1, nll=10.1 * guess), labels=4)[0] == [("diverged", False)]
+        assert found(played(1, nll=10.1 * guess), labels=4)[0] == [("diverged", True)]
+
+    def test_the_test_loss_of_tags_is_a_sum_over_tags(self):
+        """A model of 100 tags that knows nothing has a loss of 69, which is 15 times ln(100)."""
+        guess = 100 * math.log(2)
+        assert found(played(1, nll=guess, tags=True), labels=100)[0] == []
+        assert found(played(1, nll=10.1 * guess, tags=True), labels=100)[0] == [("diverged", True)]
 
     def test_a_training_loss_over_many_tags_is_a_sum(self):
         per_tag = math.log(2)

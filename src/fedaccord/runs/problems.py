@@ -35,7 +35,7 @@ def find_problems(lines: Sequence[Line], labels: int) -> list[Problem]:
     rounds = [line for line in lines if line.scope == "round"]
     if not rounds:
         return []
-    diverged = _growth(rounds) or _worse_than_guessing(lines, rounds, labels)
+    diverged = _worse_than_guessing(lines, labels) or _growth(rounds) or _huge_loss(rounds, labels)
     return [*_failures(rounds[-1]), *([diverged] if diverged else []), *_drops(rounds)]
 
 
@@ -67,21 +67,38 @@ def _growth(rounds: Sequence[Line]) -> Problem | None:
     return Problem("diverged", text)
 
 
-def _worse_than_guessing(lines: Sequence[Line], rounds: Sequence[Line], labels: int) -> Problem | None:
-    """Return a problem if a last loss is ten times that of equal probabilities; a huge first step leads to this."""
-    # Guessing costs ln(labels) for one label per sample, and ln(2) for each tag; the training loss may be either.
-    guess = math.log(max(labels, 2))
+def _worse_than_guessing(lines: Sequence[Line], labels: int) -> Problem | None:
+    """Return a fatal problem if the last test loss is ten times that of equal probabilities."""
     candidates = [
-        ("test loss of the global model", [line.metrics.get("nll") for line in lines if line.scope == "global"], guess),
-        ("mean test loss of the sites", [line.mean.get("nll") for line in lines if line.scope == "sites"], guess),
-        ("training loss", [line.loss for line in rounds], labels * math.log(2)),
+        ("test loss of the global model", [line.metrics for line in lines if line.scope == "global"]),
+        ("mean test loss of the sites", [line.mean for line in lines if line.scope == "sites"]),
     ]
-    for name, values, guessed in candidates:
-        last = next((value for value in reversed(values) if value is not None), 0.0)
-        if last >= GROWTH * guessed:
-            text = f"training diverged: the {name} is {last:.3g}, more than ten times that of guessing; {LOWER}"
-            return Problem("diverged", text)
+    for name, tables in candidates:
+        last = next((table for table in reversed(tables) if "nll" in table), {"nll": 0.0})
+        # The loss of a sample with tags is a sum over its tags; only such samples have a Hamming loss.
+        guessed = _tags_guess(labels) if "hamming" in last else math.log(max(labels, 2))
+        if last["nll"] >= GROWTH * guessed:
+            return _far_worse(name, last["nll"], fatal=True)
     return None
+
+
+def _huge_loss(rounds: Sequence[Line], labels: int) -> Problem | None:
+    """Return a problem if the last training loss is ten times that of guessing; a huge first step leads to this.
+
+    It is not fatal, because a method may add terms to the loss.
+    """
+    last = next((line.loss for line in reversed(rounds) if line.loss is not None), 0.0)
+    return _far_worse("training loss", last) if last >= GROWTH * _tags_guess(labels) else None
+
+
+def _tags_guess(labels: int) -> float:
+    """Return the loss of equal probabilities for a sample with tags, which is above that for one label."""
+    return max(labels, 2) * math.log(2)
+
+
+def _far_worse(name: str, loss: float, fatal: bool = False) -> Problem:
+    text = f"training diverged: the {name} is {loss:.3g}, more than ten times that of guessing; {LOWER}"
+    return Problem("diverged", f"{text}; do not use its model" if fatal else text, fatal)
 
 
 def _drops(rounds: Sequence[Line]) -> Iterator[Problem]:
