@@ -20,7 +20,7 @@ from fedaccord.labels.heads import leading_metrics
 from fedaccord.labels.views import View
 from fedaccord.recording import Watcher
 from fedaccord.runs.gains import Gain, find_gains
-from fedaccord.runs.page import measure_name
+from fedaccord.runs.page import NOTHING, measure_name
 from fedaccord.runs.reading import read_federation, read_resamples, read_summary
 
 SECONDS_BETWEEN_LINES = 5.0
@@ -147,7 +147,7 @@ def show_outcome(folder: Path, alone: Path | None, console: Console) -> None:
 def _interval(gain: Gain) -> str:
     estimate = None if gain.difference is None else gain.difference.estimate
     if estimate is None or estimate.low is None or estimate.high is None:
-        return ""
+        return NOTHING
     return f"{100 * estimate.low:+.1f} to {100 * estimate.high:+.1f}"
 
 

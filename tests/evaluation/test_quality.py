@@ -17,7 +17,7 @@ from sklearn.metrics import (
 
 from fedaccord.evaluation import resampled
 from fedaccord.evaluation.intervals import Estimate, Resampling, percentile_interval, reflected_interval, share_interval
-from fedaccord.evaluation.quality import calibration_bins, class_quality, share_quality, tag_quality
+from fedaccord.evaluation.quality import OVER_GUESS, calibration_bins, class_quality, share_quality, tag_quality
 
 FEW = Resampling(0, 200)
 
@@ -140,12 +140,22 @@ def test_few_rows_or_one_class_are_not_measured(rows, truth):
 
 
 def test_a_model_that_is_always_right_is_not_certain():
-    assert share_interval(np.ones(10, bool), np.ones(5)) == Estimate(1.0, pytest.approx(0.691503, abs=1e-6), 1.0)
-    assert share_interval(np.zeros(10, bool), np.zeros(5)) == Estimate(0.0, 0.0, pytest.approx(0.308497, abs=1e-6))
+    assert share_interval(1.0, 10, np.ones(5)) == Estimate(1.0, pytest.approx(0.691503, abs=1e-6), 1.0)
+    assert share_interval(0.0, 10, np.zeros(5)) == Estimate(0.0, 0.0, pytest.approx(0.308497, abs=1e-6))
     y = np.arange(20) % 2
     found = class_quality(np.eye(2)[y], y, None, FEW)
     assert found.measures["accuracy"].low < 0.9
     assert found.measures["auroc"] == Estimate(1.0)  # all resamples agree: no interval rather than a false one
+    assert [(low < 0.9, high) for _, _, _, low, high in found.calibration] == [(True, 1.0)]
+
+
+def test_a_model_that_answers_as_guessing_does_may_still_differ_elsewhere():
+    y = np.arange(20) % 4 // 3  # a quarter of the rows
+    found = class_quality(np.tile([0.9, 0.1], (20, 1)), y, 0, FEW).measures[OVER_GUESS]
+    unseen = 1 - 0.025 ** (1 / 20)
+    assert (found.value, found.low, found.high) == pytest.approx((0.0, -unseen, unseen))
+    tags = np.stack([y, 1 - y], 1)
+    assert tag_quality(np.full((20, 2), 0.5), tags, FEW).measures[OVER_GUESS] == Estimate(0.0)
 
 
 def test_intervals_are_percentiles_and_those_of_errors_are_reflected():
@@ -166,7 +176,7 @@ def test_the_interval_of_a_share_covers_it_about_as_often_as_it_says():
     for trial in range(300):
         hits = rng.random(60) < 0.7
         (weights,) = Resampling(trial).weights(60, 200)
-        found = share_interval(hits, resampled.weighted_mean(hits, weights))
+        found = share_interval(hits.mean(), 60, resampled.weighted_mean(hits, weights))
         covered += found.low <= 0.7 <= found.high
         widths.append(found.high - found.low)
     assert 0.9 <= covered / 300 <= 0.98

@@ -25,10 +25,18 @@ def test_the_interval_decides(low, high, rows, expected):
 
 def test_paired_differences_use_the_same_resamples():
     old = np.linspace(0.5, 0.7, 201)
-    better = paired_difference(old + 0.05, old, 0.05)  # always 5 points ahead, although the figures overlap
+    new = np.linspace(0.55, 0.75 + 1e-8, 201)
+    better = paired_difference("accuracy", new, old, 0.05, 100)  # always 5 points ahead, although the figures overlap
     assert (better.low, better.high) == pytest.approx((0.05, 0.05))
-    shuffled = paired_difference(old[::-1] + 0.05, old, 0.05)
+    shuffled = paired_difference("accuracy", old[::-1] + 0.05, old, 0.05, 100)
     assert (shuffled.low, shuffled.high) == pytest.approx((-0.14, 0.24))
+
+
+def test_models_that_answer_alike_may_still_differ_on_other_rows():
+    same = np.linspace(0.5, 0.7, 201)
+    unseen = 1 - 0.025 ** (1 / 27)  # the exact interval of 0 of 27 rows ends at 12.8 %
+    assert paired_difference("in_set", same, same, 0.0, 27) == Estimate(0.0, -unseen, unseen)
+    assert paired_difference("map", same, same, 0.0, 27) == Estimate(0.0)  # no share of rows: no interval
 
 
 def test_unpaired_intervals_add_like_standard_deviations():

@@ -63,22 +63,32 @@ def percentile_interval(value: float, replicates: Array) -> Estimate:
     return Estimate(value, float(low), float(high))
 
 
-def difference_interval(value: float, replicates: Array) -> Estimate:
-    """Return a difference with its percentiles; the interval is a point if all resamples agree."""
-    found = percentile_interval(value, replicates)
-    return Estimate(value, value, value) if found.low is None else found
-
-
-def share_interval(hits: Array, replicates: Array) -> Estimate:
-    """Return the share of hits, bool (rows,), with its interval.
+def share_interval(share: float, rows: float, replicates: Array) -> Estimate:
+    """Return a share of `rows` rows with its interval.
 
     If every row or no row is a hit, all resamples agree although the share is uncertain. Then the interval is the exact
     one of a binomial share (Clopper and Pearson).
     """
-    share, certain = float(np.mean(hits)), float(((1 - LEVEL) / 2) ** (1 / len(hits)))
     if 0 < share < 1:
         return percentile_interval(share, replicates)
-    return Estimate(1.0, certain, 1.0) if share else Estimate(0.0, 0.0, 1 - certain)
+    return Estimate(1.0, 1 - _unseen(rows), 1.0) if share else Estimate(0.0, 0.0, _unseen(rows))
+
+
+def share_difference(value: float, rows: int, replicates: Array) -> Estimate:
+    """Return the difference of two shares of the same rows with its interval.
+
+    If two models are right on the same rows, all resamples agree, although the models may differ on other rows. Then
+    the interval reaches in both directions as far as the largest share that `rows` rows may miss.
+    """
+    found = percentile_interval(value, replicates)
+    if found.low is not None:
+        return found
+    return Estimate(value, max(-1.0, value - _unseen(rows)), min(1.0, value + _unseen(rows)))
+
+
+def _unseen(rows: float) -> float:
+    """Return the largest share that `rows` rows may miss: the end of the exact interval of 0 hits."""
+    return float(1 - ((1 - LEVEL) / 2) ** (1 / rows))
 
 
 def reflected_interval(value: float, replicates: Array) -> Estimate:

@@ -15,9 +15,9 @@ from fedaccord.evaluation import resampled
 from fedaccord.evaluation.intervals import (
     Estimate,
     Resampling,
-    difference_interval,
     percentile_interval,
     reflected_interval,
+    share_difference,
     share_interval,
 )
 from fedaccord.evaluation.metrics import NOT_ANNOTATED, THRESHOLD
@@ -76,9 +76,9 @@ def class_quality(probabilities: Array, truth: Array, guess: int | None, resampl
     drawn, number = _replicates(figures, len(y), p.shape[1], resampling)
     points = _class_points(p, y, predicted, present) | {"brier": float(brier.mean())}
     measures = {name: percentile_interval(value, drawn[name]) for name, value in points.items()}
-    measures["accuracy"] = share_interval(right, drawn["accuracy"])
-    measures[GUESS] = share_interval(guessed, drawn[GUESS])
-    measures[OVER_GUESS] = difference_interval(float(right.mean() - guessed.mean()), drawn[OVER_GUESS])
+    measures["accuracy"] = share_interval(float(right.mean()), len(y), drawn["accuracy"])
+    measures[GUESS] = share_interval(float(guessed.mean()), len(y), drawn[GUESS])
+    measures[OVER_GUESS] = share_difference(float(right.mean() - guessed.mean()), len(y), drawn[OVER_GUESS])
     measures["ece"] = reflected_interval(float(figures(np.ones((1, len(y))))["ece"][0]), drawn["ece"])
     return Quality(len(y), len(present), measures, _curve(sums, drawn), number, drawn["accuracy"])
 
@@ -133,8 +133,9 @@ def share_quality(name: str, hits: Array, guessed: Array, resampling: Resampling
         return {name: share, GUESS: chance, OVER_GUESS: share - chance}
 
     drawn, number = _replicates(figures, len(hits), 1, resampling)
-    measures = {name: share_interval(hits, drawn[name]), GUESS: share_interval(guessed, drawn[GUESS])}
-    measures[OVER_GUESS] = difference_interval(float(hits.mean() - guessed.mean()), drawn[OVER_GUESS])
+    shares, rows = {name: float(hits.mean()), GUESS: float(guessed.mean())}, len(hits)
+    measures = {which: share_interval(share, rows, drawn[which]) for which, share in shares.items()}
+    measures[OVER_GUESS] = share_difference(shares[name] - shares[GUESS], rows, drawn[OVER_GUESS])
     return Quality(len(hits), 0, measures, [], number, drawn[name])
 
 
@@ -188,7 +189,7 @@ def _above_chance(value: float, chance: Array) -> dict[str, Estimate]:
     guess = percentile_interval(float(chance.mean()), chance)
     difference = value - guess.value
     if guess.low is None or guess.high is None:
-        return {GUESS: guess, OVER_GUESS: Estimate(difference, difference, difference)}
+        return {GUESS: guess, OVER_GUESS: Estimate(difference)}
     return {GUESS: guess, OVER_GUESS: Estimate(difference, value - guess.high, value - guess.low)}
 
 
@@ -228,7 +229,7 @@ def _curve(sums: Array, drawn: _Replicates) -> list[list[float]]:
     """Return the calibration curve: rows, mean prediction, observed share and its interval for each bin."""
     curve = []
     for at, (count, predicted, observed) in enumerate(sums.sum(1).T):
-        share = percentile_interval(float(observed / count), drawn["bins"][:, at])
+        share = share_interval(float(observed / count), float(count), drawn["bins"][:, at])
         ends = [share.value if end is None else end for end in (share.low, share.high)]
         curve.append([float(count), float(predicted / count), share.value, *ends])
     return curve

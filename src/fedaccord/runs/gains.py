@@ -63,7 +63,7 @@ def _difference(
         return None
     rows = min(new.rows, old.rows)
     if pair is not None and new.rows == old.rows and len(pair[0]) == len(pair[1]):
-        return Difference(measure, paired_difference(*pair, one.value - other.value), rows, paired=True)
+        return Difference(measure, paired_difference(measure, *pair, one.value - other.value, rows), rows, paired=True)
     return Difference(measure, unpaired_difference(one, other), rows, paired=False)
 
 

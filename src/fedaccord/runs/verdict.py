@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from fedaccord.evaluation.intervals import Estimate, difference_interval
+from fedaccord.evaluation.intervals import Estimate, percentile_interval, share_difference
 from fedaccord.lazy import Array
 from fedaccord.runs.page import listed
 from fedaccord.runs.reading import NO_VERDICT
@@ -18,6 +18,7 @@ from fedaccord.runs.reading import NO_VERDICT
 Standing = Literal["better", "worse", "unclear", "unmeasured"]
 FEWEST_ROWS = 10  # test rows for a verdict; the bootstrap of fewer rows is too sure of itself
 MOST_NAMES = 6
+SHARES_OF_ROWS = ("accuracy", "in_set")
 
 
 @dataclass(frozen=True)
@@ -44,9 +45,11 @@ def standing(difference: Estimate | None, rows: int) -> Standing:
     return "better" if difference.low > 0 else "worse" if difference.high < 0 else "unclear"
 
 
-def paired_difference(new: Array, old: Array, value: float) -> Estimate:
-    """Return a difference with its interval from the figures of both models on the same resamples."""
-    return difference_interval(value, new - old)
+def paired_difference(measure: str, new: Array, old: Array, value: float, rows: int) -> Estimate:
+    """Return a difference with its interval from the figures of both models on the same resamples of `rows` rows."""
+    if measure in SHARES_OF_ROWS:
+        return share_difference(value, rows, new - old)
+    return percentile_interval(value, new - old)
 
 
 def unpaired_difference(new: Estimate, old: Estimate) -> Estimate:
