@@ -34,6 +34,7 @@ def test_figures_have_intervals_and_readings(tmp_path):
     told = examined(
         Cleveland=quality(0.845),
         Budapest=quality(0.9, over=(0.02, -0.05, 0.09)),
+        Geneva=quality(0.9, rows=9),
         Basel={"rows": 4, "measures": {}},
         Zurich={"rows": 9, "classes": 1},
     )
@@ -50,12 +51,13 @@ def test_figures_have_intervals_and_readings(tmp_path):
         "0.123 (0.100–0.150)",
     ]
     assert rows["Budapest"][3:5] == ["+2.0 (−5.0 to +9.0)", "too close to say"]
+    assert rows["Geneva"][3:5] == ["+10.0 (+1.0 to +20.0)", "too few rows to say"]
     assert rows["Basel"][1:5] == ["–", "–", "–", "not measured"]
     said = page.sections["How good the model is"]
     assert "Basel (fewer than 5 annotated test rows); Zurich (test rows of one class)" in said
     assert "from 1000 resamples" in said
     assert page.figures["calibration-0"]["data"][1]["error_y"]["array"] == pytest.approx([0.2, 0.05])
-    assert page.sections[""].strip().removeprefix("five-hospitals").startswith("Better than guessing at 1 of 4 sites (")
+    assert page.sections[""].strip().removeprefix("five-hospitals").startswith("Better than guessing at 1 of 5 sites (")
 
 
 class TestGains:
@@ -114,6 +116,7 @@ def test_tags_are_headed_by_precision_and_candidates_by_their_sets(tmp_path):
         assert f"Mean over sites, last round{first}{shown}; nll 1.000" in page.sections[""]
         assert page.tables["Sites"][1][5] == first
         assert "accuracy" not in page.figures
+        assert page.tables["Sites"][0][5].startswith(("mAP, ", "Answers "))
         before = json.loads((tmp_path / kind / "summary.json").read_text(encoding="utf-8"))
         name = "map" if kind == "a" else "in_set"
         before["final"]["sites"]["each"][kind] = {"accuracy": 0.9, name: 0.5} if kind == "a" else {name: 0.5}

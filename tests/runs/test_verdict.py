@@ -47,7 +47,7 @@ def test_unpaired_intervals_add_like_standard_deviations():
 
 def test_sentences():
     better, worse, unclear, unmeasured = "better", "worse", "unclear", "unmeasured"
-    assert verdict({"a": better, "b": better}) == "Better than guessing at all 2 sites."
+    assert verdict({"a": better, "b": better}) == "Better than guessing at both sites."
     assert verdict({"a": better}, better) == (
         "Better than guessing at its only site. The global model is better than guessing."
     )

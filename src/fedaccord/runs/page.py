@@ -96,8 +96,8 @@ def measure_name(metric: str) -> str:
 
 
 def heading(words: str) -> str:
-    """Return words with a capital first letter, and the others as they are."""
-    return words[:1].upper() + words[1:]
+    """Return words with a capital first letter, and the others as they are; mAP stays mAP."""
+    return words if words[1:2].isupper() else words[:1].upper() + words[1:]
 
 
 def section(title: str, *parts: str) -> Html:

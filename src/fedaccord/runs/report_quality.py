@@ -11,6 +11,7 @@ from fedaccord.runs import report_figures as draw
 from fedaccord.runs.gains import Gain, guessing
 from fedaccord.runs.page import NOTHING, Figure, Html, percent, remark, section, signed, table
 from fedaccord.runs.reading import Quality, Run, Summary
+from fedaccord.runs.verdict import FEWEST_ROWS as FEWEST_FOR_VERDICT
 
 ERRORS = ("brier", "ece")  # written as decimals
 MORE = ("balanced_accuracy", "macro_f1", "auroc", *ERRORS)
@@ -43,10 +44,9 @@ def _first(each: Quality) -> list[str]:
         return [NOTHING, NOTHING, NOTHING, READINGS["unmeasured"]]
     name = parts.measure_name(each.head)
     over = each.estimate(OVER_GUESS)
-    reading = READINGS[guessing(each)]
-    shown = Html(f'<span class="{guessing(each)}">{reading}</span>')
+    shown = Html(f'<span class="{guessing(each)}">{_words(guessing(each), each.rows)}</span>')
     return [
-        Html(f"{_interval(first)}<small>{parts.text(name)}</small>"),
+        Html(f'{_interval(first)}<small class="name">{parts.text(name)}</small>'),
         _cell(each, GUESS),
         NOTHING if over is None else points(over),
         shown,
@@ -111,7 +111,7 @@ def gains(alone: Summary, found: Mapping[str, Gain]) -> Html:
     mean = signed(100 * sum(gain.together - gain.alone for gain in found.values()) / len(found), 1)
     better, worse, unclear = (words.count(which) for which in ("better", "worse", "unclear"))
     sentence = f"Together, {better} of {len(found)} sites do better than alone, {worse} worse"
-    sentence += f", {unclear} too close to say" if unclear else ""
+    sentence += f", {unclear} undecided" if unclear else ""
     differences = [gain.difference for gain in found.values() if gain.difference is not None]
     source = f"Alone: run '{alone.name}', method {alone.method}, seed {alone.seed}."
     how = ""
@@ -131,9 +131,16 @@ def _reading(gain: Gain) -> str:
     return {"+": "better", "−": "worse"}.get(shown[0], "same")
 
 
+def _words(which: str, rows: int | None = None) -> str:
+    """Return a standing in words; an interval of few rows allows no verdict, even if it excludes zero."""
+    few = which == "unclear" and rows is not None and rows < FEWEST_FOR_VERDICT
+    return "too few rows to say" if few else READINGS.get(which, which)
+
+
 def _gain_row(site: str, gain: Gain) -> list[str]:
     which = _reading(gain)
     value = gain.together - gain.alone
     shown = points(Estimate(value) if gain.difference is None else gain.difference.estimate)
-    cells = [Html(f'<span class="{which}">{cell}</span>') for cell in (shown, READINGS.get(which, which))]
+    words = _words(which, None if gain.difference is None else gain.difference.rows)
+    cells = [Html(f'<span class="{which}">{cell}</span>') for cell in (shown, words)]
     return [site, parts.measure_name(gain.measure), percent(gain.alone), percent(gain.together), *cells]

@@ -101,7 +101,8 @@ def _sentence(than: str, standings: Mapping[str, Standing]) -> str:
     by_standing = {which: [site for site, s in standings.items() if s == which] for which in ("better", *_REST)}
     total, better = len(standings), by_standing["better"]
     if len(better) == total:
-        return f"Better than {than} at " + ("its only site." if total == 1 else f"all {total} sites.")
+        everywhere = {1: "its only site", 2: "both sites"}.get(total, f"all {total} sites")
+        return f"Better than {than} at {everywhere}."
     if len(by_standing["unmeasured"]) == total:
         return f"No site has enough test rows to compare the model with {than}."
     where = f"{len(better)} of {total} sites ({_names(better)})" if better else "no site for sure"
