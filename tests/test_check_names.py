@@ -7,7 +7,7 @@ import pytest
 
 from command_line import command, write
 from fedaccord.checks.federation import check_experiment_data, check_own_data
-from fedaccord.checks.names import closest_names, merged
+from fedaccord.checks.names import best_name, closest_names, merged
 from fedaccord.config import load_experiment
 
 HEAD = 'name = "names"\n'
@@ -112,6 +112,49 @@ class TestLabels:
         one.parts["b"] += 'view = { kind = "coarse", correspondence = { ill = ["grave"], fine = ["mild"] } }\n'
         assert one.found() == {"b": 'synonyms = { ill = ["ILL"] }'}
         assert one.paste(one.found()).report().exit_code == 0
+
+    def test_classes_of_a_correspondence_have_the_same_names(self, tmp_path):
+        one = Folder(tmp_path, a=table("None", "mild", "MILD"), b=table("none", "mild"), c=table("well", "ill"))
+        one.parts["c"] += 'view = { kind = "coarse", correspondence = { well = ["None"], ill = ["Mild"] } }\n'
+        lines = one.found()
+        assert lines == {
+            "a": 'synonyms = { mild = ["MILD"] }',
+            "labels": 'synonyms = { mild = ["Mild"], none = ["None"] }',
+        }
+        report = one.paste(lines).report()
+        assert (report.exit_code, list(report.coverage)) == (0, ["mild", "none"])
+        assert report.coverage["none"] == {"a": "exact", "b": "exact", "c": "coarse"}
+
+    def test_codes_that_no_other_site_has(self, tmp_path):
+        two = Folder(tmp_path, a=table("0", "1", "2"), b=table("none", "mild", "grave"))
+        line = 'synonyms = { grave = ["..."], mild = ["..."], none = ["..."] }'
+        assert (two.found(), two.report().exit_code) == ({"sites": line}, 1)
+        (found,) = two.report().findings
+        assert found.text.startswith(
+            "site 'a' has no label in common with any other site: '0' (4), '1' (4), '2' (4). If these are its words "
+            "for the others' labels, put this line under [[sites]] of 'a', with its words in place of the dots:"
+        )
+        two.parts["a"] += 'synonyms = { none = ["0"], mild = ["1"], grave = ["2"] }\n'
+        assert two.report().exit_code == 0
+        own = Folder(tmp_path, a=table("x", "y"), b=table("u", "v"))
+        own.parts["b"] += 'view = { known = "own" }\n'
+        own.parts["a"] += 'view = { known = ["x", "y"] }\n'
+        assert not [finding for finding in own.report().findings if "in common" in finding.text]
+
+    @pytest.mark.parametrize(("view", "mark"), [("exact", "|"), ("candidates", ";"), ("tags", ","), ("exact", "/")])
+    def test_cells_of_several_names_that_are_read_as_one(self, tmp_path, view, mark):
+        one = Folder(tmp_path, a=table(f'"mild{mark} grave"', "mild", "grave"))
+        one.parts["a"] += f'view = {{ kind = "{view}" }}\n'
+        (found,) = one.report().sites[0].findings
+        assert found.text.startswith(
+            f"'mild{mark} grave' (4) is read as one label, but made of other names: 'grave', 'mild'. "
+        )
+
+    def test_the_name_is_plainly_written_unless_that_is_rare(self):
+        assert best_name(["MILD", "Mild", "mild"], (), {"MILD": 31, "Mild": 17, "mild": 20}) == "mild"
+        assert best_name(["AML", "aml"], (), {"AML": 500, "aml": 3}) == "AML"
+        assert best_name(["AML", "aml"], ["aml"], {"AML": 500, "aml": 3}) == "aml"
+        assert best_name(["0", "No"], (), {"0": 90, "No": 10}) == "No"
 
     @pytest.mark.parametrize(("kind", "mark"), [("candidates", "|"), ("tags", ";")])
     def test_cells_of_several_names(self, tmp_path, kind, mark):

@@ -59,6 +59,12 @@ class TestViews:
         data = load(LABELS + flags, north="age,Mild,mild,Grave\n1,0,1,0\n2,,0,1\n3,,,1\n4,1,0,0\n")
         assert targets(data) == [[1, 0], [0, 1], [-1, 1], [1, 0]]
 
+    def test_two_probabilities_for_one_class_of_a_correspondence(self, load):
+        groups = "{ ill = { mild = 0.5, Mild = 0.2, grave = 1.0 }, ok = { mild = 0.5 } }"
+        view = f'{{ kind = "coarse", correspondence = {groups} }}'
+        with pytest.raises(ConfigError, match="the correspondence gives two probabilities for 'mild', one as 'Mild'"):
+            load(LABELS + site("north", view), north=table("ill", "ok"))
+
     def test_coarse_names_are_the_sites_own(self, load):
         """The federation's synonyms do not change the names of another criterion, even if they use the same words."""
         view = '{ kind = "coarse", correspondence = { "1" = ["mild"], ill = ["grave"] } }'

@@ -26,6 +26,7 @@ from fedaccord.checks.names import (
 from fedaccord.checks.reports import Report as Report
 from fedaccord.checks.reports import SiteReport
 from fedaccord.checks.reports import exit_code as exit_code
+from fedaccord.checks.split_labels import joined_name_findings, unshared_label_findings
 from fedaccord.config import Experiment
 from fedaccord.config_sections import Labels, ServerSection
 from fedaccord.data.coverage import (
@@ -72,7 +73,7 @@ def check_loaded(experiment: Experiment, data: FederationData) -> Report:
     report = check_federation(data, experiment.settings.softmax == "full")
     memberships, rounds = experiment.memberships, experiment.settings.rounds
     found = [*common_name_findings(experiment, data), *word_name_findings(experiment, data)]
-    found += unused_synonym_findings(experiment, data)
+    found += [*unshared_label_findings(experiment, data), *unused_synonym_findings(experiment, data)]
     found += membership_findings(report.coverage, memberships, rounds)
     of_method, advice = method_findings(experiment.method_name, experiment.settings, data)
     found += [*of_method, *map(warning, experiment.stop.without_effect()), *fairness_findings(experiment, data)]
@@ -83,7 +84,10 @@ def check_loaded(experiment: Experiment, data: FederationData) -> Report:
 
 def with_names(report: SiteReport, experiment: Experiment, data: FederationData) -> SiteReport:
     """Return a site's report with findings on its names for labels."""
-    return replace(report, findings=[*report.findings, *own_name_findings(experiment, data, report.name)])
+    found, words = own_name_findings(experiment, data, report.name), data.label_words.get(report.name)
+    if words is not None and experiment.labels.classes is None:
+        found += joined_name_findings(words.names, data.sites[report.name].view.separator)
+    return replace(report, findings=[*report.findings, *found])
 
 
 def check_own_data(experiment: Experiment, base: Path, name: str) -> SiteReport:

@@ -17,8 +17,10 @@ from fedaccord.errors import first_problems, listed
 from fedaccord.findings import Finding, note, warning
 from fedaccord.labels.alike import folded, groups_alike
 from fedaccord.labels.synonyms import Synonyms, rename, renaming
+from fedaccord.labels.views import View
 from fedaccord.toml_text import toml_line
 
+RARE = 0.1  # share of the rows below which a plain spelling, such as `aml` beside `AML`, may be a slip
 CLOSE = 0.8  # similarity from which an unknown word is probably a misspelled name
 Counts = Mapping[str, int]
 Table = dict[str, list[str]]
@@ -39,9 +41,8 @@ def own_name_findings(experiment: Experiment, data: FederationData, site: str) -
         meant = names_alike([words.names], preferred)
     findings = []
     if meant:
-        found = "is not a label, but looks like one" if declared else "look like one label"
         place = f"[[sites]] of '{site}'"
-        findings.append(warning(_advice(meant, words.names, found, place, existing, not declared)))
+        findings.append(warning(_advice(meant, words.names, place, existing, declared)))
     return findings
 
 
@@ -52,7 +53,7 @@ def missing_word_findings(experiment: Experiment, names: Counts) -> list[Finding
         return []
     line = toml_line("missing", [*experiment.labels.missing, *unsure])
     read = "is read as a label" if len(unsure) == 1 else "are read as labels"
-    put = _put("[labels]", experiment.labels.missing, "missing")
+    put = put_line("[labels]", experiment.labels.missing, "missing")
     return [note(f"{_counted(unsure, names)} {read}. If that means that no label is known, {put}:\n{line}")]
 
 
@@ -66,21 +67,39 @@ def common_name_findings(experiment: Experiment, data: FederationData) -> list[F
         return []
     if not data.label_words:
         meant = names_alike([dict.fromkeys(data.space.names, 1)], existing)
-        return [warning(_advice(meant, {}, "look like one label", "[labels]", existing, True))] if meant else []
-    vocabularies, total = [], Counter[str]()
+        return [warning(_advice(meant, {}, "[labels]", existing))] if meant else []
+    named = names_by_site(experiment, data)
+    total = sum(named.values(), Counter[str]())
+    meant = common_names(experiment, data, named)
+    found = [warning(_advice(meant, total, "[labels]", existing))] if meant else []
+    alike = renaming(meant)  # a word that looks like a label of another site hardly means a missing one
+    return [*found, *missing_word_findings(experiment, {n: rows for n, rows in total.items() if n not in alike})]
+
+
+def names_by_site(experiment: Experiment, data: FederationData) -> dict[str, Counter[str]]:
+    """Return the labels in each site's file and their rows, with the line that its own report offers pasted."""
+    named = {}
     for site, words in data.label_words.items():
         if not data.sites[site].view.has_own_names:
-            own = renaming(names_alike([words.names], existing))
-            named = Counter[str]()
+            own = renaming(names_alike([words.names], experiment.labels.synonyms))
+            named[site] = Counter[str]()
             for word, number in words.names.items():
-                named[rename(word, own)] += number
-            vocabularies.append(named)
-            total += named
-    declared = [view.known for view in data.views.values() if view.known is not None]
-    vocabularies += [Counter(dict.fromkeys(known, 0)) for known in declared]
-    meant = names_alike(vocabularies, existing)
-    found = [warning(_advice(meant, total, "look like one label", "[labels]", existing, True))] if meant else []
-    return [*found, *missing_word_findings(experiment, total)]
+                named[site][rename(word, own)] += number
+    return named
+
+
+def common_names(experiment: Experiment, data: FederationData, named: Mapping[str, Counts]) -> Table:
+    """Return synonyms for labels that look alike between sites, in files and in the declarations of views."""
+    declared = [labels_in_view(view) for view in data.views.values()]
+    vocabularies = [*named.values(), *(dict.fromkeys(names, 0) for names in declared if names)]
+    return names_alike(vocabularies, experiment.labels.synonyms)
+
+
+def labels_in_view(view: View) -> tuple[str, ...]:
+    """Return the federation's labels that a site's declaration names: in `known`, or as parts of coarse names."""
+    if not view.has_own_names:
+        return view.known or ()
+    return tuple(name for name, covered in zip(view.space, view.informs().tolist(), strict=True) if covered)
 
 
 def word_name_findings(experiment: Experiment, data: FederationData) -> list[Finding]:
@@ -99,10 +118,10 @@ def word_name_findings(experiment: Experiment, data: FederationData) -> list[Fin
             said.append(f"column '{column}': " + _groups(meant, total))
     if not said:
         return []
-    line = toml_line("synonyms", {**existing, **new})
+    line, put = toml_line("synonyms", {**existing, **new}), put_line("[features]", existing)
     return [
         warning(
-            f"words look like one value: {first_problems(said)}. If they are, {_put('[features]', existing)}:\n{line}\n"
+            f"words look like one value: {first_problems(said)}. If they are, {put}:\n{line}\n"
             "If they are different, list the values of the column in features.categories"
         )
     ]
@@ -120,18 +139,24 @@ def unused_synonym_findings(experiment: Experiment, data: FederationData) -> lis
 
 
 def names_alike(vocabularies: Sequence[Counts], preferred: Collection[str]) -> Table:
-    """Return synonyms for names that look alike; the name is one of `preferred`, or the most frequent word."""
+    """Return synonyms for names that look alike; the name is one of `preferred`, or the best of the words."""
     total = sum((Counter(words) for words in vocabularies), Counter[str]())
     table = {}
     for group in groups_alike(vocabularies):
-        best = min(group, key=lambda word: _rank(word, preferred, total))
+        best = best_name(group, preferred, total)
         table[best] = [word for word in group if word != best]
     return table
 
 
-def _rank(word: str, preferred: Collection[str], counts: Counts) -> tuple[bool, bool, int, bool, str]:
-    """Return a key that sorts the best name first: spelled out, frequent, and plainly written."""
-    return word not in preferred, len(word) == 1, -counts[word], word != folded(word), word
+def best_name(group: Sequence[str], preferred: Collection[str], counts: Counts) -> str:
+    """Return the word that should be the name of all: spelled out, plainly written unless that is rare, frequent."""
+    rare = RARE * sum(counts[word] for word in group)
+
+    def rank(word: str) -> tuple[bool, bool, bool, int, str]:
+        is_plain = word == folded(word) and counts[word] >= rare
+        return word not in preferred, len(word) == 1, not is_plain, -counts[word], word
+
+    return min(group, key=rank)
 
 
 def closest_names(words: Iterable[str], allowed: Sequence[str]) -> Table:
@@ -163,13 +188,19 @@ def merged(existing: Synonyms, new: Synonyms) -> Table:
     return table
 
 
-def _advice(meant: Table, counts: Counts, found: str, place: str, existing: Synonyms, separable: bool) -> str:
-    line = toml_line("synonyms", merged(existing, meant))
-    text = f"{_groups(meant, counts)} {found}. If so, {_put(place, existing)}:\n{line}"
-    return text + ("\nIf they are different, list all labels in labels.classes" if separable else "")
+def _advice(meant: Table, counts: Counts, place: str, existing: Synonyms, declared: bool = False) -> str:
+    """Return what looks alike and the line that mends it; `declared` names are known, so only other words are wrong."""
+    line, put = toml_line("synonyms", merged(existing, meant)), put_line(place, existing)
+    if declared:
+        words = [f"{_counted([word], counts)} like '{name}'" for name, words in meant.items() for word in words]
+        return f"words that are not labels look like one: {first_problems(words)}. If so, {put}:\n{line}"
+    found = "look like one label" if len(meant) == 1 else "look like one label each"
+    others = "If they are different, list all labels in labels.classes"
+    return f"{_groups(meant, counts)} {found}. If so, {put}:\n{line}\n{others}"
 
 
-def _put(place: str, existing: object, key: str = "synonyms") -> str:
+def put_line(place: str, existing: object, key: str = "synonyms") -> str:
+    """Return where a line belongs; it replaces one that is already there."""
     return f"replace the line '{key}' under {place} by" if existing else f"put this line under {place}"
 
 

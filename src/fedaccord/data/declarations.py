@@ -323,13 +323,18 @@ class SiteFiles:
     missing: Sequence[str] = ()  # words in a label column that mean: not annotated
 
     def by_name(self) -> dict[str, SiteSection]:
-        """Return the sections sorted by name, so that their order in the experiment file has no effect."""
-        return {section.name: section for section in sorted(self.sections, key=lambda section: section.name)}
+        """Return the sections with views in the federation's names, sorted so that the file's order has no effect."""
+        sections = sorted(self.sections, key=lambda section: section.name)
+        return {s.name: s.model_copy(update={"view": s.view.renamed(self._label_names(s))}) for s in sections}
 
     def names(self, section: SiteSection) -> Renaming:
         """Return the names of a site's words; the federation's synonyms are not for names that are the site's own."""
         own = section.view.own_names is not None
         return renaming(section.synonyms) if own else renaming(section.synonyms, self.synonyms)
+
+    def _label_names(self, section: SiteSection) -> Renaming:
+        """Return the names of labels in a site's view; its own synonyms are not for them if its names are its own."""
+        return renaming(self.synonyms) if section.view.own_names is not None else self.names(section)
 
     def path(self, section: SiteSection) -> Path:
         """Return the path of a site's file or folder."""

@@ -53,11 +53,11 @@ class SiteTable:
         return [label] if isinstance(label, str) else list(label or [])
 
     def view(self, space: LabelSpace | None = None) -> ViewDeclaration:
-        """Return the declared view in the federation's names; known = "own" becomes the labels of `space` in its file.
+        """Return the declared view; known = "own" becomes the labels of `space` in its file.
 
         Without a space, `known` is left as it is.
         """
-        view = self.section.view.renamed(self.names)
+        view = self.section.view
         if space is None or not view.knows_own:
             return view
         return view.with_known(sorted(name for name in self.words().names if name in space) or None)

@@ -137,7 +137,7 @@ def _read_array_site(result: FederationData, section: SiteSection, file: Dataset
     name = section.name
     result.label_words[name] = label_counts(file)
     context = ViewContext(f"site '{name}', {request.path(section).name}", report=result.flaw_collector(name))
-    declared = _with_own_labels(section.view.renamed(request.names(section)), file)
+    declared = _with_own_labels(section.view, file)
     seen = read_annotations(file.train, file.labels, declared, result.space, context)
     own_test: Annotated | None = None
     if file.test is not None:

@@ -14,6 +14,7 @@ from fedaccord.evaluation.metrics import NOT_ANNOTATED
 from fedaccord.labels import corruption
 from fedaccord.labels.correspondence import SMALLEST, Groups, correspondence_matrix, readable_groups, uniform_matrix
 from fedaccord.labels.space import LabelSpace
+from fedaccord.labels.synonyms import Renaming, rename, rename_all
 from fedaccord.labels.views.base import View
 from fedaccord.labels.views.declaration import LabelArrays, Names, ViewContext, ViewDeclaration, arguments
 from fedaccord.labels.views.exact import Exact, OneName
@@ -47,6 +48,26 @@ class CoarseView(ViewDeclaration):
     def own_names(self) -> Sequence[str] | None:
         """The coarse names, unless they are those of a grouping of the data set."""
         return None if isinstance(self.correspondence, str) else list(self.correspondence or self.names or ())
+
+    def renamed(self, names: Renaming) -> Self:
+        """Return the declaration with the federation's names for the classes of its correspondence."""
+        groups = self.correspondence
+        if not isinstance(groups, dict):
+            return self
+        renamed = {coarse: _renamed_classes(classes, names) for coarse, classes in groups.items()}
+        return self.model_copy(update={"correspondence": renamed})
+
+
+def _renamed_classes(classes: list[str] | dict[str, float], names: Renaming) -> list[str] | dict[str, float]:
+    if isinstance(classes, list):
+        return rename_all(classes, names)
+    renamed: dict[str, float] = {}
+    for word, chance in classes.items():
+        if renamed.setdefault(rename(word, names), chance) != chance:
+            raise ConfigError(
+                f"the correspondence gives two probabilities for '{rename(word, names)}', one as '{word}'"
+            )
+    return renamed
 
 
 class Coarse(OneName):
