@@ -28,6 +28,7 @@ class Cell:
     row: Row
     seed: int
     experiment: Mapping[str, Any]
+    runner: str = ""  # "module:function" that runs the experiment; empty: `papers.harness.worker:run_cell`
 
     @property
     def key(self) -> str:
@@ -41,8 +42,9 @@ class Cell:
 
     @cached_property
     def digest(self) -> str:
-        """Digest of the format and the experiment; a finished result is only used if its digest matches."""
-        content = json.dumps([_FORMAT, self.table], sort_keys=True)
+        """Digest of the format, the experiment and its runner; a finished result is only used if its digest matches."""
+        runner = [self.runner] if self.runner else []  # other cells keep the digest that they had without runners
+        content = json.dumps([_FORMAT, self.table, *runner], sort_keys=True)
         return hashlib.sha256(content.encode()).hexdigest()[:16]
 
 
@@ -95,6 +97,10 @@ class Results:
         """Return a figure of a row by seed: `figure` as in "sites.mean.accuracy", `when` is "final" or "best"."""
         found = {seed: look_up(result[when], figure) for seed, result in self.cells.get(row, {}).items()}
         return {seed: value for seed, value in sorted(found.items()) if value is not None}
+
+    def has(self, cell: Cell) -> bool:
+        """Return whether a cell is finished or has failed."""
+        return cell.seed in self.cells.get(cell.row, {}) or cell.key in self.failed
 
     def ran(self, rows: Iterable[Row], seeds: int) -> bool:
         """Return whether every row has results of at least `seeds` seeds."""

@@ -47,7 +47,16 @@ class Finding:
     figures: str
 
 
-Block = str | Grid | Chart
+@dataclass(frozen=True)
+class Picture:
+    """A drawing as SVG; on the Markdown page it is a file beside the page."""
+
+    file: str
+    title: str
+    svg: str
+
+
+Block = str | Grid | Chart | Picture
 
 
 @dataclass(frozen=True)
@@ -73,9 +82,16 @@ def to_markdown(title: str, chapters: Iterable[Chapter]) -> str:
         for block in chapter.blocks:
             if isinstance(block, str):
                 lines += ["", block]
+            elif isinstance(block, Picture):
+                lines += ["", f"![{block.title}]({block.file})"]
             elif isinstance(block, Grid):
                 lines += ["", _row(block.head), _row(["---"] * len(block.head)), *map(_row, block.rows)]
     return "\n".join(lines) + "\n"
+
+
+def pictures(chapters: Iterable[Chapter]) -> list[Picture]:
+    """Return the pictures of all chapters."""
+    return [block for chapter in chapters for block in chapter.blocks if isinstance(block, Picture)]
 
 
 def to_html(title: str, chapters: Iterable[Chapter]) -> str:
@@ -90,6 +106,8 @@ def to_html(title: str, chapters: Iterable[Chapter]) -> str:
 def _block(block: Block, figures: dict[str, html.Figure]) -> str:
     if isinstance(block, str):
         return html.Html(f"<p>{_with_code(block)}</p>")
+    if isinstance(block, Picture):
+        return html.Html(f"<figure>{block.svg}</figure>")
     if isinstance(block, Grid):
         numbers = () if block.words else range(1, len(block.head))
         return html.table(block.head, block.rows, numbers)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
+from pathlib import Path
 from typing import Protocol, cast
 
 from fedaccord.errors import ConfigError, did_you_mean
@@ -18,6 +19,15 @@ class Table(Protocol):
     TITLE: str
     cells: Callable[[Size], Sequence[Cell]]
     chapters: Callable[[Results, Size], Sequence[Chapter]]
+
+
+class StagedTable(Table, Protocol):
+    """The interface of a table whose later cells depend on the results of earlier ones."""
+
+    prepare: Callable[[Path], None]  # writes the files that cells read into the table's folder
+    estimate: Callable[[Size, int], str]  # a sentence on the time that this number of processes needs
+    # All cells that the results so far call for; called again until there are no new ones.
+    follow_ups: Callable[[Results, Size], Sequence[Cell]]
 
 
 @dataclass(frozen=True)
@@ -60,8 +70,18 @@ _ENTRIES = (
         "multi-label data: FedHarmony, its ablations and baselines, controls, and fedharmony+",
         "papers.fedharmony.table",
     ),
+    TableEntry(
+        "accord",
+        "accord on data sets of every kind of label: rivals, training alone, every site, FLamby's heart disease",
+        "papers.accord.table",
+    ),
 )
 TABLES: dict[str, TableEntry] = {entry.name: entry for entry in _ENTRIES}
+
+
+def as_staged(table: Table) -> StagedTable | None:
+    """Return the table if it has stages."""
+    return cast(StagedTable, table) if hasattr(table, "follow_ups") else None
 
 
 def find_table(name: str) -> Table:

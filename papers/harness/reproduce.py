@@ -6,6 +6,7 @@ import datetime
 import os
 import platform
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -20,8 +21,8 @@ from fedaccord.runs.folder import FolderLock
 from fedaccord.runs.page import duration
 from fedaccord.stopping import Stopped, signals_stop
 from papers.harness.cells import Cell, FinishedCells, Results, Size
-from papers.harness.pages import Chapter, to_html, to_markdown
-from papers.harness.registry import Table, find_table
+from papers.harness.pages import Chapter, pictures, to_html, to_markdown
+from papers.harness.registry import Table, as_staged, find_table
 from papers.harness.runner import run_cells
 
 SECONDS_BETWEEN_LINES = 30.0
@@ -34,16 +35,18 @@ def reproduce_table(
     table = find_table(name)
     if device != "cpu" and not torch.cuda.is_available():
         raise UserError(f"--device is '{device}', but torch finds no GPU here; use --device cpu")
-    cells = list(table.cells(size))
-    _check_data(cells)
-    finished, lock = FinishedCells(out), FolderLock(out)
     processes = workers or (os.cpu_count() if device == "cpu" else 1) or 1  # the cells would share one GPU
-    start = time.monotonic()
+    start, cells = time.monotonic(), list(table.cells(size))
+    if (staged := as_staged(table)) is not None:
+        staged.prepare(out)
+        console.print(staged.estimate(size, processes), highlight=False, soft_wrap=True)
+    _check_data(cells, out)
+    finished, lock = FinishedCells(out), FolderLock(out)
     try:
-        with signals_stop(), _Progress(name, len(cells), console) as progress:
-            results = run_cells(cells, finished, processes, progress.advance, device)
+        with signals_stop(), _Progress(name, console) as progress:
+            results = run_stages(table, size, cells, lambda more: progress.run(more, finished, processes, device))
     except Stopped as stopped:
-        results = _finished_results(cells, finished)
+        results = _finished_results(table, size, cells, finished)
         write_table(table, name, size, out, results, len(cells), device)
         stopped.args = (
             f"{stopped}: {len(results)} of {len(cells)} cells are kept in {out}; run the same command to continue",
@@ -76,29 +79,51 @@ def write_table(
         ],
     )
     chapters = [*table.chapters(results, size), about]
+    for picture in pictures(chapters):
+        write_file(out / picture.file, picture.svg, RunFolderError)
     write_file(out / "table.md", to_markdown(table.TITLE, chapters), RunFolderError)
     return write_file(out / "table.html", to_html(table.TITLE, chapters), RunFolderError)
 
 
-def _finished_results(cells: list[Cell], finished: FinishedCells) -> Results:
-    results = Results()
-    for cell in cells:
-        if (found := finished.find(cell)) is not None:
-            results.add(cell, found)
+def run_stages(table: Table, size: Size, cells: list[Cell], run: Callable[[list[Cell]], Results]) -> Results:
+    """Run the cells and those that their results call for, which are appended to `cells`; return all results."""
+    results, staged, new = Results(), as_staged(table), list(cells)
+    while new:
+        found = run(new)
+        for row, by_seed in found.cells.items():
+            results.cells.setdefault(row, {}).update(by_seed)
+        results.failed.update(found.failed)
+        later = staged.follow_ups(results, size) if staged is not None else ()
+        planned = {cell.key for cell in cells}
+        new = [cell for cell in later if cell.key not in planned]
+        cells += new
     return results
 
 
-def _check_data(cells: list[Cell]) -> None:
+def _finished_results(table: Table, size: Size, cells: list[Cell], finished: FinishedCells) -> Results:
+    """Return the finished cells of all stages that they reach; cells of these stages are appended to `cells`."""
+
+    def find(among: list[Cell]) -> Results:
+        results = Results()
+        for cell in among:
+            if (found := finished.find(cell)) is not None:
+                results.add(cell, found)
+        return results
+
+    return run_stages(table, size, cells, find)
+
+
+def _check_data(cells: list[Cell], folder: Path) -> None:
     """Raise an error if a data set is missing, instead of failing cell by cell."""
     for dataset in {cell.experiment["data"]["dataset"] for cell in cells if "data" in cell.experiment}:
-        dataset_files(dataset, Path(os.environ.get(DATA_VARIABLE, ".")), by=f"--data or {DATA_VARIABLE}")
+        dataset_files(dataset, folder, by=f"--data or {DATA_VARIABLE}")
 
 
 class _Progress:
     """Show the number of finished cells: a bar in a terminal, otherwise a line from time to time."""
 
-    def __init__(self, name: str, total: int, console: Console) -> None:
-        self.name, self.total, self.console = name, total, console
+    def __init__(self, name: str, console: Console) -> None:
+        self.name, self.total, self.console = name, 0, console
         self.done, self.ran, self.last, self.start = 0, 0, 0.0, time.monotonic()
         self.bar = Progress(
             TextColumn("{task.description}"),
@@ -109,7 +134,7 @@ class _Progress:
             console=console,
             disable=not console.is_terminal,
         )
-        self.task = self.bar.add_task(f"reproduce {name}", total=total, cell="")
+        self.task = self.bar.add_task(f"reproduce {name}", total=0, cell="")
 
     def __enter__(self) -> _Progress:
         self.bar.start()
@@ -117,6 +142,12 @@ class _Progress:
 
     def __exit__(self, *problem: object) -> None:
         self.bar.stop()
+
+    def run(self, cells: list[Cell], finished: FinishedCells, processes: int, device: str) -> Results:
+        """Run the cells of a stage and count them."""
+        self.total += len(cells)
+        self.bar.update(self.task, total=self.total)
+        return run_cells(cells, finished, processes, self.advance, device)
 
     def advance(self, cell: Cell, ran: bool) -> None:
         """Count a cell; `ran` is False if it was finished before this run."""

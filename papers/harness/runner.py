@@ -33,7 +33,8 @@ def run_cells(
         else:
             results.add(cell, found)
             advance(cell, False)
-    jobs = [{"table": cell.table, "device": device} for cell in missing]
+    base = str(finished.folder.parent.resolve())  # files that a table makes are there
+    jobs = [{"table": cell.table, "runner": cell.runner, "device": device, "base": base} for cell in missing]
     with closing(run_jobs(jobs, workers, _SERVING, [_CLONE])) as answers:
         for index, answer in answers:
             cell = missing[index]

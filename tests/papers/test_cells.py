@@ -120,7 +120,8 @@ def test_every_cell_of_every_table_is_a_valid_experiment(name, size):
     assert len({c.key for c in cells}) == len(cells) > 0
     for one in {json.dumps(c.experiment, sort_keys=True): c for c in cells}.values():
         experiment = check_experiment(one.table, one.key)
-        assert experiment.data.dataset in DATASETS or experiment.data.dataset.endswith(".npz")
+        files = [site.data for site in experiment.sites or ()] or [experiment.data.dataset]
+        assert all(file in DATASETS or file.endswith(".npz") for file in files)
         assert experiment.settings.lr_warning(experiment.method_name) is None
 
 
