@@ -184,6 +184,20 @@ class TestLabels:
         assert "missing" not in two.found()
         assert "cells taken for 'not annotated': NA 4" in command("check", two.file, cwd=tmp_path).out
 
+    @pytest.mark.parametrize("marked", [{}, {"is_test": np.arange(12) % 3 == 0}])
+    def test_arrays_with_words_that_are_no_declared_classes(self, tmp_path, marked):
+        y, names = np.arange(12) % 3, ["Mild", "grave", "other"]
+        np.savez(tmp_path / "a.npz", x=np.ones((12, 2)) * y[:, None], y=y, label_names=names, **marked)
+        labels = '[labels]\nclasses = ["mild", "grave"]\n'
+        site = '[[sites]]\nname = "a"\ndata = "a.npz"\ntest = 0\n'
+        report = check_experiment_data(*load_experiment(write(tmp_path, HEAD + labels + site)))
+        assert any(text.text.endswith('\nsynonyms = { mild = ["Mild"] }') for text in report.sites[0].findings)
+        errors = " ".join(finding.text for finding in report.findings if finding.level == "error")
+        assert "'Mild' is not one of the labels here; did you mean 'mild'?" in errors
+        assert "'other' is not one of the labels here; known: mild, grave" in errors
+        done = command("run", tmp_path / "experiment.toml", cwd=tmp_path)
+        assert (done.code, "is not one of the labels here" in done.err) == (2, True)
+
     def test_arrays_and_data_sets(self, tmp_path):
         y = np.arange(12) % 3
         np.savez(tmp_path / "a.npz", x=np.ones((12, 2)) * y[:, None], y=y, label_names=["mild", "Mild", "grave"])

@@ -92,11 +92,11 @@ class TooFewSitesError(UserError):
 
 
 class AnnotationError(DataError):
-    """Some annotations cannot be read; `problems` has one line for each."""
+    """Some annotations cannot be read; `problems` has one line for each, `shown` those of the message."""
 
-    def __init__(self, what: str, problems: list[str]) -> None:
+    def __init__(self, what: str, problems: list[str], shown: Sequence[str] | None = None) -> None:
         self.problems = problems
-        super().__init__(f"{what}: {first_problems(problems)}")
+        super().__init__(f"{what}: {first_problems(problems if shown is None else shown)}")
 
 
 class MessageError(FedAccordError, ValueError):

@@ -356,6 +356,12 @@ def test_no_samples_give_an_empty_target_of_the_same_kind(name):
             ["cat|hen"],
             "annotations: 1 cannot be read: row 1: 'hen' is not one of the labels; known: cat, cow",
         ),
+        (
+            Exact(SPACE),
+            ["Cat", "dog", "Cat", "emu", "Cat"],
+            "annotations: 4 cannot be read: row 1 and 2 more: 'Cat' is not one of the labels; did you mean 'cat'?; "
+            "row 4: 'emu' is not one of the labels; known: cat, dog, cow, hen",
+        ),
         (Candidates(SPACE), ["cat", []], "annotations: 1 cannot be read: row 2: the candidate set is empty"),
         (
             Candidates(SPACE),
@@ -381,9 +387,9 @@ def test_every_value_that_means_nothing_is_named(view, raw, message):
 @pytest.mark.parametrize("view", [Exact(SPACE), Candidates(SPACE), Coarse(SPACE, PETS), Tags(SPACE)])
 def test_of_many_problems_ten_are_shown_and_the_rest_counted(view):
     with pytest.raises(AnnotationError) as error:
-        view.encode(["zebra"] * 13, "site 'north', train.csv")
-    assert str(error.value).startswith("site 'north', train.csv: 13 cannot be read: row 1: 'zebra'")
-    assert "row 10: 'zebra'" in str(error.value)
+        view.encode([f"zebra {n}" for n in range(1, 14)], "site 'north', train.csv")
+    assert str(error.value).startswith("site 'north', train.csv: 13 cannot be read: row 1: 'zebra 1'")
+    assert "row 10: 'zebra 10'" in str(error.value)
     assert "row 11" not in str(error.value)
     assert str(error.value).endswith("; and 3 more")
     assert len(error.value.problems) == 13

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -9,6 +10,7 @@ import numpy as np
 from fedaccord.data.dataset import Array, Dataset, Rows
 from fedaccord.data.label_columns import LabelWords
 from fedaccord.labels.synonyms import Renaming, rename, rename_all
+from fedaccord.labels.views import NOT_ANNOTATED
 
 
 def merge_labels(dataset: Dataset, names: Renaming) -> Dataset:
@@ -38,6 +40,16 @@ def _columns(values: Array | None, place: Array, labels: int) -> Array | None:
         return None
     columns = [values[:, place == label].max(1) for label in range(labels)]
     return np.stack(columns, 1)
+
+
+def only_labels(rows: Rows, names: Sequence[str], allowed: Collection[str]) -> Rows:
+    """Return rows without the labels that are not allowed; a row without another one is not annotated."""
+    known = np.array([name in allowed for name in names])
+    y = None if rows.y is None else np.where((rows.y >= 0) & known[rows.y], rows.y, NOT_ANNOTATED)
+    candidates = None if rows.candidates is None else rows.candidates & known
+    if candidates is not None:
+        candidates[~candidates.any(1)] = known  # any label may be the true one
+    return replace(rows, y=y, candidates=candidates)
 
 
 def label_counts(dataset: Dataset) -> LabelWords:

@@ -12,11 +12,11 @@ from functools import partial
 from pathlib import Path
 
 from fedaccord.data.column_uses import column_uses
-from fedaccord.data.dataset import Array, Dataset
+from fedaccord.data.dataset import Array, Dataset, Rows
 from fedaccord.data.declarations import SiteFiles, SiteSection
 from fedaccord.data.image_folders import CLASS_COLUMN, FILE_COLUMN, label_table, read_images
 from fedaccord.data.label_columns import SiteTable
-from fedaccord.data.merged_labels import label_counts, merge_labels
+from fedaccord.data.merged_labels import label_counts, merge_labels, only_labels
 from fedaccord.data.registry import existing
 from fedaccord.data.scaling import Moments, fit_moments
 from fedaccord.data.server_data import add_server_files, read_arrays, read_server_file, read_server_inputs
@@ -40,10 +40,10 @@ from fedaccord.data.sites import (
     refuse_empty,
 )
 from fedaccord.data.tables import is_table
-from fedaccord.errors import ConfigError, DataError
+from fedaccord.errors import AnnotationError, ConfigError, DataError
 from fedaccord.labels.space import LabelSpace
 from fedaccord.labels.synonyms import renaming
-from fedaccord.labels.views import NOT_ANNOTATED, ViewContext, ViewDeclaration, view_class
+from fedaccord.labels.views import NOT_ANNOTATED, ViewContext, ViewDeclaration, build_view, view_class
 from fedaccord.seeds import derive
 
 TABLE, IMAGES, ARRAYS = "a table", "a folder of images", "an .npz file"
@@ -138,15 +138,35 @@ def _read_array_site(result: FederationData, section: SiteSection, file: Dataset
     result.label_words[name] = label_counts(file)
     context = ViewContext(f"site '{name}', {request.path(section).name}", report=result.flaw_collector(name))
     declared = _with_own_labels(section.view, file)
-    seen = read_annotations(file.train, file.labels, declared, result.space, context)
+    seen = _read_rows(file.train, file.labels, declared, result.space, context)
     own_test: Annotated | None = None
     if file.test is not None:
-        silent = replace(context, report=lambda error: None)  # the training rows have reported a wrong view
-        own_test = read_annotations(file.test, file.labels, declared, result.space, silent)
+        own_test = _read_rows(file.test, file.labels, declared, result.space, context, reports_view=False)
     refuse_empty(name, seen)
     share = section.test if own_test is None else 0.0
     test, train = draw_test_rows(len(seen.rows), share, derive(request.seed, "test", name))
     return _ArraySite(seen, own_test, train, test)
+
+
+def _read_rows(
+    rows: Rows,
+    names: tuple[str, ...],
+    declared: ViewDeclaration,
+    space: LabelSpace,
+    context: ViewContext,
+    reports_view: bool = True,
+) -> Annotated:
+    """Return what a site sees of some rows; labels that are not allowed are reported and read as not annotated.
+
+    The training rows report a wrong view, so that the test rows need not.
+    """
+    silent = replace(context, report=lambda error: None)
+    try:
+        return read_annotations(rows, names, declared, space, context if reports_view else silent)
+    except AnnotationError as error:
+        context.report(error)
+    allowed = build_view(declared, space, silent).allowed_names
+    return read_annotations(only_labels(rows, names, allowed), names, declared, space, silent)
 
 
 def _with_own_labels(declared: ViewDeclaration, file: Dataset) -> ViewDeclaration:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from numbers import Real
 from typing import Any
 
-from fedaccord.errors import AnnotationError, ConfigError, DataError, did_you_mean, listed
+from fedaccord.errors import AnnotationError, ConfigError, did_you_mean, listed
 from fedaccord.labels.alike import folded
 
 _WHOLE = re.compile(r"([+-]?\d+)\.0+")
@@ -110,14 +110,26 @@ def columns_of(
 def raise_problems(problems: list[str], where: str) -> None:
     """Raise AnnotationError if there are any problems."""
     if problems:
-        raise AnnotationError(f"{where}: {len(problems)} cannot be read", problems)
+        raise AnnotationError(f"{where}: {len(problems)} cannot be read", problems, _each_once(problems))
+
+
+def _each_once(problems: Sequence[str]) -> list[str]:
+    """Return the sentences; of rows with the same problem, the first with the number of others."""
+    rows: dict[str, list[str]] = {}
+    for problem in problems:
+        row, _, what = problem.partition(": ")
+        rows.setdefault(what, []).append(row.removeprefix("row "))
+    return [f"row {listed(numbers, quotes=False, most=1)}: {what}" for what, numbers in rows.items()]
 
 
 def check_labels(used: Sequence[Sequence[str]], names: Sequence[str], allowed: Sequence[str], where: str) -> None:
-    """Refuse a label of an array file that is not allowed; `used` are the labels of each row, counted from 1."""
+    """Refuse labels of an array file that are not allowed; `used` are the labels of each row, counted from 1."""
+    numbers = list(names) == [str(n) for n in range(len(names))]
+    hint = "; without an array 'label_names' a file's labels are called 0, 1, 2, ..." if numbers else ""
+    problems = []
     for name in names:
         if name not in allowed and (rows := [n for n, row in enumerate(used, start=1) if name in row]):
-            numbers = list(names) == [str(n) for n in range(len(names))]
-            hint = "; without an array 'label_names' a file's labels are called 0, 1, 2, ..." if numbers else ""
             at = f" (row {listed([str(row) for row in rows], quotes=False)})"
-            raise DataError(f"{where}: '{name}' is not one of the labels here; {did_you_mean(name, allowed)}{hint}{at}")
+            problems.append(f"'{name}' is not one of the labels here; {did_you_mean(name, allowed)}{hint}{at}")
+    if problems:
+        raise AnnotationError(where, problems)
