@@ -269,6 +269,14 @@ class TestSynonyms:
         assert data.sites["a"].train.target.tolist() == [1, 0, 0, 1]
         assert data.sites["b"].train.target.tolist() == [1, 0, 0, -1]
 
+    def test_words_that_mean_not_annotated(self):
+        x = np.zeros((4, 2))
+        site = Site("a", x, ["mild", "?", "grave", "unclear "], Exact(self.SPACE), test=0)
+        data = Federation([site], test=(x, ["mild", "?", "grave", "?"]), missing=["?", "unclear"])._array_data(0)
+        assert data.sites["a"].train.target.tolist() == [self.SPACE.column("mild"), -1, self.SPACE.column("grave"), -1]
+        assert data.test is not None
+        assert len(data.test[1]) == 2
+
     def test_that_contradict(self):
         site = Site("a", [[1.0], [2.0]], ["mild", "grave"], Exact(self.SPACE))
         with pytest.raises(ConfigError, match="Federation: labels: synonyms: 'grave' is itself one of the labels"):

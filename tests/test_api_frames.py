@@ -133,6 +133,16 @@ view = { kind = "coarse", correspondence = { well = ["none"], ill = ["mild", "gr
         assert by_name.summary["final"]["global"] == by_column.summary["final"]["global"] != {}
 
 
+def test_a_site_shows_no_row_of_its_data():
+    """Notebooks and error messages print objects."""
+    space = LabelSpace(["secret", "other"])
+    frame = pd.DataFrame({"age": [12345.0], "dx": ["secret"]})
+    for site in (Site("a", [[12345.0]], ["secret"], Exact(space)), Site.from_frame("a", frame, "dx")):
+        assert "name='a'" in repr(site)
+        assert "12345" not in repr(site)
+        assert "secret" not in repr(site)
+
+
 class TestPredicting:
     def test_raw_frames_give_a_row_of_probabilities_for_each_sample(self, result):
         new = patients(30, 3)
@@ -206,6 +216,30 @@ class TestChecking:
         assert "'note'" in error.text
         with pytest.raises(ConfigError, match="did you mean 'rounds'"):
             federation.check(ronds=3)
+
+    def test_findings_name_arguments_that_mend_them(self):
+        other = patients(60, 1).astype({"smoker": object})
+        other = other.replace({"grade": {"none": "None", "mild": "?"}, "smoker": {"yes": "Yes"}})
+        pair = [Site.from_frame("a", patients(60, 0), "grade"), Site.from_frame("b", other, "grade")]
+        texts = [finding.text for finding in Federation(pair).check()]
+        assert not [text for text in texts if "[labels]" in text or "[features]" in text]
+        lines = [text.splitlines()[1] for text in texts if "pass this argument to Federation:" in text]
+        assert lines == [
+            "synonyms={'none': ['None']}",
+            "missing=['?']",
+            "features={'synonyms': {'smoker': {'yes': ['Yes']}}}",
+        ]
+        federation = Federation(
+            pair, synonyms={"none": ["None"]}, missing=["?"], features={"synonyms": {"smoker": {"yes": ["Yes"]}}}
+        )
+        assert federation.check() == []
+
+    def test_codes_of_a_site(self):
+        codes = patients(60, 1).replace({"grade": {"none": "0", "mild": "1", "grave": "2"}})
+        pair = [Site.from_frame("a", patients(60, 0), "grade"), Site.from_frame("b", codes, "grade")]
+        (found,) = Federation(pair).check()
+        line = "synonyms={'grave': ['...'], 'mild': ['...'], 'none': ['...']}"
+        assert f"pass this argument to site 'b', with its words in place of the dots:\n{line}\n" in found.text
 
     def test_arrays_are_checked_too(self):
         space = LabelSpace(["a", "b"])

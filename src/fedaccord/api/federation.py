@@ -6,6 +6,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,9 @@ import numpy as np
 from torch import Tensor, nn
 
 from fedaccord.api.frames import FrameSite, frame_space, join_frames
+from fedaccord.api.python_lines import in_python
 from fedaccord.api.result import Result
-from fedaccord.api.site import Site, read_samples, site_data
+from fedaccord.api.site import Site, read_samples, site_data, without_words
 from fedaccord.checks.federation import check_data
 from fedaccord.config import Experiment, check_experiment
 from fedaccord.data.declarations import Fairness
@@ -47,13 +49,15 @@ class Federation:
         features: Mapping[str, Any] | None = None,
         classes: Sequence[str] | None = None,
         synonyms: Synonyms | None = None,
+        missing: Sequence[str] = (),
     ) -> None:
         """Store the sites, the server's test and labelled samples as (samples, class names), and its unlabelled inputs.
 
         `features` (as `[features]` in an experiment file) and `classes` are for sites with frames; without them, the
         columns and labels of the frames decide. Samples of the server are then a frame, or (frame, class names).
 
-        `synonyms` lists the words that stand for a label in annotations: {"mild": ["Mild", "1"]}.
+        `synonyms` lists the words that stand for a label in annotations: {"mild": ["Mild", "1"]}. `missing` lists the
+        words that mean that a sample is not annotated: ["?"].
         """
         if not isinstance(sites, Sequence) or not sites:
             raise DataError("a federation needs at least one site, in a list")
@@ -75,6 +79,7 @@ class Federation:
         self.features = dict(features or {})
         self.space = frame_space(self._frames, classes) if self._frames else _common_space(self._arrays)
         self.synonyms = {label: list(words) for label, words in (synonyms or {}).items()}
+        self.missing = [missing] if isinstance(missing, str) else list(missing)
         for site in self._arrays:
             common, names = ({}, site.view.answers) if site.view.has_own_names else (self.synonyms, site.view.space)
             _check_synonyms(site.synonyms or {}, common, tuple(names), f"site '{site.name}'")
@@ -126,9 +131,10 @@ class Federation:
         given = {"seed": seed, "run": run, "stop": stop, "fairness": fairness}
         with self._experiment(method, model, 0, trust, given, settings) as (experiment, _):
             try:
-                return check_data(experiment, Path(), self._data(experiment)).all_findings()
+                findings = check_data(experiment, Path(), self._data(experiment)).all_findings()
             except UserError as error:
-                return [Finding("error", str(error))]
+                findings = [Finding("error", str(error))]
+            return [replace(finding, text=in_python(finding.text)) for finding in findings]
 
     @contextmanager
     def _experiment(
@@ -150,7 +156,7 @@ class Federation:
             "run": {"workers": workers, **(given["run"] or {})},
         }
         classes = {} if self.space is None else {"classes": list(self.space.names)}
-        table["labels"] = {**classes, "synonyms": self.synonyms}
+        table["labels"] = {**classes, "synonyms": self.synonyms, "missing": self.missing}
         views = {type(site.view).__module__ for site in self._arrays} | {site.code for site in self._frames} - {""}
         outside = [module for module in views if not module.startswith("fedaccord.")]
         packages = [*([trust] if isinstance(trust, str) else trust), *outside, INSTALLED]
@@ -187,7 +193,7 @@ class Federation:
         assert self.space is not None
         data = FederationData(self.space, {}, (), groups=self._groups())
         for site in self._arrays:
-            data.add(site_data(site, seed, self.synonyms, data.groups, fairness), site.test)
+            data.add(site_data(site, seed, self.synonyms, self.missing, data.groups, fairness), site.test)
         shapes = {site.name: tuple(site.train.x.shape[1:]) for site in data.sites.values()}
         if len(set(shapes.values())) > 1:
             raise DataError("the sites' samples differ in shape: " + ", ".join(f"{n}: {s}" for n, s in shapes.items()))
@@ -214,7 +220,7 @@ class Federation:
             raise DataError(f"{name}: samples and their true class names are needed, as in {name}=(x, names)")
         assert self.space is not None
         words = renaming(self.synonyms)
-        classes = [rename_annotation(value, None, words) for value in given[1]]
+        classes = [rename_annotation(value, None, words) for value in without_words(given[1], self.missing)]
         x, target = read_samples(given[0], name), Exact(self.space).encode(classes, name)
         if len(target) != len(x):
             raise DataError(f"{name}: there are {len(x)} samples but {len(target)} class names")

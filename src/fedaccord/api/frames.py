@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -37,7 +37,7 @@ class FrameSite:
     """A site with a pandas frame; `Site.from_frame` makes one."""
 
     name: str
-    table: Table
+    table: Table = field(repr=False)  # in no message or notebook
     declaration: Mapping[str, Any]  # as a `[[sites]]` table of an experiment file
     space: LabelSpace | None = None  # of a view that was given as an object
     code: str = ""  # the module of such a view

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,12 +28,14 @@ class Site:
     """A site with samples in memory: one row of features and one annotation per sample, and the view."""
 
     name: str
-    x: Any
-    labels: Iterable[Any]
+    x: Any = field(repr=False)  # in no message or notebook
+    labels: Iterable[Any] = field(repr=False)
     view: View
     test: float = 0.2
-    truth: Iterable[str] | None = None  # true class names, for evaluation only
-    groups: Iterable[Any] | None = None  # of a sensitive attribute: names, or `a|b` where several may be true
+    truth: Iterable[str] | None = field(default=None, repr=False)  # true class names, for evaluation only
+    groups: Iterable[Any] | None = field(
+        default=None, repr=False
+    )  # of a sensitive attribute: names, or `a|b` where several may be true
     joins: int | None = None  # first round with the site
     leaves: int | None = None  # first round without the site
     synonyms: Synonyms | None = None  # its words for labels, by name; applied before those of the federation
@@ -64,20 +66,33 @@ class Site:
         return make_frame_site(name, frame, label, view, **others)
 
 
+def without_words(values: Iterable[Any], missing: Sequence[str]) -> list[Any]:
+    """Return raw annotations with None for the words that mean: not annotated."""
+    return [None if isinstance(value, str) and value.strip() in missing else value for value in values]
+
+
 def site_data(
-    site: Site, seed: int, synonyms: Synonyms, groups: Sequence[str] = (), fairness: Fairness | None = None
+    site: Site,
+    seed: int,
+    synonyms: Synonyms,
+    missing: Sequence[str] = (),
+    groups: Sequence[str] = (),
+    fairness: Fairness | None = None,
 ) -> SiteData:
-    """Return the samples of a site with arrays, with its test rows set aside; `synonyms` are the federation's."""
+    """Return the samples of a site with arrays, its test rows set aside.
+
+    `synonyms`, and the words in `missing` for "not annotated", are the federation's.
+    """
     x, own = read_samples(site.x, f"site '{site.name}'"), site.synonyms or {}
     names = renaming(own) if site.view.has_own_names else renaming(own, synonyms)
-    labels = [rename_annotation(value, site.view.separator, names) for value in site.labels]
+    labels = [rename_annotation(value, site.view.separator, names) for value in without_words(site.labels, missing)]
     target = site.view.encode(labels, f"site '{site.name}'")
     if len(target) != len(x):
         raise DataError(f"site '{site.name}' has {len(x)} samples but {len(target)} labels")
     truth = site.view.true_classes(target)
     if site.truth is not None:
         names = renaming(synonyms) if site.view.has_own_names else names
-        classes = [rename_annotation(value, None, names) for value in site.truth]
+        classes = [rename_annotation(value, None, names) for value in without_words(site.truth, missing)]
         truth = Exact(site.view.space).encode(classes, f"site '{site.name}', truth")
     listed = None if site.groups is None else Candidates(LabelSpace(groups)).encode(site.groups, f"site '{site.name}'")
     if listed is not None and len(listed) != len(x):
