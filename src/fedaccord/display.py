@@ -16,7 +16,7 @@ from rich.text import Text
 from fedaccord.config import Experiment
 from fedaccord.data.sites import FederationData
 from fedaccord.federation.round import Evaluation, RoundRecord
-from fedaccord.labels.heads import leading_metrics
+from fedaccord.labels.headlines import shown_headlines
 from fedaccord.labels.views import View
 from fedaccord.recording import Watcher
 from fedaccord.runs.gains import Gain, find_gains
@@ -152,10 +152,11 @@ def _interval(gain: Gain) -> str:
 
 
 def _figures(figures: Evaluation, views: Mapping[str, View]) -> str:
-    """Return the metrics that head the figures: of the global model, and the mean over sites."""
-    spread, heads = figures.over_sites(), leading_metrics(views, figures.sites)
-    whole = [f"{_name(head)}{figures.global_[head]:.1%}" for head in heads if head in figures.global_]
-    each = [f"{_name(h)}{spread['mean'][h]:.1%} ± {100 * spread['std'][h]:.1f}" for h in heads if h in spread["mean"]]
+    """Return the headline metrics: of the global model, and the mean over sites."""
+    spread, headlines = figures.over_sites(), shown_headlines(views, figures.sites)
+    mean = spread["mean"]
+    whole = [f"{_name(m)}{figures.global_[m]:.1%}" for m in headlines if m in figures.global_]
+    each = [f"{_name(m)}{mean[m]:.1%} ± {100 * spread['std'][m]:.1f}" for m in headlines if m in mean]
     parts = [("global", whole), ("sites", each)]
     return ", ".join(f"{scope} {', '.join(found)}" for scope, found in parts if found)
 

@@ -14,7 +14,7 @@ from fedaccord.federation.round import RoundRecord, play_round
 from fedaccord.federation.server import Server
 from fedaccord.federation.state import RunState
 from fedaccord.federation.traffic import Bytes, sum_by_site
-from fedaccord.labels.heads import possible_heads
+from fedaccord.labels.headlines import possible_headlines
 from fedaccord.messages.message import Message, SiteId
 from fedaccord.runs.checkpoint import Past
 from fedaccord.runs.folder import RunFolder
@@ -112,7 +112,7 @@ class Recorder:
         self.watcher, self.tracking = watcher, tracking
         self.clock = Clock(past.seconds)
         self.stop = Stopping(experiment.stop, self.clock)
-        self.outcome = RunOutcome(Best(possible_heads(data.views.values())), stopped=past.stopped)
+        self.outcome = RunOutcome(Best(possible_headlines(data.views.values())), stopped=past.stopped)
         network, before = experiment.network, past_scopes(past.lines)
         if network is not None and isinstance(server.engine, SimulatedNetwork):
             self.outcome.simulated = SimulatedTime(network.metric, network.target)

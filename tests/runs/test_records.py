@@ -147,17 +147,17 @@ class TestFederationAccount:
 
 
 class TestBest:
-    def look(self, *figures, heads=("accuracy",)):
-        best = Best(heads)
+    def look(self, *figures, headlines=("accuracy",)):
+        best = Best(headlines)
         for round_, shown in enumerate(figures, start=1):
             best.look(round_, scopes(shown))
         return best.summary()
 
     def test_the_first_metric_that_was_measured_picks_the_round(self):
         figures = [Evaluation(sites={"a": {"in_set": share, "map": 1 - share}}) for share in (0.4, 0.7, 0.5)]
-        account = self.look(*figures, heads=("accuracy", "in_set"))
+        account = self.look(*figures, headlines=("accuracy", "in_set"))
         assert (account["round"], account["metric"]) == (2, "sites.mean.in_set")
-        assert self.look(*figures, heads=("map",))["round"] == 1
+        assert self.look(*figures, headlines=("map",))["round"] == 1
 
     def test_the_best_round_is_kept_with_all_its_figures(self):
         account = self.look(

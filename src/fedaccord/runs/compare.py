@@ -14,7 +14,7 @@ from fedaccord.runs import contestants as rivals
 from fedaccord.runs import page as parts
 from fedaccord.runs import report_figures as draw
 from fedaccord.runs.contestants import Contestant, Measure, Paired, seed_list
-from fedaccord.runs.gains import head_of
+from fedaccord.runs.gains import site_headline
 from fedaccord.runs.page import NOTHING, Figure, Html, counted, decimal, listed, percent, remark, section, table, text
 from fedaccord.runs.reading import Run, read_run
 
@@ -234,14 +234,14 @@ def _sites(contestants: Sequence[Contestant]) -> Html:
 
 
 def _site_figures(runs: Sequence[Run]) -> list[str]:
-    """Return the names of the figures that head the sites of these runs."""
-    heads = dict.fromkeys(
-        head_of(run.federation.sites[site].view, metrics)
+    """Return the names of the headline metrics of the sites in these runs."""
+    headlines = dict.fromkeys(
+        site_headline(run.federation.sites[site].view, metrics)
         for run in runs
         for site, metrics in run.summary.final.sites.each.items()
         if site in run.federation.sites
     )
-    return [parts.measure_name(head) for head in heads if head] or [parts.measure_name("accuracy")]
+    return [parts.measure_name(name) for name in headlines if name] or [parts.measure_name("accuracy")]
 
 
 def _settings(contestants: Sequence[Contestant]) -> Html:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedaccord.evaluation.judge import Interval, Judgement, judge_better, mean_interval, paired_differences
-from fedaccord.runs.gains import head_of, run_heads
+from fedaccord.runs.gains import run_headlines, site_headline
 from fedaccord.runs.page import NOTHING, listed, measure_name, signed
 from fedaccord.runs.reading import Federation, Figures, Run, read_settings
 
@@ -73,12 +73,12 @@ class Contestant:
         return {seed: value for seed, value in self.measured(measure, best).items() if value is not None}
 
     def at_site(self, site: str) -> dict[int | None, float]:
-        """Return the figure that heads a site, last round, for every seed that has it."""
+        """Return the headline figure of a site, last round, for every seed that has it."""
         found = {}
         for run in self.runs:
             metrics = run.summary.final.sites.each.get(site, {})
             view = run.federation.sites[site].view if site in run.federation.sites else {}
-            if head := head_of(view, metrics):
+            if head := site_headline(view, metrics):
                 found[run.summary.seed] = metrics[head]
         return found
 
@@ -97,9 +97,10 @@ class Paired:
 
 
 def measures(contestants: Iterable[Contestant]) -> tuple[Measure, ...]:
-    """Return the figures to compare contestants by: those that head any run, and the likelihood."""
-    heads = dict.fromkeys(head for contestant in contestants for run in contestant.runs for head in run_heads(run))
-    return tuple(Measure(scope, metric) for scope in ("global", "sites") for metric in (*heads, "nll"))
+    """Return the measures to compare contestants by: the headline metrics of any run, and the likelihood."""
+    runs = [run for contestant in contestants for run in contestant.runs]
+    headlines = dict.fromkeys(name for run in runs for name in run_headlines(run))
+    return tuple(Measure(scope, metric) for scope in ("global", "sites") for metric in (*headlines, "nll"))
 
 
 def find_contestants(runs: Sequence[Run]) -> list[Contestant]:

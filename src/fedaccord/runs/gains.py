@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fedaccord.evaluation.quality import OVER_GUESS
-from fedaccord.labels.heads import leading_metrics
+from fedaccord.labels.headlines import shown_headlines
 from fedaccord.labels.views.registry import shown_class
 from fedaccord.lazy import Array
 from fedaccord.runs.reading import Federation, Metrics, Quality, Run, Summary, read_resamples, read_summary
@@ -25,16 +25,16 @@ class Gain:
     difference: Difference | None = None
 
 
-def head_of(view: Mapping[str, Any], *metrics: Metrics) -> str:
-    """Return the metric that heads the figures of a described view: the first that all tables have, or nothing."""
-    return next((name for name in shown_class(view).heads if all(name in table for table in metrics)), "")
+def site_headline(view: Mapping[str, Any], *metrics: Metrics) -> str:
+    """Return the headline metric of a site with a described view: the first that all tables have, or nothing."""
+    return next((name for name in shown_class(view).headlines if all(name in table for table in metrics)), "")
 
 
-def run_heads(run: Run) -> tuple[str, ...]:
-    """Return the metrics that head the figures of a run, the most telling first."""
+def run_headlines(run: Run) -> tuple[str, ...]:
+    """Return the headline metrics of a run, the most informative one first."""
     views = {name: shown_class(site.view) for name, site in run.federation.sites.items()}
     each = {name: metrics for name, metrics in run.summary.final.sites.each.items() if name in views}
-    return leading_metrics(views, each)
+    return shown_headlines(views, each)
 
 
 def find_gains(
@@ -47,7 +47,7 @@ def find_gains(
     for site, metrics in summary.final.sites.each.items():
         earlier = before.final.sites.each.get(site, {})
         view = federation.sites[site].view if site in federation.sites else {}
-        if measure := head_of(view, metrics, earlier):
+        if measure := site_headline(view, metrics, earlier):
             qualities = summary.quality.sites.get(site), before.quality.sites.get(site)
             pair = (resamples[site], old[site]) if same_rows and site in resamples and site in old else None
             difference = _difference(measure, *qualities, pair)

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from fedaccord.errors import RunFolderError
 from fedaccord.extensions import INSTALLED, trusted
-from fedaccord.labels.heads import possible_heads
+from fedaccord.labels.headlines import possible_headlines
 from fedaccord.labels.views.registry import shown_class
 from fedaccord.runs.checkpoint import read_lines
 from fedaccord.runs.folder import is_locked
@@ -80,7 +80,7 @@ def _summary_so_far(folder: Path, federation: Federation, round_: int) -> Summar
     """Return the summary that a run would have if it ended after its last recorded round."""
     settings, lines = read_settings(folder), read_lines(folder / "metrics.jsonl")
     views = [shown_class(site.view) for site in federation.sites.values()]
-    best, figures = Best(possible_heads(views) or Best.heads), scopes(None)
+    best, figures = Best(possible_headlines(views) or Best.headlines), scopes(None)
     for number, figures in past_scopes(lines).items():
         best.look(number, figures)
     rounds = [line for line in lines if line["scope"] == "round"]

@@ -93,21 +93,21 @@ def quality_lines(found: Examination, at: int, views: Mapping[str, View]) -> lis
 
 def describe_quality(found: Examination, views: Mapping[str, View]) -> dict[str, Any]:
     """Return the `quality` part of the summary."""
-    sites = {site: _quality(quality, views[site].heads) for site, quality in found.sites.items()}
-    # Whatever the views are, tags have a figure that heads them and classes have another.
-    heads = [head for view in views.values() for head in view.heads]
-    overall = {} if found.overall is None else {"global": _quality(found.overall, heads)}
+    sites = {site: _quality(quality, views[site].headlines) for site, quality in found.sites.items()}
+    # The server's test data have tags or classes, and each of them has only its own headline.
+    headlines = [name for view in views.values() for name in view.headlines]
+    overall = {} if found.overall is None else {"global": _quality(found.overall, headlines)}
     sent, received = (sum(each) for each in zip(*found.bytes.values(), strict=True)) if found.bytes else (0, 0)
     return {**overall, "sites": sites, "bytes": {"sent": sent, "received": received}}
 
 
-def _quality(quality: Quality, heads: Iterable[str]) -> dict[str, Any]:
+def _quality(quality: Quality, headlines: Iterable[str]) -> dict[str, Any]:
     def rounded(value: float | None) -> float | None:
         return None if value is None else round(value, 6)
 
     measures = {name: {k: rounded(v) for k, v in asdict(m).items()} for name, m in quality.measures.items()}
     return {
-        "head": next((name for name in heads if name in measures), ""),
+        "head": next((name for name in headlines if name in measures), ""),
         "rows": quality.rows,
         "classes": quality.classes,
         "resamples": quality.resamples,
@@ -178,9 +178,9 @@ def _rounded(view: View, digits: int) -> list[list[float]]:
 
 @dataclass
 class Best:
-    """The best round so far, by the first of `heads` that was measured: its mean over sites, or the global one."""
+    """The best round so far, by the first of `headlines` that was measured: its mean over sites, or the global one."""
 
-    heads: tuple[str, ...] = ("accuracy",)
+    headlines: tuple[str, ...] = ("accuracy",)
     metric: str = ""
     value: float = float("-inf")
     round: int = 0
@@ -189,7 +189,10 @@ class Best:
     def look(self, at: int, figures: Mapping[str, Any]) -> None:
         """Store the metrics of a round, by scope, if they are the best so far."""
         tables = {"sites.mean": figures["sites"]["mean"], "global": figures["global"]}
-        for metric, value in ((f"{scope}.{head}", t.get(head)) for head in self.heads for scope, t in tables.items()):
+        candidates = (
+            (f"{scope}.{name}", table.get(name)) for name in self.headlines for scope, table in tables.items()
+        )
+        for metric, value in candidates:
             if value is not None and self.metric in ("", metric):
                 self.metric = metric
                 if value > self.value:

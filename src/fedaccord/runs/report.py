@@ -19,7 +19,7 @@ from fedaccord.runs import report_fairness as fairness
 from fedaccord.runs import report_figures as draw
 from fedaccord.runs import report_labels as meaning
 from fedaccord.runs import report_quality as quality
-from fedaccord.runs.gains import find_gains, run_heads, run_verdict
+from fedaccord.runs.gains import find_gains, run_headlines, run_verdict
 from fedaccord.runs.page import (
     NOTHING,
     Figure,
@@ -125,10 +125,10 @@ def _headline(run: Run, verdict: str) -> Html:
 
 
 def _card(run: Run, label: str, metrics: Metrics, spread: Metrics | None = None) -> Html:
-    heads = [head for head in run_heads(run) if head in metrics]
-    if not heads:
+    headlines = [name for name in run_headlines(run) if name in metrics]
+    if not headlines:
         return parts.card(label, NOTHING, "not measured")
-    first, *others = heads
+    first, *others = headlines
     std = f" ± {100 * spread[first]:.1f}" if spread and first in spread else ""
     more = [f"{measure_name(head)} {percent(metrics[head])}" for head in others]
     below = [measure_name(first), *more, f"nll {decimal(metrics.get('nll'))}"]
@@ -138,7 +138,7 @@ def _card(run: Run, label: str, metrics: Metrics, spread: Metrics | None = None)
 def _curves(run: Run, figures: dict[str, Figure]) -> Html:
     names = list(dict.fromkeys(str(line.site) for line in run.of("site")))
     panels = ""
-    titles = {head: parts.heading(measure_name(head)) for head in run_heads(run)}
+    titles = {head: parts.heading(measure_name(head)) for head in run_headlines(run)}
     for metric, title in (titles | {"nll": "Negative log-likelihood, lower is better"}).items():
         overall, mean = run.curve("global", "metrics", metric), run.curve("sites", "mean", metric)
         low, high = run.curve("sites", "min", metric), run.curve("sites", "max", metric)
@@ -166,7 +166,7 @@ def _thinned(curve: list[tuple[int, float]], most: int) -> list[tuple[int, float
 def _sites(run: Run) -> Html:
     labels, best, each = len(run.federation.labels), run.summary.best, run.summary.final.sites.each
     at_best = {line.site: line.metrics for line in run.of("site") if line.round == best.round} | best.sites.each
-    main = next((head for head in run_heads(run) if any(head in metrics for metrics in each.values())), "accuracy")
+    main = next((head for head in run_headlines(run) if any(head in metrics for metrics in each.values())), "accuracy")
     optional = [(key, words) for key, words in parts.TEXTS["optional_metrics"].items() if key != main]
     more = {words: metric for metric, words in optional if any(metric in metrics for metrics in each.values())}
     best_round = f" ({best.round})" if best.metric else ""

@@ -47,8 +47,8 @@ class View(ABC):
     has_own_names: ClassVar[bool] = False  # annotations use names that are not the federation's labels
     is_known: bool = True  # what the answers stand for is declared, or has been estimated
     estimated: bool = False  # what the answers stand for was estimated, or will be
-    heads: ClassVar[tuple[str, ...]] = ("accuracy", "in_set")  # the first of these that a site has heads its figures
-    beside_head: ClassVar[tuple[str, ...]] = ()  # metrics that are always shown beside it
+    headlines: ClassVar[tuple[str, ...]] = ("accuracy", "in_set")  # a site is judged by the first of these that it has
+    beside_headline: ClassVar[tuple[str, ...]] = ()  # metrics that are always shown beside it
 
     # How files are read.
     separator: ClassVar[str | None] = None  # between the names in a table cell

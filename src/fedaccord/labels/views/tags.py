@@ -33,8 +33,8 @@ class Tags(View):
     Declaration = TagsView
     one_label = False
     judges_unannotated = True
-    heads = ("map",)  # not the share of right decisions: most tags are absent, and saying so is right most of the time
-    beside_head = ("macro_f1",)
+    headlines = ("map",)  # not the share of right decisions: most tags are absent, and a model may say so of all
+    beside_headline = ("macro_f1",)
     separator = ";"
     takes_columns = True
     names_are_labels = True
