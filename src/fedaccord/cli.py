@@ -37,6 +37,7 @@ from fedaccord.config import (
 )
 from fedaccord.engines.crew import importing, started_ahead
 from fedaccord.errors import FedAccordError, RunFolderError, UserError
+from fedaccord.methods.registry import ALONE
 from fedaccord.runs.seed_runs import parse_seeds
 
 if TYPE_CHECKING:
@@ -119,7 +120,8 @@ def run(
         _conclude(*_carry_out(experiment, base, out, overwrite=overwrite))
 
     if alone and seeds is not None:
-        raise UserError("--alone compares one run; for several seeds run method.name=local as well, and compare both")
+        way = f"for several seeds run --set method.name={ALONE} as well, and compare both"
+        raise UserError(f"--alone compares one run; {way}")
     if alone:
         beside = None if out is None else out.with_name(f"{out.name}-alone")
         _carry_out_both(without_federation(experiment), experiment, base, beside, out, overwrite=overwrite)

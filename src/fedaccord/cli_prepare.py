@@ -78,7 +78,7 @@ def check(
     change: Change = None,
     trust: OwnTrust = None,
     site: Annotated[str | None, typer.Option(help="Read and show only what this site may see.")] = None,
-    everything: Annotated[bool, typer.Option("--all", help="Shorten no list.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Print every list in full.")] = False,
 ) -> None:
     """Show which site knows which label, and find problems before training. Exit code 1: warnings; 2: errors."""
     with lists_in_full() if everything else nullcontext():

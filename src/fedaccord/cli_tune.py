@@ -1,4 +1,4 @@
-"""The command `tune`: choose settings by rows that sites keep apart from their training rows."""
+"""The command `tune`, which chooses settings by rows that sites keep apart from training."""
 
 from __future__ import annotations
 
@@ -37,12 +37,13 @@ def tune(
         int | None, typer.Option("--budget", min=1, help="Try this many combinations, drawn at random.")
     ] = None,
     out: Annotated[
-        Path | None, typer.Option("--out", help="File for the chosen settings; by default FILE with .tuned.toml.")
+        Path | None,
+        typer.Option("--out", help="File for the chosen settings; default: NAME.tuned.toml beside NAME.toml."),
     ] = None,
     workers: Annotated[int | None, typer.Option("--workers", min=1, help="Runs at a time; default: all cores.")] = None,
     trust: OwnTrust = None,
 ) -> None:
-    """Choose settings by rows that sites keep apart from their training rows; test rows are never read."""
+    """Choose settings by their figures on rows that sites keep apart from training; test rows are never read."""
     from fedaccord.settings_search.chosen_file import check_target, default_target, write_chosen
     from fedaccord.settings_search.grid import read_grid
     from fedaccord.settings_search.search import Search

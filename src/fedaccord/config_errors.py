@@ -12,7 +12,7 @@ from fedaccord.errors import did_you_mean, first_problems
 SHOWN = 3
 _PYDANTICS_OWN = re.compile(r"^(int|float|str|list|literal|dict)$|[\[\]]|constrained")  # types of a union
 
-# Where something belongs that users look for at the top of the file.
+# Names that users often write at the top of the file, and where they belong.
 _BELONGS = {
     "training train trainer optimiser optimizer optim hyperparameters local algorithm strategy federated aggregation "
     "client_config": "the method, its learning rate, rounds, epochs and batch size are keys of [method]",

@@ -60,7 +60,8 @@ class Labels(Section):
         listed = [*(self.classes or []), *self.synonyms, *(word for words in self.synonyms.values() for word in words)]
         for word in self.missing:
             if word in listed:
-                raise ValueError(f"missing: '{word}' is a label or one of its synonyms, so it cannot mean that none is")
+                why = "so it cannot mean 'not annotated'"
+                raise ValueError(f"missing: '{word}' is a label or one of its synonyms, {why}")
         return self
 
 
@@ -119,7 +120,7 @@ class ServerSection(Section):
 
     @field_validator("unlabelled", mode="before")
     @classmethod
-    def _not_none_of_them(cls, given: Any) -> Any:
+    def _refuse_no_inputs(cls, given: Any) -> Any:
         if given in (0, ""):
             raise ValueError(f"{given!r} gives the server no inputs; leave the key out")
         return given

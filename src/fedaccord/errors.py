@@ -138,7 +138,7 @@ def are_lists_in_full() -> bool:
 
 
 def first_problems(texts: Sequence[str], most: int = 10, separator: str = "; ") -> str:
-    """Return texts in a row, at most `most` of them and the number of others, unless lists are shown in full."""
+    """Join texts: at most `most` of them and the number of others, or all if lists are shown in full."""
     shown = len(texts) if _in_full.get() else most
     more = f"{separator if separator != ', ' else ' '}and {len(texts) - shown} more" if len(texts) > shown else ""
     return separator.join(texts[:shown]) + more

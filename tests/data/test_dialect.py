@@ -8,9 +8,9 @@ from fedaccord.data.dialect import (
     Dialect,
     announced_separator,
     decode,
+    probable_separator,
     recognise_quote,
     recognise_separator,
-    undivided,
 )
 from fedaccord.errors import DataError
 
@@ -119,11 +119,11 @@ def test_bytes_that_are_no_text(raw, declared, message):
 
 
 def test_cells_that_were_not_divided():
-    assert undivided(["age:dx"], [["1:a"], ["2:b"]]) == ":"
-    assert undivided(["age dx"], [["1 a"], ["2 b"]]) == " "
-    assert undivided(["a note"], [["short of breath"], ["pain"]]) is None
-    assert undivided(["file"], [["a.png"]]) is None
-    assert undivided(["age", "dx:"], [["1", "2"]]) is None
+    assert probable_separator(["age:dx"], [["1:a"], ["2:b"]]) == ":"
+    assert probable_separator(["age dx"], [["1 a"], ["2 b"]]) == " "
+    assert probable_separator(["a note"], [["short of breath"], ["pain"]]) is None
+    assert probable_separator(["file"], [["a.png"]]) is None
+    assert probable_separator(["age", "dx:"], [["1", "2"]]) is None
 
 
 def test_a_dialect_in_words():

@@ -8,7 +8,7 @@ import pytest
 
 from command_line import blobs
 from fedaccord.config import load_experiment, to_toml, with_paths_from
-from fedaccord.data.apart import SERVER_ROWS, keep_apart
+from fedaccord.data.validation_rows import SERVER_ROWS, keep_apart
 from fedaccord.experiment import load_federation
 from fedaccord.settings_search.worker import run_cell
 from golden import record

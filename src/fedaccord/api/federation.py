@@ -1,4 +1,4 @@
-"""FedAccord from Python: sites with data in memory, one call to train, and a result object."""
+"""A federation of sites with data in memory: check it, or train it in one call."""
 
 from __future__ import annotations
 
@@ -109,8 +109,8 @@ class Federation:
         Names such as "package.module:factory" need that package in `trust`; objects that you hand over do not. The run
         folder is written to `out`, or to a temporary one that lives as long as the result.
         """
-        given = {"seed": seed, "run": run, "stop": stop, "fairness": fairness}
-        with self._experiment(method, model, workers, trust, given, settings) as (experiment, packages):
+        sections = {"seed": seed, "run": run, "stop": stop, "fairness": fairness}
+        with self._experiment(method, model, workers, trust, sections, settings) as (experiment, packages):
             return self._train(experiment, out, packages)
 
     def check(
@@ -124,12 +124,12 @@ class Federation:
         trust: Iterable[str] = (),
         **settings: Any,
     ) -> list[Finding]:
-        """Return what `fedaccord check` would print before `train` is called with the same arguments.
+        """Return the findings of `fedaccord check` for `train` with the same arguments.
 
         Data that cannot be used are findings of level "error". Wrong arguments raise, as in `train`.
         """
-        given = {"seed": seed, "run": run, "stop": stop, "fairness": fairness}
-        with self._experiment(method, model, 0, trust, given, settings) as (experiment, _):
+        sections = {"seed": seed, "run": run, "stop": stop, "fairness": fairness}
+        with self._experiment(method, model, 0, trust, sections, settings) as (experiment, _):
             try:
                 findings = check_data(experiment, Path(), self._data(experiment)).all_findings()
             except UserError as error:
@@ -143,7 +143,7 @@ class Federation:
         model: str | nn.Module | Mapping[str, Any],
         workers: int,
         trust: Iterable[str],
-        given: Mapping[str, Any],
+        sections: Mapping[str, Any],
         settings: Mapping[str, Any],
     ) -> Iterator[tuple[Experiment, list[str]]]:
         """Yield the experiment that these arguments describe, and the packages whose code it may run."""
@@ -152,8 +152,8 @@ class Federation:
             "sites": [*map(_section, self._arrays), *(dict(site.declaration) for site in self._frames)],
             "features": self.features,
             "model": _model_table(model),
-            **{key: value for key, value in given.items() if value is not None},
-            "run": {"workers": workers, **(given["run"] or {})},
+            **{key: value for key, value in sections.items() if value is not None},
+            "run": {"workers": workers, **(sections["run"] or {})},
         }
         classes = {} if self.space is None else {"classes": list(self.space.names)}
         table["labels"] = {**classes, "synonyms": self.synonyms, "missing": self.missing}
@@ -235,7 +235,7 @@ def _of_shape(x: Tensor, name: str, shape: tuple[int, ...]) -> Tensor:
 
 
 def _apart(data: FederationData) -> FederationData:
-    """Return the data; samples of the server that are in its test are a flaw or a note."""
+    """Return the data with flaws or notes on samples of the server that are also in its test."""
     for name, x in (("labelled", data.labelled and data.labelled[0]), ("unlabelled", data.unlabelled)):
         with data.collecting_flaws():
             data.notes += check_apart_from_test(x, data.test, name)

@@ -31,7 +31,7 @@ class Result:
 
     @property
     def problems(self) -> list[str]:
-        """What went wrong in the run, such as divergence or dropped sites; empty if nothing did."""
+        """Sentences on problems of the run, such as divergence or dropped sites."""
         return [problem["text"] for problem in self.summary["problems"]]
 
     @property

@@ -146,7 +146,7 @@ def check_federation(data: FederationData, full_softmax: bool = False) -> Report
 
 
 def _read_as(report: SiteReport, data: FederationData) -> SiteReport:
-    """Return a site's report with how its file was read, and what of that is in doubt."""
+    """Return a site's report with the way its file was read, and warnings on what may be wrong in it."""
     words = data.label_words.get(report.name)
     report = report if words is None else replace(report, no_label=words.missing)
     doubts = [warning(doubt) for doubt in data.doubts.get(report.name, [])]

@@ -1,4 +1,4 @@
-"""What each column of the sites' tables was taken for, and why."""
+"""The use of each column of the sites' tables, and the reason."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Words = dict[str, dict[str, int]]  # by site: the words of a column, with their 
 
 @dataclass(frozen=True)
 class ColumnUse:
-    """A column, what it was taken for, and the reason."""
+    """A column, its use, and the reason."""
 
     name: str
     taken_as: str

@@ -122,7 +122,7 @@ def announced_separator(text: str) -> tuple[str, int]:
     return (found[1], found.end()) if found else ("", 0)
 
 
-def undivided(names: Sequence[str], rows: Sequence[Sequence[str]]) -> str | None:
+def probable_separator(names: Sequence[str], rows: Sequence[Sequence[str]]) -> str | None:
     """Return the character that probably separates the cells of a table that was read as a single column."""
     if len(names) != 1 or not rows:
         return None

@@ -29,7 +29,7 @@ Index = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class LabelWords:
-    """Counts of what a site's label columns say: names, and what was taken for "not annotated"."""
+    """Counts of the words in a site's label columns: names, and words taken for "not annotated"."""
 
     names: dict[str, int] = field(default_factory=dict)
     missing: dict[str, int] = field(default_factory=dict)

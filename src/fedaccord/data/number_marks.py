@@ -49,7 +49,7 @@ class Evidence:
 
 @dataclass(frozen=True)
 class NumberMarks:
-    """The marks of decimals and thousands, and a doubt: the cell that can be read in two ways, and why it was not."""
+    """The marks of decimals and thousands, and the first cell that can be read in two ways."""
 
     decimal: str = "."
     thousands: str = ""
@@ -72,7 +72,7 @@ def recognise_marks(columns: Mapping[str, Array], read: Reading, separator: str)
 
 
 def _evidence(name: str, cells: Array) -> Evidence:
-    """Return what one column shows; nothing unless at least half of its cells look like numbers."""
+    """Return the marks in one column; none unless at least half of its cells look like numbers."""
     listed = cells.tolist()
     text = "\n".join(listed)
     if not any(mark in text for mark in _MARKS):
@@ -128,7 +128,7 @@ def _are_floats(cells: Array) -> bool:
 
 
 def _note(evidence: Evidence, match: re.Match[str], place: tuple[int, str, str]) -> None:
-    """Add what one number shows."""
+    """Add the marks of one number to the evidence."""
     parts = match.groupdict()
     if "mark" not in parts:
         evidence.decimal.setdefault(parts["decimal"], place)
@@ -203,7 +203,7 @@ def doubts_of(marks: NumberMarks, lines: Sequence[int], shown: str) -> list[str]
 def with_plain_numbers(columns: Mapping[str, Array], dialect: Dialect) -> dict[str, Array]:
     """Return the columns with their numbers written as Python reads them; other cells and columns are unchanged.
 
-    A column of which fewer than half of the cells are numbers is text, and is left alone.
+    A column with numbers in fewer than half of its cells is text, and is left alone.
     """
     if (dialect.decimal, dialect.thousands) == (".", ""):
         return dict(columns)

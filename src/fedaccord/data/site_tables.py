@@ -44,7 +44,7 @@ Encoder = Callable[[Table], Encoded]
 
 
 def read_table_sites(request: SiteFiles) -> FederationData:
-    """Read sites from .csv and .parquet files."""
+    """Read sites from tables."""
     features = request.features
     if features.standardise == "site":
         other = 'with "federation", give moments in features.numbers to keep those of the sites private'

@@ -53,7 +53,7 @@ class FederationData:
     histogram: dict[str, dict[str, int]] | None = None
     partition: dict[str, Any] | None = None
     features: FeaturePlan | None = None  # how table columns became features
-    label_words: dict[str, LabelWords] = field(default_factory=dict)  # by site: what its label columns say
+    label_words: dict[str, LabelWords] = field(default_factory=dict)  # by site: the words of its label columns
     words: dict[str, Words] = field(default_factory=dict)  # of columns of words, by column and site
     columns: list[ColumnUse] = field(default_factory=list)  # of all tables, with their uses
     missing_cells: dict[str, dict[str, int]] = field(default_factory=dict)  # counts by site and column

@@ -71,15 +71,15 @@ class Table:
 
 
 class WrongCell(str):
-    """A sentence on a wrong cell, which knows what it says; cells with the same problem are shown once."""
+    """A sentence on a wrong cell, with its parts, so that cells with the same problem can be shown once."""
 
     def __new__(cls, file: str, place: str, column: str, what: str) -> Self:
         """Write the sentence."""
         cell = super().__new__(cls, f"{file}, {place}, column '{column}': {what}")
-        cell.said = (file, place, column, what)
+        cell.parts = (file, place, column, what)
         return cell
 
-    said: tuple[str, str, str, str]
+    parts: tuple[str, str, str, str]  # file, place, column, problem
 
 
 def is_table(path: Path) -> bool:
@@ -173,13 +173,13 @@ def _each_once(problems: Sequence[str]) -> list[str]:
     """Return the sentences; of cells in a column with the same problem, the first with the number of others."""
     alike: dict[tuple[str, ...], list[str]] = {}
     for problem in problems:
-        file, _, column, what = problem.said if isinstance(problem, WrongCell) else ("", "", "", problem)
+        file, _, column, what = problem.parts if isinstance(problem, WrongCell) else ("", "", "", problem)
         alike.setdefault((file, column, what), []).append(problem)
     texts: list[str] = []
     for first, *others in alike.values():
         if others and isinstance(first, WrongCell):
-            file, place, column, what = first.said
-            numbers = ", ".join(other.said[1].split()[-1] for other in others if isinstance(other, WrongCell))
+            file, place, column, what = first.parts
+            numbers = ", ".join(other.parts[1].split()[-1] for other in others if isinstance(other, WrongCell))
             place += f", {numbers}" if are_lists_in_full() else f" and {len(others)} more"
             texts.append(WrongCell(file, place, column, what))
         else:

@@ -17,9 +17,9 @@ from fedaccord.data.dialect import (
     Dialect,
     announced_separator,
     decode,
+    probable_separator,
     recognise_quote,
     recognise_separator,
-    undivided,
 )
 from fedaccord.data.unpacking import read_gzip
 from fedaccord.errors import DataError, first_problems
@@ -168,7 +168,7 @@ def refuse_title(names: Sequence[str], path: Path, place: str) -> None:
 
 
 def _refuse_undivided(names: Sequence[str], rows: Sequence[Sequence[str]], path: Path) -> None:
-    mark = undivided(names, rows)
+    mark = probable_separator(names, rows)
     if mark is not None:
         known = "commas, semicolons, tabs and bars are recognised between cells"
         raise DataError(

@@ -151,7 +151,7 @@ def _check_same_features(host: HostSpec, written: SiteFolder) -> None:
 
 
 def _with_inputs(host: HostSpec, experiment: Experiment, data: FederationData, site: str) -> HostSpec:
-    """Return a site's host with how its rows become inputs, which the site's own predictions need."""
+    """Return a site's host with the description of its inputs, which the site's own predictions need."""
     inputs = inputs_of(data, experiment.features.header, data.scaling().get(site))
     return replace(host, spec=host.spec | {INPUTS: inputs.model_dump(mode="json")})
 

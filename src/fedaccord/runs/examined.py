@@ -1,4 +1,4 @@
-"""What a finished run says about its model: the examination after the last round, and the verdict."""
+"""The examination of the model after the last round, and the verdict, for the summary of a run."""
 
 from __future__ import annotations
 

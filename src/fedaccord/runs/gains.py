@@ -1,4 +1,4 @@
-"""What federation brought each site: a run beside one in which each site trains alone, and the verdict on both."""
+"""The gain of each site by federation, from a run beside one in which each site trains alone, and the verdict."""
 
 from __future__ import annotations
 

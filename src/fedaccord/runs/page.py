@@ -96,7 +96,7 @@ def measure_name(metric: str) -> str:
 
 
 def heading(words: str) -> str:
-    """Return words with a capital first letter, and the others as they are; mAP stays mAP."""
+    """Return words with a capital first letter; mAP stays mAP."""
     return words if words[1:2].isupper() else words[:1].upper() + words[1:]
 
 

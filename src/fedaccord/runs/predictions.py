@@ -32,7 +32,7 @@ UNKNOWN = "its candidates are all unknown to the site"
 
 @dataclass(frozen=True)
 class Question:
-    """What is asked of a trained model."""
+    """The options of a prediction: the model, its answers, and how the file is read."""
 
     site: SiteId | None = None  # None: the global model
     answers: str = "classes"

@@ -1,4 +1,4 @@
-"""What went wrong in a run, found in the lines of its metrics.jsonl: divergence, dropped replies, an unusable model."""
+"""Problems of a run, found in the lines of its metrics.jsonl: divergence, dropped replies, an unusable model."""
 
 from __future__ import annotations
 

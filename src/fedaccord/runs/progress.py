@@ -1,4 +1,4 @@
-"""How far a run is: finished, running or cut off, and what a run that is not finished has recorded so far."""
+"""The progress of a run (finished, running or cut off), and the summary of one that is not finished."""
 
 from __future__ import annotations
 

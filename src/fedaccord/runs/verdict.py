@@ -32,12 +32,12 @@ class Difference:
 
     @property
     def standing(self) -> Standing:
-        """What the interval says."""
+        """Whether the interval shows a better or a worse model."""
         return standing(self.estimate, self.rows)
 
 
 def standing(difference: Estimate | None, rows: int) -> Standing:
-    """Return what the interval of a difference says; a figure of few rows allows no verdict."""
+    """Return whether a difference is better or worse, by its interval; few rows allow no verdict."""
     if difference is None:
         return "unmeasured"
     if difference.low is None or difference.high is None or rows < FEWEST_ROWS:

@@ -1,1 +1,1 @@
-"""Choose settings by rows that sites keep apart from their training rows: `fedaccord tune`."""
+"""Search for settings by rows that sites keep apart from training: `fedaccord tune`."""

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from fedaccord.config import Experiment, parse_experiment
-from fedaccord.data.apart import keep_apart
+from fedaccord.data.validation_rows import keep_apart
 from fedaccord.experiment import load_federation
 from fedaccord.extensions import importable, trusting
 from fedaccord.recording import play

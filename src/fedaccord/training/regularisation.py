@@ -49,7 +49,7 @@ class Regularised(Noisy):
     """An inner objective with the noise and dropout that fit the inputs of the site."""
 
     def amounts(self, work: LocalWork) -> tuple[float, float]:
-        """Return those of the kind of the site's training inputs."""
+        """Return the amounts for the kind of the site's training inputs."""
         if "regularisation" not in work.scratch:
             work.scratch["regularisation"] = regularisation_for(work.site.train.x)
         noise, dropout = work.scratch["regularisation"]

@@ -6,9 +6,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedaccord.data.apart import SERVER_ROWS, keep_apart
 from fedaccord.data.site_data import Samples, SiteData
 from fedaccord.data.sites import FederationData
+from fedaccord.data.validation_rows import SERVER_ROWS, keep_apart
 from fedaccord.errors import DataError
 from fedaccord.labels.views import Candidates, Tags, Unlabelled
 from small_federation import SPACE, exact, pets_or_cattle, site
@@ -91,5 +91,5 @@ def test_the_server_keeps_some_of_its_labelled_samples_apart():
 
 def test_a_federation_without_a_judge_is_refused():
     labelled = torch.zeros(3, 4), torch.arange(3)
-    with pytest.raises(DataError, match="nobody can judge settings: no site has 9 annotated training rows"):
+    with pytest.raises(DataError, match="settings cannot be judged: no site has 9 annotated training rows"):
         keep_apart(federation(site("a", samples=8), site("b", view=Unlabelled(SPACE)), labelled=labelled), 0)

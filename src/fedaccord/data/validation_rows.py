@@ -1,4 +1,7 @@
-"""Rows kept apart from training, by which settings are chosen; the test rows are dropped, so nothing can read them."""
+"""Validation rows: kept apart from training, to choose settings by.
+
+Test rows are dropped, so that nothing can read them.
+"""
 
 from __future__ import annotations
 
@@ -21,13 +24,13 @@ FEWEST = 3  # rows; a judge with fewer would be mostly noise
 SMALLEST = 3 * FEWEST  # annotated rows; a smaller site keeps all of them for training
 SERVER_ROWS = "labelled samples of the server that were kept apart from training"
 TOO_FEW = (
-    f"nobody can judge settings: no site has {SMALLEST} annotated training rows, with a second row of some classes, "
-    "and the server has no labelled samples to keep apart"
+    f"settings cannot be judged: no site has {SMALLEST} annotated training rows with several of the same class, and "
+    "the server has too few labelled samples to keep some apart"
 )
 
 
 @dataclass(frozen=True)
-class Apart:
+class Validation:
     """A federation whose test parts are rows kept apart from training."""
 
     data: FederationData
@@ -35,7 +38,7 @@ class Apart:
     not_judged: list[str] = field(default_factory=list)  # sites with too few annotated rows
 
 
-def keep_apart(data: FederationData, seed: int) -> Apart:
+def keep_apart(data: FederationData, seed: int) -> Validation:
     """Make a share of the training rows the test rows, at every site and of the server's labelled samples.
 
     All rows that were test rows are dropped. The rows kept apart have no truth but their annotations, so that settings
@@ -56,7 +59,7 @@ def keep_apart(data: FederationData, seed: int) -> Apart:
         found.test, found.test_source = test, SERVER_ROWS
     else:
         found.set_test(pooled_test(sites))
-    return Apart(found, test is not None, not_judged)
+    return Validation(found, test is not None, not_judged)
 
 
 def _site(site: SiteData, seed: int) -> SiteData:
