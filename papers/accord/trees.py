@@ -13,9 +13,9 @@ from sklearn.ensemble import HistGradientBoostingClassifier
 from torch import Tensor
 
 from fedaccord.config import check_experiment
-from fedaccord.data.apart import keep_apart
 from fedaccord.data.site_data import SiteData
 from fedaccord.data.sites import FederationData
+from fedaccord.data.validation_rows import keep_apart
 from fedaccord.evaluation.metrics import Metrics, finite, summarise_sites
 from fedaccord.experiment import load_federation
 from fedaccord.labels.judging import site_metrics
