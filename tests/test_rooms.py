@@ -49,6 +49,7 @@ ROOMS = [
     "cli_prepare",
     "cli_watch",
     "cli_compare",
+    "cli_run",
     "cli_seeds",
     "cli_tune",
     "cli",

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Mapping
 from functools import partial
 from importlib import resources
 from pathlib import Path
@@ -23,25 +21,21 @@ from fedaccord import __version__
 from fedaccord.cli_compare import compare, report
 from fedaccord.cli_options import Change, Config, OwnTrust, Trust, complain, console, say
 from fedaccord.cli_prepare import check, datasets, deploy, init, methods, models, reproduce, tables, upgrade, views
+from fedaccord.cli_run import alone_beside, carry_out, carry_out_both, conclude, watched, workers_started
 from fedaccord.cli_seeds import run_seeds
 from fedaccord.cli_tune import tune
 from fedaccord.cli_watch import watch
 from fedaccord.config import (
-    Experiment,
     load_experiment,
     parse_experiment,
     parse_reading,
-    to_toml,
-    with_paths_from,
-    without_federation,
 )
-from fedaccord.engines.crew import importing, started_ahead
+from fedaccord.engines.crew import importing
 from fedaccord.errors import FedAccordError, RunFolderError, UserError
-from fedaccord.methods.registry import ALONE
 from fedaccord.runs.seed_runs import parse_seeds
 
 if TYPE_CHECKING:
-    from fedaccord.runs.folder import RunFolder
+    pass
 
 _MOST_AHEAD = 4  # workers started before the federation's size is known
 
@@ -116,24 +110,18 @@ def run(
     options = {"run.workers": workers, "seed": seed, "run.track": track or None, "run.engine": engine}
     experiment, base = load_experiment(config, [*(change or []), *_changes(options)])
 
-    def start(experiment: Experiment, out: Path | None) -> None:
-        _conclude(*_carry_out(experiment, base, out, overwrite=overwrite))
-
-    if alone and seeds is not None:
-        way = f"for several seeds run --set method.name={ALONE} as well, and compare both"
-        raise UserError(f"--alone compares one run; {way}")
-    if alone:
-        beside = None if out is None else out.with_name(f"{out.name}-alone")
-        _carry_out_both(without_federation(experiment), experiment, base, beside, out, overwrite=overwrite)
-    elif seeds is None:
-        start(experiment, out)
-    elif seed is not None:
+    if seeds is not None and seed is not None:
         raise UserError("--seed is for one run and --seeds for several; give one of them")
-    elif overwrite:
+    if seeds is not None and overwrite:
         raise UserError("--overwrite is for one run; --seeds keeps finished runs, so give another folder with --out")
-    else:
+    if seeds is not None:
         each = {number: experiment.model_copy(update={"seed": number}) for number in parse_seeds(seeds)}
-        run_seeds(each, base, out, start, partial(resume, workers=workers))
+        run_seeds(each, base, out, alone, partial(resume, workers=workers))
+    elif alone:
+        beside = None if out is None else alone_beside(out)
+        carry_out_both(experiment, base, beside, out, overwrite=overwrite)
+    else:
+        conclude(*carry_out(experiment, base, out, overwrite=overwrite))
 
 
 @app.command()
@@ -143,7 +131,7 @@ def demo(out: Out = None, workers: Workers = None, seed: Seed = None) -> None:
     changes = _changes({"run.workers": workers, "seed": seed})
     together = parse_experiment(text, changes, "demo")
     beside, out = (out / "alone", out / "together") if out else (None, None)
-    _carry_out_both(without_federation(together), together, Path.cwd(), beside, out, repeats=True)
+    carry_out_both(together, Path.cwd(), beside, out, repeats=True)
 
 
 @app.command()
@@ -162,7 +150,7 @@ def resume(
     experiment, _ = load_experiment(run / "config.toml")
     if _is_finished(run):
         return
-    with _workers_started(experiment, workers):
+    with workers_started(experiment, workers):
         # Imported here: torch takes seconds to load, and --help or a wrong file should not wait for it.
         with importing():
             from fedaccord.display import Display
@@ -173,9 +161,9 @@ def resume(
         if _is_finished(run):  # by the process that had locked the folder
             folder.close()
             return
-        with _watched(folder), Display(experiment, console) as display:
+        with watched(folder), Display(experiment, console) as display:
             summary = resume_experiment(folder, display.watcher(), workers)
-    _conclude(folder, summary)
+    conclude(folder, summary)
 
 
 app.command()(watch)
@@ -239,71 +227,6 @@ def _changes(options: Mapping[str, Any]) -> list[str]:
     return [f"{key}={json.dumps(value)}" for key, value in options.items() if value is not None]
 
 
-def _carry_out_both(
-    alone: Experiment, together: Experiment, base: Path, alone_out: Path | None, out: Path | None, **options: bool
-) -> None:
-    """Run an experiment after the same one without federation, and print what federation brought each site."""
-    say("First every site trains alone, then all train together.\n")
-    before, _ = _carry_out(alone, base, alone_out, None, **options)
-    _conclude(*_carry_out(together, base, out, before.path, **options), before.path)
-
-
-def _conclude(folder: RunFolder, summary: Mapping[str, Any], alone: Path | None = None) -> None:
-    """Print the verdict on a finished run, what federation brought each site, where the report is, and problems."""
-    from fedaccord.display import show_outcome
-
-    show_outcome(folder.path, alone, console)
-    say(f"report: {folder.path / 'report.html'}")
-    _end(summary)
-
-
-def _carry_out(
-    experiment: Experiment,
-    base: Path,
-    out: Path | None,
-    alone: Path | None = None,
-    overwrite: bool = False,
-    repeats: bool = False,
-) -> tuple[RunFolder, dict[str, Any]]:
-    """Run an experiment, and return its folder and its summary; with `repeats`, also if it was cut off before."""
-    with _workers_started(experiment):
-        # Imported here: torch takes seconds to load, and --help or a wrong file should not wait for it.
-        with importing():
-            from fedaccord.checks.before_run import warn_before_run
-            from fedaccord.display import Display
-            from fedaccord.experiment import run_experiment
-            from fedaccord.runs.checkpoint import config_digest
-            from fedaccord.runs.new_folder import new_run_folder
-
-        digest = None if repeats else config_digest(to_toml(with_paths_from(experiment, base)))
-        folder = new_run_folder(out, experiment.name, digest, overwrite, lambda text: complain(f"note: {text}"))
-        try:
-            with _watched(folder), Display(experiment, console) as display:
-                watcher = display.watcher()
-                watcher.loaded = lambda data: warn_before_run(experiment, data, display.warn)
-                summary = run_experiment(experiment, base, folder, watcher, alone)
-        except UserError:
-            folder.discard()  # the next attempt should find the folder free
-            raise
-        return folder, summary
-
-
-def _end(summary: Mapping[str, Any]) -> None:
-    """Print the problems of a finished run; end with exit code 1 if its model should not be used."""
-    for problem in summary["problems"]:
-        complain(("problem:", "bold red"), f" {problem['text']}")
-    if any(problem["fatal"] for problem in summary["problems"]):
-        raise typer.Exit(1)
-
-
-def _workers_started(experiment: Experiment, workers: int | None = None) -> AbstractContextManager[None]:
-    """Start the run's workers while this process still imports torch."""
-    run = experiment.run
-    here = run.engine == "embedded" and run.device == "cpu"
-    wanted = next(number for number in (workers, run.workers, os.cpu_count(), 1) if number is not None)
-    return started_ahead(min(wanted, _MOST_AHEAD) if here else 0, "fedaccord.hosting")
-
-
 def _is_finished(run: Path) -> bool:
     """Return whether a run is finished; write its report if that is missing."""
     if not (run / "summary.json").exists():
@@ -315,30 +238,6 @@ def _is_finished(run: Path) -> bool:
 
         say(f"but its report was missing: {finish_report(run, read_run(run))}")
     return True
-
-
-@contextmanager
-def _watched(folder: RunFolder) -> Iterator[None]:
-    """Print how to continue a run that stops early, and close its folder."""
-    from fedaccord.runs.folder import NotWritten
-    from fedaccord.runs.progress import resume_command
-    from fedaccord.stopping import Stopped
-
-    try:
-        yield
-    except NotWritten as error:
-        if not (folder.path / "config.toml").exists():
-            raise
-        raise NotWritten(f"{error}; fix this, then continue with: {resume_command(folder.path)}") from None
-    except Stopped as stopped:
-        complain(f"{stopped}; go on with: {resume_command(folder.path)}")
-        raise typer.Exit(stopped.exit_code) from None
-    except KeyboardInterrupt:  # before the first round
-        folder.log("interrupted")
-        complain(f"interrupted; what was written stays in {folder.path}")
-        raise typer.Exit(130) from None
-    finally:
-        folder.close()
 
 
 for command in (deploy, methods, models, views, datasets):

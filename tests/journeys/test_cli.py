@@ -18,8 +18,8 @@ import pytest
 import torch
 from rich.console import Console
 
-from command_line import SMALL, blobs, checkpoint, children, cli, command, process, wait_for, write
-from fedaccord import __version__, cli_options
+from command_line import SMALL, blobs, checkpoint, children, command, process, wait_for, write
+from fedaccord import __version__, cli_options, cli_run
 from fedaccord.data.registry import DATASETS
 from fedaccord.federation.state import RunState, model_digest
 from fedaccord.messages.message import from_bytes
@@ -401,7 +401,7 @@ class TestUnusualRuns:
     def test_a_terminal_shows_a_bar(self, tmp_path):
         screen = io.StringIO()
         terminal = Console(file=screen, force_terminal=True, width=100, markup=False)
-        with mock.patch.object(cli, "console", terminal), mock.patch.object(cli_options, "console", terminal):
+        with mock.patch.object(cli_run, "console", terminal), mock.patch.object(cli_options, "console", terminal):
             assert command("run", write(tmp_path, SMALL), cwd=tmp_path).code == 0
         shown = re.sub(r"\x1b\[[\d;?]*[a-zA-Z]", "", screen.getvalue())
         assert re.search(r"small \(fedavg\) ━+ round 2 of 2 0:00:00 left global \d+\.\d%, sites", shown)

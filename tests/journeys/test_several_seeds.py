@@ -90,6 +90,27 @@ def test_a_seed_that_fails_does_not_lose_the_others(tmp_path):
     assert rows(done.out)["Global model, accuracy"][0] == "1"
 
 
+def test_alone_compares_every_seed_with_training_alone(tmp_path):
+    write(tmp_path, SMALL)
+    arguments = ["run", "experiment.toml", "--seeds", "2", "--alone"]
+    killed = tmp_path / "runs" / "small" / "seed-1"
+    killed.mkdir(parents=True)
+    (killed / ".lock").touch()
+    done = command(*arguments, cwd=tmp_path)
+    assert (done.code, done.err) == (0, "")
+    for seed in range(2):
+        run, alone = (tmp_path / "runs" / name / f"seed-{seed}" for name in ("small", "small-alone"))
+        assert (summary(run)["seed"], summary(alone)["method"]) == (seed, "local")
+        assert summary(run)["verdict"]["alone"] is not None
+    assert done.out.count("What federation brought each site") == 2
+    assert "small better than small-alone?" in done.out
+    assert done.out.endswith("comparison: runs/small/comparison.html\n")
+    again = command(*arguments, cwd=tmp_path)
+    assert [line for line in again.out.splitlines() if line.startswith("seed ")] == [
+        f"seed {seed} is finished: runs/{name}/seed-{seed}" for seed in range(2) for name in ("small-alone", "small")
+    ]
+
+
 def test_mistakes_are_one_sentence(tmp_path):
     write(tmp_path, SMALL)
     for options, message in ((["--seeds", "0-2", "--seed", "1"], "give one of them"), (["--seeds", "x"], "not 'x'")):

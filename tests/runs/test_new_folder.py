@@ -135,7 +135,18 @@ class TestOverwriting:
         assert done.code == 2
         assert "--overwrite is for one run" in done.err
 
-    def test_it_takes_the_folder_of_a_run_that_was_killed_at_its_start(self, tmp_path):
+    @pytest.mark.parametrize("overwrite", [False, True])
+    def test_a_run_that_was_killed_at_its_start_needs_no_permission(self, tmp_path, overwrite):
+        """`resume` sends the user back to `run`, so `run` must take the folder."""
+        here = tmp_path / "run"
         for name in ("checkpoints", "model"):
-            (tmp_path / "run" / name).mkdir(parents=True)
-        new_run_folder(tmp_path / "run", "small", None, overwrite=True).close()
+            (here / name).mkdir(parents=True)
+        for name in (".lock", "log.txt", "run.json", ".config.toml.tmp"):
+            (here / name).touch()
+        (here / "model" / "own").touch()
+        if not overwrite:
+            with pytest.raises(FolderTakenError, match="is not empty"):
+                new_run_folder(here, "small", None)
+            (here / "model" / "own").unlink()
+        new_run_folder(here, "small", None, overwrite=overwrite).close()
+        assert sorted(path.name for path in here.iterdir()) == [".lock", "checkpoints", "model"]

@@ -18,6 +18,8 @@ RUN_FILES = (
     *(".lock", "checkpoints", "model", "tracking", "resamples.safetensors", "config.toml.bak*", ".*.tmp"),
 )
 """Patterns of everything in a run folder; only a folder with nothing else is ever replaced."""
+BEFORE_CONFIG = {".lock", "checkpoints", "model", "log.txt", "run.json", ".run.json.tmp", ".config.toml.tmp"}
+"""All that a run writes before its config.toml; without that file it cannot be resumed."""
 
 
 def new_run_folder(
@@ -35,7 +37,7 @@ def new_run_folder(
         return RunFolder(path, overwrite=True)
     if out is not None:
         _check_free(out)
-        return RunFolder(out)
+        return RunFolder(out, overwrite=_ended_at_its_start(out))
     for progress, is_same in [] if config is None else _cut_runs(name, config):
         if is_same:
             raise FolderTakenError(_cut_words(progress))
@@ -70,6 +72,13 @@ def _check_free(path: Path) -> None:
     )
 
 
+def _ended_at_its_start(path: Path) -> bool:
+    """Return whether a folder holds only the beginning of a run, from which nothing can be continued."""
+    names = {entry.name for entry in path.iterdir()} if path.is_dir() else set()
+    folders = [path / name for name in ("checkpoints", "model") if name in names]
+    return ".lock" in names and names <= BEFORE_CONFIG and not any(any(folder.iterdir()) for folder in folders)
+
+
 def _cut_words(progress: Progress) -> str:
     path = progress.folder
     return (
@@ -81,8 +90,7 @@ def _cut_words(progress: Progress) -> str:
 def _check_replaceable(path: Path) -> None:
     """Raise FolderTakenError unless a folder is missing, empty, or holds a run and nothing else."""
     names = [entry.name for entry in path.iterdir()] if path.is_dir() else []
-    started = {".lock", "checkpoints", "model"}  # all that a run killed at its start has written
-    if names and "run.json" not in names and not set(names) <= started:
+    if names and "run.json" not in names and not _ended_at_its_start(path):
         raise FolderTakenError(f"'{path}' is not a run folder, so --overwrite does not replace it")
     foreign = sorted(name for name in names if not any(fnmatch.fnmatchcase(name, known) for known in RUN_FILES))
     if foreign:
