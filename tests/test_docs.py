@@ -191,6 +191,17 @@ def test_a_page_does_what_it_says(page, tmp_path, clone):
     follow(page.read_text(encoding="utf-8"), here, page_id(page))
 
 
+def test_pages_name_their_experiments_differently():
+    """A reader who follows two pages in one folder gets the runs that each page speaks of."""
+    named: dict[str, set[str]] = {}
+    for page in PAGES:
+        for block in re.findall(r"```toml file=\S+\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL):
+            for name in re.findall(r'\Aname *= *"([^"]+)"', block):
+                named.setdefault(name, set()).add(page_id(page))
+    assert len(named) > 10
+    assert {name: pages for name, pages in named.items() if len(pages) > 1} == {}
+
+
 def offenders(faults_of: Callable[[Path, str], Iterator[str]]) -> str:
     """Return a line for each fault that a rule finds in the running text of a page."""
     found = ""

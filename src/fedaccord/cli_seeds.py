@@ -89,16 +89,18 @@ def _parent(experiments: Mapping[int, Experiment], base: Path, out: Path | None,
     """Return the folder of the runs: the given one, or the first of runs/NAME, runs/NAME-2, ... that fits."""
     experiment = next(iter(experiments.values()))
 
-    def reason(folder: Path) -> str:
-        found = _taken(folder, experiment, base)
-        return found or (_taken(alone_beside(folder), without_federation(experiment), base) if alone else "")
+    def obstacle(folder: Path) -> str:
+        places = {folder: experiment} | ({alone_beside(folder): without_federation(experiment)} if alone else {})
+        reasons = {place: _taken(place, planned, base) for place, planned in places.items()}
+        found = (f"the folder '{place}' {why}; give another one with --out" for place, why in reasons.items() if why)
+        return next(found, "")
 
     if out is not None:
-        if why := reason(out):
-            raise RunFolderError(f"{why}; give another one with --out")
+        if told := obstacle(out):
+            raise RunFolderError(told)
         return out
     names = itertools.chain([experiment.name], (f"{experiment.name}-{number}" for number in itertools.count(2)))
-    return next(folder for name in names if not reason(folder := Path("runs") / name))
+    return next(folder for name in names if not obstacle(folder := Path("runs") / name))
 
 
 def _taken(folder: Path, experiment: Experiment, base: Path) -> str:
@@ -106,12 +108,12 @@ def _taken(folder: Path, experiment: Experiment, base: Path) -> str:
     if not folder.exists():
         return ""
     if not folder.is_dir():
-        return f"'{folder}' is a file"
+        return "is a file"
     if (folder / "config.toml").exists():
-        return f"the folder '{folder}' is that of a single run"
+        return "is that of a single run"
     settings = flat_settings(tomllib.loads(to_toml(with_paths_from(experiment, base))))
     earlier = seed_folders(folder)
     for run in earlier:
         if (run / "config.toml").exists() and flat_settings(read_settings(run)) != settings:
-            return f"the folder '{folder}' holds runs with other settings ({run.name})"
-    return "" if earlier or not any(folder.iterdir()) else f"the folder '{folder}' is not empty"
+            return f"holds runs with other settings ({run.name})"
+    return "" if earlier or not any(folder.iterdir()) else "is not empty"
