@@ -12,6 +12,7 @@ from fedaccord.errors import DataError
 if TYPE_CHECKING:
     import pandas as pd
 
+NO_LISTS = "holds lists; write several labels as text, `a;b` or `a|b`"
 _SEVERAL = (list, tuple, set, frozenset, np.ndarray)
 
 
@@ -31,7 +32,7 @@ def frame_cells(
         if separator is not None:
             values = [separator.join(_several(value)) if isinstance(value, _SEVERAL) else value for value in values]
         if any(isinstance(value, (*_SEVERAL, dict)) for value in values):
-            raise DataError(f"{where}: column '{name}' holds lists; write several labels as text, `a;b` or `a|b`")
+            raise DataError(f"{where}: column '{name}' {NO_LISTS}")
         names.append(name.strip())
         columns.append(["" if gone else as_text(value) for value, gone in zip(values, missing, strict=True)])
     return names, columns

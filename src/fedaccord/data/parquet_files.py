@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fedaccord.data.frames import frame_cells
+from fedaccord.data.frames import NO_LISTS, frame_cells
 from fedaccord.data.text_files import RawTable
 from fedaccord.data.unpacking import refuse_cells, refuse_unpacked
 from fedaccord.errors import DataError
@@ -42,7 +42,6 @@ def _texts_of_bounded(path: Path) -> list[str]:
         refuse_cells(path, about.num_rows, about.num_columns)
     for column in schema:
         if pa.types.is_nested(column.type):
-            way = "write several labels as text, `a;b` or `a|b`"
-            raise DataError(f"'{path}': column '{column.name}' holds lists; {way}")
+            raise DataError(f"'{path}': column '{column.name}' {NO_LISTS}")
     kinds = (pa.types.is_string, pa.types.is_large_string, pa.types.is_dictionary, pa.types.is_binary)
     return [column.name for column in schema if any(is_kind(column.type) for is_kind in kinds)]
