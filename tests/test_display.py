@@ -1,8 +1,14 @@
-"""The estimate of the remaining time, by worked numbers."""
+"""The estimate of the remaining time, by worked numbers, and how a terminal shows it."""
+
+import io
+import re
 
 import pytest
+from rich.console import Console
 
-from fedaccord.display import RemainingTime
+from fedaccord.config import parse_experiment
+from fedaccord.display import Display, RemainingTime
+from fedaccord.federation.round import RoundRecord
 
 
 def after(*ends, rounds=10, first=1, budget=None):
@@ -52,3 +58,18 @@ def test_it_is_shown_in_hours_minutes_and_seconds():
     remaining.seconds = lambda now: 4980.4
     assert remaining.render(None).plain == "1:23:00 left"
     assert after(1.0).render(None).plain == ""
+
+
+def test_a_terminal_of_80_columns_shows_the_remaining_time_in_one_line():
+    screen = io.StringIO()
+    data = 'dataset = "digits"\npartition = { kind = "iid", sites = 3 }'
+    text = f'name = "three-sites"\n[data]\n{data}\n[method]\nname = "accord"\nrounds = 60\n'
+    experiment = parse_experiment(text, [], "test")
+    display = Display(experiment, Console(file=screen, force_terminal=True, width=80))
+    display.figures = "global 95.9%, sites 97.5% ± 2.2"
+    with display:
+        for number in (1, 2, 3):
+            display.round(RoundRecord(number))
+    shown = re.sub(r"\x1b\[[\d;?]*[a-zA-Z]", "", screen.getvalue())
+    last = shown.split("\r")[-1].rstrip()
+    assert re.fullmatch(r"three-sites \(accord\) round 3 of 60 +\d:\d\d:\d\d left global 95.9%, sites .*", last)

@@ -10,7 +10,7 @@ from typing import Self
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from fedaccord.config import Experiment
@@ -34,7 +34,7 @@ class RemainingTime(ProgressColumn):
 
     def __init__(self, rounds: int, budget: float | None = None) -> None:
         """Store the number of rounds and the time budget of the run in seconds, if it has one."""
-        super().__init__()
+        super().__init__(_whole("0:00:00 left"))
         self.rounds, self.budget, self._start = rounds, budget, time.monotonic()
         self._ends: deque[tuple[int, float]] = deque(maxlen=21)  # rounds and when they ended
 
@@ -61,6 +61,11 @@ class RemainingTime(ProgressColumn):
         return Text(f"{minutes // 60}:{minutes % 60:02d}:{rest:02d} left", "cyan")
 
 
+def _whole(longest: str) -> Column:
+    """Return a column that a narrow terminal does not shorten; the bar gives way."""
+    return Column(no_wrap=True, min_width=len(longest))
+
+
 class Display:
     """Shows rounds, the remaining time and the main metrics."""
 
@@ -71,7 +76,8 @@ class Display:
         self.views: dict[str, View] = {}
         self._printed = 0.0  # time of the last plain line
         title, figures = TextColumn("[bold]{task.description}[/]"), TextColumn("{task.fields[figures]}")
-        number = TextColumn("round {task.completed} of {task.total}")
+        last = f"round {self.rounds} of {self.rounds}"
+        number = TextColumn("round {task.completed} of {task.total}", table_column=_whole(last))
         self._remaining = RemainingTime(self.rounds, experiment.stop.seconds)
         columns = title, BarColumn(), number, self._remaining, figures
         self._progress = Progress(*columns, console=console, disable=not console.is_terminal)
