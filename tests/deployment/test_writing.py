@@ -96,3 +96,20 @@ def test_words_of_a_site_are_in_its_own_folder_only(tmp_path):
     assert holders == {"sites/b/site.toml"}
     assert not [path for path in written if b"leicht" in path.read_bytes() and path.name != "site.toml"]
     assert not [path for path in (tmp_path / "d/sites").rglob("*.toml") if b"of all" in path.read_bytes()]
+
+
+def test_label_columns_and_formats_are_in_the_sites_folders_only(tmp_path):
+    """The 0/1 columns of tags are words for labels."""
+    for name in "ab":
+        (tmp_path / f"{name}.csv").write_text("age;Husten;Fieber\n" + "40;1;0\n60;0;1\n" * 4)
+    read = {"separator": ";", "encoding": "cp1252"}
+    tags = {"label": ["Husten", "Fieber"], "view": {"kind": "tags"}, "read": read}
+    sites = [{"name": name, "data": f"{name}.csv", **tags} for name in "ab"]
+    labels = {"synonyms": {"cough": ["Husten"], "fever": ["Fieber"]}}
+    for site in sites:
+        site["synonyms"] = labels["synonyms"]
+    deploy({"sites": sites, "method": {"name": "fedavg", "rounds": 1}}, tmp_path)
+    server = [path for path in (tmp_path / "d/server").rglob("*") if path.is_file()]
+    assert not [path for path in server if b"Husten" in path.read_bytes() or b"cp1252" in path.read_bytes()]
+    assert '"Husten"' in (tmp_path / "d/sites/a/site.toml").read_text()
+    assert 'encoding = "cp1252"' in (tmp_path / "d/sites/a/site.toml").read_text()

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from fedaccord import __version__
 from fedaccord.adversary.settings import attack_of
@@ -278,8 +278,9 @@ class _Writer:
 
 
 def _without_private_words(experiment: Experiment) -> Experiment:
-    """Return the experiment as the server needs it: the words that sites have for labels stay with the sites."""
-    sites = experiment.sites and [site.model_copy(update={"synonyms": {}}) for site in experiment.sites]
+    """Return the experiment as the server needs it: words for labels, label columns and formats stay with the sites."""
+    private: dict[str, Any] = {"synonyms": {}, "label": None, "header": None, "read": None}
+    sites = experiment.sites and [site.model_copy(update=private) for site in experiment.sites]
     return experiment.model_copy(update={"sites": sites})
 
 
