@@ -333,7 +333,7 @@ class TestFeatures:
         (found,) = both.report().sites[0].findings
         assert found.text == (
             "column 'size' is read as words, although 16 of 20 cells hold numbers: 'x' (4 cells); "
-            "if these mean that a value is missing, paste into [features]: "
+            "if these mean that a value is missing, put this line under [features]:\n"
             'missing = ["", "?", "NA", "N/A", "nan", "NaN", "null", "None", "x"]'
         )
         (own,) = check_own_data(*load_experiment(both.file), "y").findings

@@ -124,11 +124,25 @@ def test_numbers_read_as_words_are_suspected_at_their_site(files):
     data = read_federation(parse_experiment(experiment("x", "y")), folder)
     assert data.doubts["x"] == [
         "column 'weight' is read as words, although 6 of 6 cells hold numbers: '40 kg' (1 cell), '41 kg' (1 cell), "
-        "'42 kg' (1 cell), '43 kg' (1 cell) and 2 more; to find the wrong cells paste into [features]: "
-        'numbers = ["weight", "age"]; name it in categories if it is of words'
+        "'42 kg' (1 cell), '43 kg' (1 cell) and 2 more; to find the wrong cells put this line under "
+        '[features]:\nnumbers = ["weight", "age"]\nIf it is a column of words, name it in categories'
     ]
     assert "kilos" in data.doubts["y"][0]
+    two = files(x="weight,size,dx\n" + "".join(f"{n} kg,{n} cm,{'ab'[n % 2]}\n" for n in range(6)))
+    lines = [doubt.split("\n", 1)[1] for doubt in read_federation(parse_experiment(experiment("x")), two).doubts["x"]]
+    assert lines == ['numbers = ["weight", "size"]\nIf it is a column of words, name it in categories'] * 2
     mixed = files(x='size;dx\n"1,5";a\n1.5;b\n"2,5";a\n')
     doubts = read_federation(parse_experiment(experiment("x")), mixed).doubts["x"]
     assert doubts[0].startswith("x.csv: numbers are written with a comma, as in '1,5'")
     assert doubts[1].endswith('for decimal commas add read = { decimal = "," } to the site')
+
+
+def test_words_among_numbers_come_with_the_line_that_declares_them_missing(files):
+    rows = "".join(f"{n},{n},{'ab'[n % 2]}\n" for n in range(30))
+    folder = files(x=f"crp,age,dx\nn.d.,1,a\n{rows}", y="crp,age,dx\n" + "<5,3 y,a\n" * 3 + rows)
+    line = 'missing = ["", "?", "NA", "N/A", "nan", "NaN", "null", "None", "n.d.", "<5"]'
+    (noted,) = read_federation(parse_experiment(experiment("x", "y")), folder).notes
+    assert noted == f"if 'n.d.', '<5' mean that a value is missing, put this line under [features]:\n{line}"
+    mended = read_federation(parse_experiment(experiment("x", "y", more=f"[features]\n{line}\n")), folder)
+    assert "'3 y' is not a number" in str(mended.flaws[0].error)
+    assert mended.notes == []

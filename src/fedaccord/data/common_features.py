@@ -6,10 +6,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fedaccord.data.declarations import Features
-from fedaccord.data.features import ColumnReport, FeaturePlan, agree, cells_of_other_kind, describe_columns, mixed_kinds
+from fedaccord.data.features import (
+    ColumnReport,
+    FeaturePlan,
+    agree,
+    cells_of_other_kind,
+    describe_columns,
+    has_mostly_numbers,
+    mixed_kinds,
+)
 from fedaccord.data.label_columns import SiteTable
-from fedaccord.data.suspect_columns import NumbersAsWords, first_date, numbers_as_words
-from fedaccord.data.tables import cells_error
+from fedaccord.data.suspect_columns import NumbersAsWords, first_date, holds_number, numbers_as_words
+from fedaccord.data.tables import cells_error, read_numbers
 from fedaccord.errors import ConfigError, DataError, closest, listed, listed_sites
 from fedaccord.toml_text import toml_line
 
@@ -25,6 +33,7 @@ class Agreement:
     plan: FeaturePlan
     errors: list[DataError] = field(default_factory=list)
     doubts: dict[str, list[str]] = field(default_factory=dict)
+    numbers: list[str] = field(default_factory=list)  # columns that should hold numbers only
 
 
 def agree_on_features(sites: Mapping[str, SiteTable], features: Features) -> Agreement:
@@ -44,10 +53,27 @@ def agree_on_features(sites: Mapping[str, SiteTable], features: Features) -> Agr
     errors += [*dates.values(), *mixed.values()]
     clear = {name: {c: r for c, r in report.items() if c not in mixed} for name, report in reports.items()}
     left = [column for column in kept if column not in mixed]
+    numbers = [column for column in mixed if has_mostly_numbers(column, reports)]
     if errors and not left:  # labels can be checked without features
-        return Agreement(FeaturePlan(columns=(), missing=tuple(features.missing)), errors)
+        return Agreement(FeaturePlan(columns=(), missing=tuple(features.missing)), errors, numbers=numbers)
     plan = agree(clear, features, left)
-    return Agreement(plan, errors, _doubts(sites, clear, plan, features))
+    numbers += [column.name for column in plan.columns if column.kind == "number"]
+    return Agreement(plan, errors, _doubts(sites, clear, plan, features), numbers)
+
+
+def missing_word_note(sites: Mapping[str, SiteTable], numbers: Sequence[str], features: Features) -> list[str]:
+    """Return a note on the words in columns of numbers, with the line that declares them as missing values."""
+    words: dict[str, None] = {}
+    for site in sites.values():
+        for column in numbers:
+            cells = site.table.column(column)
+            wrong = cells[read_numbers(cells, features.missing)[1]]
+            words |= dict.fromkeys(cell for cell in wrong.tolist() if cell[0] in "<>≤≥" or not holds_number(cell))
+    if not 0 < len(words) <= MOST_WORDS:
+        return []
+    line = toml_line("missing", [*features.missing, *words])
+    means = "means" if len(words) == 1 else "mean"
+    return [f"if {_all(list(words))} {means} that a value is missing, put this line under [features]:\n{line}"]
 
 
 def feature_columns(site: SiteTable, features: Features, taken: Sequence[str] = ()) -> list[str]:
@@ -143,30 +169,41 @@ def _doubts(
     """Return for each site a sentence on every column of numbers that is read as words."""
     doubts: dict[str, list[str]] = {}
     for name, site in sites.items():
-        for column, report in reports[name].items():
-            if report.kind == "category" and column not in features.categories:
-                found = numbers_as_words(site.table, column, features.missing)
-                if found is not None:
-                    advice = _advice(found, plan, features.missing)
-                    doubts.setdefault(name, []).append(f"{found.describe()}; {advice}")
+        words = [c for c, report in reports[name].items() if report.kind == "category" and c not in features.categories]
+        suspects = [found for c in words if (found := numbers_as_words(site.table, c, features.missing)) is not None]
+        if suspects:
+            doubts[name] = [f"{s.describe()}; {_advice(s, suspects, plan, features.missing)}" for s in suspects]
     return doubts
 
 
-def _advice(found: NumbersAsWords, plan: FeaturePlan, missing: Sequence[str]) -> str:
-    """Return how to find the wrong cells of a column, or how to keep it as words."""
+def _advice(
+    found: NumbersAsWords, suspects: Sequence[NumbersAsWords], plan: FeaturePlan, missing: Sequence[str]
+) -> str:
+    """Return how to find the wrong cells of a column, or how to keep it as words.
+
+    The lines are the same for all suspected columns of a site, because each key can be pasted only once.
+    """
     if found.has_commas:
         return 'for decimal commas add read = { decimal = "," } to the site'
-    if not found.has_marks and len(found.others) <= MOST_WORDS:
-        line = toml_line("missing", [*missing, *(cell for cell, _ in found.others)])
-        return f"if these mean that a value is missing, paste into [features]: {line}"
-    kinds: dict[str, list[str]] = {"number": [], "category": [], "text": [], "groups": []}
-    for column in plan.columns:
-        kinds["number" if column.name == found.name else column.kind].append(column.name)
+    if _has_missing_words(found):
+        words = dict.fromkeys(cell for other in suspects if _has_missing_words(other) for cell, _ in other.others)
+        line = toml_line("missing", [*missing, *words])
+        return f"if these mean that a value is missing, put this line under [features]:\n{line}"
     if len(plan.columns) > MOST_PASTED:
         return f"name all feature columns in [features], '{found.name}' in numbers to find its wrong cells"
+    numbers = {other.name for other in suspects if not other.has_commas and not _has_missing_words(other)}
+    kinds: dict[str, list[str]] = {"number": [], "category": [], "text": [], "groups": []}
+    for column in plan.columns:
+        kinds["number" if column.name in numbers else column.kind].append(column.name)
     named = {"numbers": kinds["number"], "categories": kinds["category"], "text": kinds["text"]}
-    lines = "; ".join(toml_line(key, names) for key, names in named.items() if names)
-    return f"to find the wrong cells paste into [features]: {lines}; name it in categories if it is of words"
+    lines = [toml_line(key, names) for key, names in named.items() if names]
+    put = f"put {'this line' if len(lines) == 1 else 'these lines'} under [features]"
+    return "\n".join([f"to find the wrong cells {put}:", *lines, "If it is a column of words, name it in categories"])
+
+
+def _has_missing_words(found: NumbersAsWords) -> bool:
+    """Return whether the cells that are no numbers are a few words, which may mean that a value is missing."""
+    return not found.has_commas and not found.has_marks and len(found.others) <= MOST_WORDS
 
 
 def _all(names: Sequence[str]) -> str:

@@ -205,6 +205,12 @@ def mixed_kinds(reports: Mapping[str, Mapping[str, ColumnReport]]) -> dict[str, 
     return problems
 
 
+def has_mostly_numbers(name: str, reports: Mapping[str, Mapping[str, ColumnReport]]) -> bool:
+    """Return whether a mixed column holds numbers at most sites; in a tie, numbers win."""
+    at = _sites_by_kind(reports, name)
+    return len(at["number"]) >= len(at["category"])
+
+
 def cells_of_other_kind(
     name: str, tables: Mapping[str, Table], reports: Mapping[str, Mapping[str, ColumnReport]], missing: Sequence[str]
 ) -> list[str]:
@@ -212,8 +218,7 @@ def cells_of_other_kind(
 
     Cells of the sites with the other kind come first. Each site looks at its own table, since reports hold no rows.
     """
-    at = _sites_by_kind(reports, name)
-    numbers_win = len(at["number"]) >= len(at["category"])
+    at, numbers_win = _sites_by_kind(reports, name), has_mostly_numbers(name, reports)
     problems = []
     for site in [*at["category"], *at["number"]] if numbers_win else at["number"]:
         table = tables[site]

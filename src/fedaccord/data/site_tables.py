@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 
 from fedaccord.data.column_uses import column_uses, words_by_column
-from fedaccord.data.common_features import agree_on_features
+from fedaccord.data.common_features import agree_on_features, missing_word_note
 from fedaccord.data.declarations import SiteFiles, SiteSection
 from fedaccord.data.features import ColumnPlan
 from fedaccord.data.label_columns import SiteTable, read_column, read_labels
@@ -104,6 +104,8 @@ def join_tables(sites: Mapping[str, SiteTable], request: SiteFiles) -> Federatio
         plan = plan.model_copy(update={"columns": (*plan.columns, groups)})
     result = assemble(sites, request, (len(plan.names),), plan.read)
     result.flaws = [*map(Flaw, agreed.errors), *result.flaws]
+    if result.flaws:  # most are words in columns of numbers
+        result.notes += missing_word_note(sites, agreed.numbers, features)
     for name, doubts in agreed.doubts.items():
         result.doubts.setdefault(name, []).extend(doubts)
     result.features, result.group_features = plan, group_features
