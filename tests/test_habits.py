@@ -69,3 +69,9 @@ def test_lines_of_prose_fit_into_120_characters():
         if len(line) > 120 and not line.startswith("|")  # a row of a table cannot be divided
     ]
     assert long == []
+
+
+def test_no_two_files_of_tests_have_one_name():
+    """Pytest imports them by name alone, so a second one fails only when both are collected."""
+    names = [path.name for path in (ROOT / "tests").rglob("test_*.py")]
+    assert sorted(names) == sorted(set(names))
