@@ -118,7 +118,7 @@ class TestAClassMissingOnTheServer:
         assert notes == []
 
     def test_methods_that_do_not_look_at_the_server_have_none_to_miss(self):
-        assert said(coarse_sites(), "cow", "accord") == ([], [])
+        assert said(coarse_sites(), "cow", "fedavg") == ([], [])
 
 
 def test_labelled_samples_are_told_to_be_idle_by_the_methods_that_do_not_need_them():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import tomllib
 import uuid
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -23,6 +25,7 @@ from fedaccord.engines.network import SimulatedNetwork
 from fedaccord.errors import FedAccordError, RunFolderError
 from fedaccord.extensions import importable
 from fedaccord.federation.defence import ALL_LEFT_OUT
+from fedaccord.federation.experts import stored_experts
 from fedaccord.federation.final_model import send_final_model
 from fedaccord.federation.membership import membership_notes
 from fedaccord.federation.server import Server
@@ -198,8 +201,12 @@ def resume_experiment(
     """Resume an interrupted run from its last valid checkpoint; the result is that of an uninterrupted run."""
     watcher = watcher or Watcher()
     change = [] if workers is None else [f"run.workers={workers}"]
-    experiment, base = load_experiment(folder.path / "config.toml", change)
-    run = read_run(folder.path)
+    file, run = folder.path / "config.toml", read_run(folder.path)
+    experiment, base = load_experiment(file, change)
+    if str(run.get("fedaccord", "")).startswith("0.1"):
+        formerly, given = experiment.settings.formerly.items(), tomllib.loads(file.read_text(encoding="utf-8"))
+        change += [f"method.{key}={json.dumps(value)}" for key, value in formerly if key not in given["method"]]
+        experiment, base = load_experiment(file, change)
     if run.get("deployed") and remote is None:
         raise RunFolderError(f"'{folder.path}' is a run of a deployment: resume it with run.sh in the server's folder")
     with signals_stop() as signals, importable(Path(run["base"])):
@@ -244,7 +251,10 @@ def _run(
         with open_server(experiment, data, run["run"], engine, past.state) as server:
             federation = describe_federation(data, server.cards, server.memberships)
             warning = server.recipe.settings.lr_warning(experiment.method_name)
+            parts = server.recipe.parts(server) if server.recipe.parts else []
             notes = membership_notes(server.memberships, experiment.settings.rounds)
+            for text in parts:
+                folder.log(f"{experiment.method_name}: {text}")
             if warning:
                 (folder.log if remote is None else note)(warning)  # `fedaccord check` and `run` print it
             for text in notes:
@@ -253,7 +263,9 @@ def _run(
                 _restore(server, past)
             folder.write_json("federation.json", federation)
             watcher.started(data)
-            outcome = Recorder(experiment, data, server, folder, past, watcher, tracked).play(signals)
+            recorder = Recorder(experiment, data, server, folder, past, watcher, tracked)
+            outcome = recorder.play(signals)
+            recorder.conclude()
             for text in _untrained(experiment, server, outcome):
                 note(text)
             problems = find_problems(read_metrics(folder.path), len(data.space))
@@ -268,6 +280,7 @@ def _run(
             workers = worker_count(experiment, data) if remote is None else len(data.sites)
             quality = examine_run(server, data.views, folder) if experiment.run.evaluate_every else {}
             summary = _summary(experiment, server, outcome, workers, federation) | quality
+            summary |= {"parts": parts} if parts else {}
             summary["problems"] = [problem.as_dict() for problem in problems]
         summary["verdict"] = conclude(folder.path, alone_folder(run), summary, federation)
         (folder.path / "report.html").unlink(missing_ok=True)  # one that was written before the end
@@ -317,6 +330,7 @@ def _summary(
             "sites": {site: list(both) for site, both in sorted(outcome.bytes.items())},
         },
         **_simulated(server, outcome),
+        **_experts(server),
         "dropped": len(server.dropped),
         "dropped_replies": [drop.as_dict() for drop in server.dropped],
         "warnings": [*server.warnings, *_untrained(experiment, server, outcome)],
@@ -326,6 +340,13 @@ def _summary(
         "model_sha256": model_digest(server.state.model),
         "settings": experiment.method,
     }
+
+
+def _experts(server: Server) -> dict[str, Any]:
+    """Return the experts of each site on this machine and their weights; those of other machines stay there."""
+    found = {site: stored_experts(memory) for site, memory in sorted(server.engine.memories().items())}
+    described = {site: experts.describe() for site, experts in found.items() if experts is not None}
+    return {"experts": described} if described else {}
 
 
 def _untrained(experiment: Experiment, server: Server, outcome: RunOutcome) -> list[str]:

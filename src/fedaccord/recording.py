@@ -10,7 +10,7 @@ from typing import Any
 from fedaccord.config import Experiment
 from fedaccord.data.sites import FederationData
 from fedaccord.engines.network import SimulatedNetwork
-from fedaccord.federation.round import RoundRecord, play_round
+from fedaccord.federation.round import RoundRecord, evaluate, play_round
 from fedaccord.federation.server import Server
 from fedaccord.federation.state import RunState
 from fedaccord.federation.traffic import Bytes, sum_by_site
@@ -18,7 +18,7 @@ from fedaccord.labels.headlines import possible_headlines
 from fedaccord.messages.message import Message, SiteId
 from fedaccord.runs.checkpoint import Past
 from fedaccord.runs.folder import RunFolder
-from fedaccord.runs.records import Best, last_lines, past_scopes, round_lines, scopes
+from fedaccord.runs.records import Best, ending_lines, last_lines, past_scopes, round_lines, scopes
 from fedaccord.runs.tracking import Tracking
 from fedaccord.stopping import Clock, Signals, Stopped, Stopping, figure, gain, unknown_metric
 
@@ -148,6 +148,28 @@ class Recorder:
             self._writer.shutdown()
         self.outcome.seconds = self.clock.seconds()
         return self.outcome
+
+    def conclude(self) -> None:
+        """Run the method's steps after the last round, and evaluate what each site ends with.
+
+        The figures of the shared model at the sites move to `shared`.
+        """
+        server, outcome = self.server, self.outcome
+        if not server.recipe.conclude or not outcome.replies:
+            return
+        for step in server.recipe.conclude:
+            for record in step(server):
+                outcome.bytes = sum_by_site([outcome.bytes, record.bytes])
+                self._add_simulated(record.simulated)
+                self._log_events(record)
+        if self.experiment.run.evaluate_every:
+            ended = scopes(evaluate(server))
+            outcome.figures = {**ended, "shared": outcome.figures["sites"]}
+            self.folder.append_metrics(ending_lines(server.state.round, ended))
+        outcome.bytes = sum_by_site([outcome.bytes, server.traffic.take()])
+        if isinstance(server.engine, SimulatedNetwork):
+            self._add_simulated(server.engine.take_seconds())
+        outcome.seconds = self.clock.seconds()
 
     def _write(self, record: RoundRecord) -> bool:
         """Record a round, and return whether it is the last."""

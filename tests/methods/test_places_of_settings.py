@@ -36,6 +36,8 @@ OTHER_VALUES = {
     "hostile": (1,),
     "defence": ({"kind": "group-update"},),
     "weights": ("equal", "samples"),
+    "personal": ("cheap",),
+    "confidences": (False,),
     "labels": ("views",),
     "server_lr": (0.5,),
     "server_epochs": (2,),
@@ -182,6 +184,8 @@ def play(method, settings):
     server.ready()
     for _ in range(2):
         play_round(server)
+    for step in recipe.conclude:
+        list(step(server))
     assert server.dropped == []
     described = site_spec(spec, sites["a"]).spec["settings"]
     assert set(described) == set(keys(method, "site")), method

@@ -88,7 +88,8 @@ def watched(base, text, *changes):
     def evaluate(host, work):
         reply = honest(host, work)
         trained.views[work.site.name] = work.view
-        trained.logits[work.site.name] = predict_logits(work.model, work.site.test.x)
+        answering, _ = host.recipe.objective.evaluation_model(work, work.view)
+        trained.logits[work.site.name] = predict_logits(answering, work.site.test.x)
         return reply
 
     def class_metrics(logits, truth):

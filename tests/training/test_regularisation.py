@@ -30,8 +30,14 @@ def test_the_kind_of_input_follows_from_its_shape_and_spread():
 def test_only_tables_get_noise():
     assert regularisation_for(torch.tensor([[-1.0, 1.0], [1.0, -1.0]])) == (0.5, 0.3)
     assert {regularisation_for(x) for x in (torch.zeros(2, 4), torch.zeros(2, 9, 6), torch.zeros(2, 1, 8, 8))} == {
-        (0.0, 0.3)
+        (0.0, 0.0)
     }
+
+
+def test_four_times_the_rows_halve_the_amounts():
+    rows = torch.randn(400, 6, generator=torch.Generator().manual_seed(0))
+    assert regularisation_for(rows[:100]) == (0.5, 0.3)
+    assert regularisation_for(rows) == (0.25, 0.15)
 
 
 @pytest.mark.parametrize("scale", [1.0, 0.01])
@@ -49,7 +55,8 @@ def test_a_site_trains_with_the_amounts_of_its_own_inputs(scale):
         loss = objective.loss(work, batch)
         work.random = torch.Generator().manual_seed(3)
         seen = objective.augment(work, batch)
-        found.append((loss.item(), seen.x, seen.row_state[FEATURES]))
+        factors = seen.row_state.get(FEATURES, torch.ones(4, work.model.features_width))
+        found.append((loss.item(), seen.x, factors))
     assert found[0][0] == found[1][0]
     assert all(torch.equal(ours, theirs) for ours, theirs in zip(found[0][1:], found[1][1:], strict=True))
 

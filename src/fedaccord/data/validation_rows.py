@@ -48,7 +48,7 @@ def keep_apart(data: FederationData, seed: int) -> Validation:
     sites = {name: _site(site, derive(seed, "apart", name)) for name, site in data.sites.items()}
     labelled, test = data.labelled, None
     if labelled is not None:
-        train, apart = _split(labelled[1] >= 0, labelled[1], derive(seed, "apart from the server's"))
+        train, apart = split_rows(labelled[1] >= 0, labelled[1], derive(seed, "apart from the server's"))
         test = (labelled[0][apart], labelled[1][apart]) if len(apart) else None
         labelled = labelled[0][train], labelled[1][train]
     not_judged = [name for name, site in sites.items() if not len(site.test)]
@@ -64,13 +64,13 @@ def keep_apart(data: FederationData, seed: int) -> Validation:
 
 def _site(site: SiteData, seed: int) -> SiteData:
     train, view = site.train, site.view
-    rest, apart = _split(view.annotated(train.target), train.target, seed)
+    rest, apart = split_rows(view.annotated(train.target), train.target, seed)
     seen = train.map(itemgetter(apart))
     judged = Samples(seen.x, seen.target, view.true_classes(seen.target), seen.group)
     return SiteData(site.name, view, train.map(itemgetter(rest)), judged)
 
 
-def _split(annotated: Tensor, target: Tensor, seed: int) -> tuple[Tensor, Tensor]:
+def split_rows(annotated: Tensor, target: Tensor, seed: int) -> tuple[Tensor, Tensor]:
     """Return the rows to train on, and the rows kept apart: none if there are too few."""
     rng = np.random.default_rng(seed)
     among = rng.permutation(annotated.nonzero().flatten().numpy())

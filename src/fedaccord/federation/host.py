@@ -12,6 +12,7 @@ from fedaccord.data.site_data import SiteData
 from fedaccord.engines.engine import Answer, Job
 from fedaccord.errors import FedAccordError
 from fedaccord.federation.attack import Attack
+from fedaccord.federation.branch import memory_after, memory_in
 from fedaccord.federation.examination import RESAMPLED, examine_site
 from fedaccord.federation.final_model import KEEP, with_final_model
 from fedaccord.federation.recipe import Recipe, SiteTask
@@ -82,10 +83,10 @@ class SiteHost:
             return self._addressed(Message(), brief), with_final_model(memory, brief)
         if task not in self._tasks:
             raise FedAccordError(f"site '{site}' has no task '{task}'")
-        work = self._work(site, brief, memory)
+        work = self._work(site, brief, memory_in(brief, memory))
         with seeded(derive(self.seed, "task", task, site, work.round)):
             reply = self._tasks[task](work)
-        return self._addressed(reply, brief), work.memory
+        return self._addressed(reply, brief), memory_after(brief, memory, work.memory)
 
     def handle_together(self, task: str, jobs: Sequence[Job]) -> list[Answer]:
         """Return the results of `handle` for several sites, which run as one program if the recipe allows it."""
@@ -105,7 +106,7 @@ class SiteHost:
         replies: dict[SiteId, Message] = {}
         cohorts: dict[tuple[object, ...], list[LocalWork]] = {}
         for site, brief, memory in jobs:
-            work = self._work(site, brief, memory, works[-1] if works else None)
+            work = self._work(site, brief, memory_in(brief, memory), works[-1] if works else None)
             works.append(work)
             work.random = torch.Generator().manual_seed(derive(self.seed, "task", "train", site, work.round))
             self._use_prior(work, store=True)
@@ -123,7 +124,10 @@ class SiteHost:
                 replies[work.site.name] = self._complete(work, reply, model, shared=means is None)
             if means is not None:
                 self._represent(trained.replies, [work.site for work in cohort], means)
-        return [(self._addressed(replies[work.site.name], work.brief), work.memory) for work in works]
+        return [
+            (self._addressed(replies[work.site.name], work.brief), memory_after(work.brief, memory, work.memory))
+            for work, (_, _, memory) in zip(works, jobs, strict=True)
+        ]
 
     def _work(self, site: SiteId, brief: Message, memory: Message, last: LocalWork | None = None) -> LocalWork:
         """Return a site's work with its model loaded; `last` is the work whose model is loaded now."""
@@ -151,6 +155,7 @@ class SiteHost:
             parameters=self._parameters,
             received=received,
             seed=self.seed,
+            initial=self._initial,
             rows=self._rows[site],
         )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -22,12 +22,15 @@ from fedaccord.training.solvers import SGD, Adam, Solver
 from fedaccord.training.work import LocalWork
 
 if TYPE_CHECKING:
+    from fedaccord.federation.round import RoundRecord
     from fedaccord.federation.server import Server, SiteCard
 
 ServerStep = Callable[["Server"], None]
 """A step of the server in a round, which may change the server's state."""
 ReplyStep = Callable[["Server", Replies], Replies]
 """A step on the valid replies of a round, e.g. a filter or new weights."""
+Conclusion = Callable[["Server"], Iterator["RoundRecord"]]
+"""A step after the last round, which yields the record of each further round that it plays."""
 SiteTask = Callable[[LocalWork], Message]
 """A task at a site, besides training and evaluation; returns the reply."""
 Trains = Literal["sites", "server", "sites and server", "pool of views", "pool of truth"]
@@ -82,6 +85,8 @@ class Recipe:
     3. the server drops malformed replies, runs `admit` on the others, and combines them with `aggregator`;
     4. the server runs `refine`, and sites are evaluated.
 
+    After the last round the server runs `conclude`, and sites are evaluated once more.
+
     A recipe is frozen: methods extend one with `dataclasses.replace`.
     """
 
@@ -96,6 +101,8 @@ class Recipe:
     prepare: tuple[ServerStep, ...] = ()  # before the sites train
     admit: tuple[ReplyStep, ...] = ()  # on valid replies: defences, weights
     refine: tuple[ServerStep, ...] = ()  # after the aggregation
+    conclude: tuple[Conclusion, ...] = ()  # after the last round, also of a run that stops early
+    parts: Callable[[Server], list[str]] | None = None  # sentences on what is switched on for these sites, and why
     report: Callable[[Server], list[dict[str, Any]]] | None = None  # lines for metrics.jsonl after the last round
     tasks: Mapping[str, SiteTask] = field(default_factory=dict)  # further tasks that a server step may request
     trains: Trains = "sites"

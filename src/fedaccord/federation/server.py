@@ -67,6 +67,7 @@ class Server:
     def __post_init__(self) -> None:
         use_channels_last(self.network)
         self.layout = Layout.of(self.network)
+        self.initial = self.state.model  # before any training; a checkpoint replaces `state` later
         self.reply_format = ReplyFormat(self.recipe.sharing, self.layout, self.state)
         self.joining = Joining(self)
 

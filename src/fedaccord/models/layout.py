@@ -136,6 +136,13 @@ def named_tensors(module: nn.Module) -> dict[str, Tensor]:
     return {**dict(module.named_parameters()), **dict(module.named_buffers())}
 
 
+@torch.no_grad()
+def load_tensors(network: nn.Module, values: Mapping[str, Tensor]) -> None:
+    """Set every tensor of a network to the value of its name."""
+    for name, tensor in named_tensors(network).items():
+        tensor.copy_(values[name].reshape(tensor.shape))  # without reshape, a single value would fill the tensor
+
+
 def _part(name: str) -> Part:
     for part in PARTS:
         if name.startswith(part + "."):

@@ -162,7 +162,7 @@ def with_own_head(network: nn.Module, head: Mapping[str, Tensor], encoder_values
         with torch.no_grad():
             for name, values in encoder_values.items():
                 tensors[name].copy_(values)
-    linear = nn.utils.skip_init(nn.Linear, head["weight"].shape[1], len(head["weight"]))
+    linear = nn.utils.skip_init(nn.Linear, head["weight"].shape[1], len(head["weight"]), bias="bias" in head)
     linear.load_state_dict(dict(head))
     result = Network(encoder, linear.to(next(encoder.parameters(), head["weight"]).device))
     result.training = network.training

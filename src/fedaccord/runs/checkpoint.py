@@ -15,6 +15,7 @@ from fedaccord.errors import ConfigError, DataError, FedAccordError, MessageErro
 from fedaccord.messages.message import Message, SiteId, from_bytes, to_bytes
 
 FORMAT = 1
+AFTER_LAST_ROUND = ("quality", "ends with")  # scopes of lines that a resumed run writes anew
 _DIGEST = 32  # bytes of the SHA-256 digest before the message, which detects damaged files
 
 
@@ -110,8 +111,7 @@ def read_past(folder: Path, run: str) -> Past:
             continue
         past.state, past.memories = state, memories
         break
-    # The examination after the last round is repeated.
-    past.lines = [line for line in lines if line["round"] <= past.round and line["scope"] != "quality"]
+    past.lines = [line for line in lines if line["round"] <= past.round and line["scope"] not in AFTER_LAST_ROUND]
     return past
 
 

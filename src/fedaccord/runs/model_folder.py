@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import torch
 from pydantic import BaseModel
-from torch import Tensor, nn
+from torch import Tensor
 
 from fedaccord import __version__
 from fedaccord.data.dataset import BRIGHTEST
@@ -29,6 +29,7 @@ from fedaccord.data.features import FeaturePlan
 from fedaccord.data.scaling import Moments
 from fedaccord.data.site_data import SiteData
 from fedaccord.data.sites import FederationData
+from fedaccord.federation.experts import stored_experts
 from fedaccord.federation.host import PERSONAL
 from fedaccord.federation.recipe import Recipe
 from fedaccord.federation.server import Server
@@ -38,7 +39,7 @@ from fedaccord.hosting import build_network
 from fedaccord.labels.correspondence import CORRESPONDENCE
 from fedaccord.labels.views.likelihoods import PRIOR
 from fedaccord.messages.message import Message, SiteId, to_bytes
-from fedaccord.models.layout import Layout, named_tensors
+from fedaccord.models.layout import Layout, load_tensors, named_tensors
 from fedaccord.models.network import OWN_ENCODER, OWN_HEAD, Network, use_channels_last
 from fedaccord.runs.folder import RunFolder
 from fedaccord.runs.page import asset
@@ -171,13 +172,8 @@ def site_part(
         part.tensors[CORRESPONDENCE] = view.matrix if view.is_known else torch.zeros(0)  # empty: not estimated
     part.put(OWN_HEAD, brief.select(OWN_HEAD) or memory.select(OWN_HEAD))
     part.put(OWN_ENCODER, brief.select(OWN_ENCODER))
+    if (experts := stored_experts(memory)) is not None:
+        experts.store(part)
     if state.moments is not None:
         part.put(MOMENTS, {key: torch.from_numpy(np.asarray(v)) for key, v in vars(state.moments).items()})
     return part
-
-
-@torch.no_grad()
-def load_tensors(network: nn.Module, values: Mapping[str, Tensor]) -> None:
-    """Set every tensor of a network to the value of its name."""
-    for name, tensor in named_tensors(network).items():
-        tensor.copy_(values[name].reshape(tensor.shape))  # without reshape, a single value would fill the tensor

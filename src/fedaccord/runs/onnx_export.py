@@ -16,7 +16,6 @@ from fedaccord.durable import write_file
 from fedaccord.errors import RunFolderError, UserError, listed
 from fedaccord.labels.views import View
 from fedaccord.messages.message import SiteId
-from fedaccord.models.network import Network
 from fedaccord.runs.onnx_features import input_names, with_columns
 from fedaccord.runs.trained_model import TrainedModel
 
@@ -26,7 +25,7 @@ INPUT, OUTPUT = "x", "probabilities"
 class _Predictor(nn.Module):
     """Maps inputs of the network to probabilities of the answers."""
 
-    def __init__(self, network: Network, view: View) -> None:
+    def __init__(self, network: nn.Module, view: View) -> None:
         super().__init__()
         self.network, self.view = network, view
 
@@ -66,7 +65,7 @@ def export_onnx(
     return write_file(target, document.SerializeToString(), RunFolderError), notes
 
 
-def _network_graph(model: TrainedModel, network: Network, view: View) -> bytes:
+def _network_graph(model: TrainedModel, network: nn.Module, view: View) -> bytes:
     """Return the graph from inputs of the network to probabilities, as an ONNX document."""
     spec, buffer = model.description.model, io.BytesIO()
     axes = {INPUT: {0: "batch"}, OUTPUT: {0: "batch"}}

@@ -37,6 +37,7 @@ class Figures(BaseModel):
     metric: str = ""
     overall: Metrics = Field(default={}, alias="global")
     sites: Spread = Spread()
+    shared: Spread | None = None  # of the shared model, if sites end with models of their own
 
 
 class Interval(BaseModel):
@@ -97,6 +98,14 @@ class RunProblem(BaseModel):
     fatal: bool = False
 
 
+class SiteExperts(BaseModel):
+    """The experts that answer for a site."""
+
+    weights: dict[str, float]
+    alone: str  # how its model alone was trained
+    rows: int  # rows kept apart that the weights were chosen by; 0: equal weights
+
+
 class Summary(BaseModel):
     """`summary.json`."""
 
@@ -120,6 +129,8 @@ class Summary(BaseModel):
     simulated: Simulated | None = None
     fairness: dict[str, Any] = {}  # the group and the label in question
     hostile: list[str] = []  # the attacking sites of a study
+    experts: dict[str, SiteExperts] = {}  # by site, if sites end with a mixture
+    parts: list[str] = []  # parts of the method that were switched on, with the reason
 
 
 class Site(BaseModel):

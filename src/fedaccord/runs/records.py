@@ -221,6 +221,12 @@ def _pooled(figures: Evaluation) -> dict[str, Any]:
     return {"pooled": pooled} if pooled else {}
 
 
+def ending_lines(at: int, figures: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the lines of what each site ends with after a run, from metrics by scope."""
+    each = figures["sites"]["each"].items()
+    return [{"round": at, "scope": "ends with", "site": site, "metrics": metrics} for site, metrics in each]
+
+
 def past_scopes(lines: Sequence[Mapping[str, Any]]) -> dict[int, dict[str, Any]]:
     """Return metrics by round and scope from lines of metrics.jsonl, in the form of `scopes`."""
     # Include evaluated rounds in which no site returned a metric.

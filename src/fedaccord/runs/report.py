@@ -70,6 +70,7 @@ def report_page(run: Run, alone: Path | None = None, version: str = "") -> str:
         quality.quality(run, figures),
         _curves(run, figures),
         _sites(run),
+        _experts(run),
         _classes(run),
         _confusion(run, figures),
         fairness.treatment(run, figures),
@@ -186,6 +187,30 @@ def _sites(run: Run) -> Html:
     task = "Figures are on the site's own task and test samples: a site that labels in groups is judged by groups."
     remarks = map(remark, [task, *_missing_words(run)])
     return section("Sites", table(head, rows, numbers=range(2, len(head))), *remarks)
+
+
+def _experts(run: Run) -> Html:
+    """Return the section on what each site ends with; empty if sites end with the shared model."""
+    summary = run.summary
+    if not summary.experts:
+        return Html("")
+    ended, shared = summary.final.sites.each, summary.final.shared.each if summary.final.shared else {}
+    main = next((head for head in run_headlines(run) if any(head in metrics for metrics in ended.values())), "accuracy")
+    experts = list(next(iter(summary.experts.values())).weights)
+    title = parts.heading(measure_name(main))
+    head = ["Site", *(f"Weight: {name}" for name in experts), "Trained alone", "Rows apart"]
+    head += [f"{title}, shared model", f"{title}, in the end"]
+    rows = [
+        [
+            *(site, *(percent(weight) for weight in found.weights.values()), found.alone),
+            *(found.rows or "none: equal weights", percent(shared.get(site, {}).get(main))),
+            percent(ended.get(site, {}).get(main)),
+        ]
+        for site, found in summary.experts.items()
+    ]
+    reading = "Each site answers with a mixture of these models. Its weights were chosen at the site, and stay there."
+    switched = [remark(f"{text}.") for text in summary.parts]
+    return section("What each site ends with", reading, table(head, rows, numbers=range(1, len(head))), *switched)
 
 
 def _missing_words(run: Run) -> list[str]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from fedaccord.data.dataset import Array, to_samples
 from fedaccord.data.scaling import Moments, apply_moments
@@ -28,13 +28,14 @@ from fedaccord.errors import (
     listed,
 )
 from fedaccord.extensions import is_outside, trusting
+from fedaccord.federation.experts import Experts, stored_experts
 from fedaccord.federation.sharing import MODEL
 from fedaccord.labels.correspondence import CORRESPONDENCE
 from fedaccord.labels.space import LabelSpace
 from fedaccord.labels.views import Exact, Tags, View, make_view
 from fedaccord.messages.message import Message, SiteId, from_bytes
 from fedaccord.models.catalogue import build
-from fedaccord.models.layout import Layout
+from fedaccord.models.layout import Layout, load_tensors
 from fedaccord.models.network import (
     OWN_ENCODER,
     OWN_HEAD,
@@ -44,7 +45,7 @@ from fedaccord.models.network import (
     use_channels_last,
     with_own_head,
 )
-from fedaccord.runs.model_folder import FORMAT, MOMENTS, OFFSET, Description, load_tensors
+from fedaccord.runs.model_folder import FORMAT, MOMENTS, OFFSET, Description
 from fedaccord.runs.reading import parse
 from fedaccord.runs.site_model import SITE_FILE, read_site_folder
 
@@ -63,6 +64,7 @@ class SiteModel:
     moments: Moments | None
     head: dict[str, Tensor]  # for the site's own label names, if the method trains one
     encoder: dict[str, Tensor]  # of that head, if it differs from the global model's
+    experts: Experts | None = None  # that answer together with the shared model
 
 
 class TrainedModel:
@@ -73,7 +75,7 @@ class TrainedModel:
         self.space = LabelSpace(description.labels)
         self.only_site: SiteId | None = None  # of a deployed site's own folder, which has no other model
         self._sites: dict[SiteId, SiteModel] = {}
-        self._ready: tuple[tuple[SiteId | None, bool], Network] | None = None  # the last network used
+        self._ready: tuple[tuple[SiteId | None, bool], nn.Module] | None = None  # the last network used
 
     @classmethod
     def load(cls, folder: Path, trust: Iterable[str] = ()) -> TrainedModel:
@@ -124,8 +126,8 @@ class TrainedModel:
                 self._sites[name] = _site_model(_read(path), self.space, path)
         return self._sites[name]
 
-    def network(self, site: SiteId | None = None, answers: str = "classes") -> Network:
-        """Build the global model, or a site's model, in evaluation mode; every call returns a new network.
+    def network(self, site: SiteId | None = None, answers: str = "classes") -> nn.Module:
+        """Build the global model, or what answers for a site, in evaluation mode; every call returns a new network.
 
         For answers in a site's own names it has the site's head for them, if the method trains one.
         """
@@ -139,10 +141,12 @@ class TrainedModel:
         try:
             load_tensors(network, self.tensors | ({} if site is None else self.site(site).tensors))
             network = with_own_head(network, head, self.site(site).encoder) if site is not None and head else network
+            use_channels_last(network)  # as in training, so that predictions are bit-identical
+            experts = None if site is None or head else self.site(site).experts
+            answering = network if experts is None else experts.answering(network, self.view(site, answers))
         except (KeyError, RuntimeError) as error:
             raise RunFolderError(f"the tensors in '{self.folder}' are not those of its model: {error}") from None
-        use_channels_last(network)  # as in training, so that predictions are bit-identical
-        return network.eval()
+        return answering.eval()
 
     def view(self, site: SiteId | None = None, answers: str = "classes") -> View:
         """Return the view that turns logits into answers: in the federation's classes, or in a site's own names."""
@@ -249,7 +253,8 @@ def _site_model(part: Message, space: LabelSpace, path: Path) -> SiteModel:
         view = view.with_offset(part.tensors.get(OFFSET))
         moments = {name: tensor.numpy() for name, tensor in part.select(MOMENTS).items()}
         heads = part.select(OWN_HEAD), part.select(OWN_ENCODER)
-        return SiteModel(part.select(MODEL), view, Moments(**moments) if moments else None, *heads)
+        own_moments = Moments(**moments) if moments else None
+        return SiteModel(part.select(MODEL), view, own_moments, *heads, stored_experts(part))
     except UntrustedError:
         raise
     except (KeyError, ValueError, TypeError) as error:

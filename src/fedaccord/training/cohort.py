@@ -258,7 +258,7 @@ def _run_steps(cohort: _Cohort, steps: _StackedSteps | _SiteSteps, forward: Stac
         per_site, logits = loss(parameters)
         steps.step(sites, _gradients(per_site, parameters), at_received)
         losses[:sites] += per_site.detach()
-        if source != "nothing":
+        if source != "nothing" and cohort.row_state[0]:
             with torch.no_grad():
                 logits = loss.logits(parameters, batch.x) if source == "step" else logits.detach()
                 cohort.store(batch, terms.rows.updated_rows(view, logits, batch))

@@ -20,6 +20,7 @@ class Noisy(RowObjective, WrappedObjective):
     """An inner objective whose loss is computed on noisy samples; `after_step` gets the original batch."""
 
     augments: ClassVar[bool] = True
+    varies: ClassVar[bool] = False  # sites have different amounts, so that each site of a stack needs factors
 
     inner: Objective
     noise: float = 0.0  # standard deviation on the inputs, which are standardised
@@ -73,9 +74,9 @@ class Noisy(RowObjective, WrappedObjective):
         """Return the noisy batch, with the dropout factors in its row state."""
         noise, dropout = self.amounts(work)
         x, state = _noisy(work, batch.x, noise), dict(batch.row_state)
-        if dropout:
-            features = x.new_empty(len(x), cast(Network, work.model).features_width)
-            state[FEATURES] = dropout_factors(features, dropout, work.random)
+        if dropout or self.varies:
+            features = x.new_ones(len(x), cast(Network, work.model).features_width)
+            state[FEATURES] = dropout_factors(features, dropout, work.random) if dropout else features
         return batch._replace(x=x, row_state=state)
 
     def row_losses(self, view: View, logits: Tensor, batch: Batch) -> Tensor:

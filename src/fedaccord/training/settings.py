@@ -78,6 +78,7 @@ class TrainingSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, defer_build=True)
     report_sections: ClassVar[tuple[FigureSection, ...]] = ()
+    formerly: ClassVar[Mapping[str, Any]] = {}  # settings that keep a run of version 0.1 as it began
 
     rounds: Count = site_setting(50, "number of communication rounds")
     epochs: Count | None = site_setting(None, "number of local epochs per round; 1 if `steps` is not given either")

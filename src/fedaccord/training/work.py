@@ -54,6 +54,7 @@ class LocalWork:
     parameters: list[Tensor]  # the trainable ones, in the model's order
     received: list[Tensor]  # their values at the start of the round
     seed: int
+    initial: Mapping[str, Tensor] = field(default_factory=dict)  # all tensors of the network before any training
     extra_parameters: list[Tensor] = field(default_factory=list)  # trained with the model; owned by the objective
     rows: Tensor | None = None  # rows of the training part to train on; None: all
     random: torch.Generator = field(default_factory=lambda: torch.default_generator)  # randomness of the objective

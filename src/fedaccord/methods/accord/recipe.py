@@ -1,17 +1,36 @@
 """accord: one model from sites with different kinds of annotations (docs/methods.md 3.1).
 
-Every site minimises the negative log-likelihood of its annotations under its view. The encoder is averaged over all
-sites, each head row over the sites whose annotations inform its label, by sample count. A site may add the log of its
-label frequencies to the logits (`prior`); they never leave the site.
+Every site minimises the negative log-likelihood of its annotations under its view, or at candidate sites a loss with
+label confidences. The encoder is averaged over all sites, each head row over the sites whose annotations inform its
+label, by sample count. A site may add the log of its label frequencies to the logits (`prior`); they never leave the
+site. After the last round every site fits experts of its own (`personal.py`).
 """
 
 from __future__ import annotations
 
-from fedaccord.federation.recipe import Recipe
+from functools import partial
+
+from fedaccord.federation.recipe import Exchange, Recipe
+from fedaccord.methods.accord.objective import AccordLoss
+from fedaccord.methods.accord.parts import brief_words, parts_of
+from fedaccord.methods.accord.personal import PERSONALISE, FitExperts
+from fedaccord.methods.accord.server import Personalise
 from fedaccord.methods.accord.settings import AccordSettings
 from fedaccord.methods.common_model import share_model, with_aggregation
+from fedaccord.training.regularisation import Regularised
 
 
 def accord(settings: AccordSettings) -> Recipe:
     """Return the recipe of `accord`."""
-    return with_aggregation(Recipe(settings, None, sharing=share_model(settings)), settings, rows_by_owner=True)
+    loss = AccordLoss()
+    recipe = Recipe(
+        settings,
+        None,
+        Regularised(loss) if settings.regularise else loss,
+        sharing=share_model(settings),
+        tasks={PERSONALISE: FitExperts(settings)},
+        exchange=Exchange(partial(brief_words, settings)),
+        parts=partial(parts_of, settings),
+        conclude=() if settings.personal == "off" else (Personalise(settings.personal),),
+    )
+    return with_aggregation(recipe, settings, rows_by_owner=True)

@@ -1,0 +1,76 @@
+"""The experts that answer for one site: the shared model, the same with an own head, and a model trained alone.
+
+They are fitted at the site after the last round, remain in its memory and are never sent.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+
+from fedaccord.labels.views import View
+from fedaccord.messages.message import Message
+from fedaccord.models.layout import load_tensors
+from fedaccord.models.mixture import Mixture
+from fedaccord.models.network import Network, with_own_head
+
+PREFIX = "experts"  # of the experts' tensors in a site's memory and file
+NAMES = ("shared", "own head", "alone")
+_WEIGHTS, _HEAD, _ALONE = "weights", "head", "alone"
+_WAY, _ROWS = "experts.way", "experts.rows"
+
+
+@dataclass(frozen=True)
+class Experts:
+    """The experts of a site beside the shared model, and the weights of all three in the order of `NAMES`."""
+
+    weights: Tensor  # (3,)
+    head: Mapping[str, Tensor]  # on the shared encoder
+    alone: Mapping[str, Tensor]  # all tensors of a network
+    way: str = ""  # how the model alone was trained: "plain" or "regularised"
+    rows: int = 0  # rows kept apart that the weights were chosen by; 0: equal weights
+
+    def store(self, memory: Message) -> None:
+        """Write the experts to a site's memory."""
+        memory.put(f"{PREFIX}/{_HEAD}", dict(self.head))
+        memory.put(f"{PREFIX}/{_ALONE}", dict(self.alone))
+        memory.tensors[f"{PREFIX}/{_WEIGHTS}"] = self.weights
+        memory.words[_WAY], memory.numbers[_ROWS] = self.way, self.rows
+
+    def describe(self) -> dict[str, object]:
+        """Return the weights and how they were found, for the summary of a run."""
+        weights = {name: round(weight, 4) for name, weight in zip(NAMES, self.weights.tolist(), strict=True)}
+        return {"weights": weights, "alone": self.way, "rows": self.rows}
+
+    def answering(self, shared: nn.Module, view: View) -> Mixture:
+        """Return the mixture of the experts and the shared model, for the logits of a view."""
+        alone = copy.deepcopy(shared)
+        load_tensors(alone, self.alone)
+        own = with_own_head(shared, self.head, {})
+        experts = Mixture([shared, own, alone], self.weights, view.offset, view.one_label)
+        return experts.train(shared.training)
+
+
+def stored_experts(message: Message) -> Experts | None:
+    """Return the experts in a site's memory or file; None if it has none."""
+    found = message.select(PREFIX)
+    if _WEIGHTS not in found:
+        return None
+    head, alone = (message.select(f"{PREFIX}/{part}") for part in (_HEAD, _ALONE))
+    way, rows = message.words.get(_WAY, ""), int(message.numbers.get(_ROWS, 0))
+    return Experts(found[_WEIGHTS], head, alone, way, rows)
+
+
+def head_tensors(network: nn.Module) -> dict[str, Tensor]:
+    """Return copies of the head's tensors by name."""
+    return {name: tensor.detach().clone() for name, tensor in cast(Network, network).head.named_parameters()}
+
+
+def equal_weights() -> Tensor:
+    """Return the weights of experts that cannot be told apart."""
+    return torch.full((len(NAMES),), 1 / len(NAMES))

@@ -1,0 +1,55 @@
+"""The loss of a site in `accord`: the likelihood of its annotations, with label confidences for candidate sets."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+
+from fedaccord.data.validation_rows import split_rows
+from fedaccord.federation.branch import BRANCH
+from fedaccord.federation.experts import stored_experts
+from fedaccord.federation.site_views import annotated_rows
+from fedaccord.labels.views import View
+from fedaccord.seeds import derive
+from fedaccord.training.candidate_losses import PartialLabels, PartialLoss, partial_loss
+from fedaccord.training.work import LocalWork
+
+CONFIDENT = "confidences"  # the word of a brief that switches label confidences on
+WEIGHING = "weighing"  # the branch whose model never sees the rows kept apart
+
+
+@dataclass(frozen=True)
+class AccordLoss(PartialLabels):
+    """The likelihood of the view; at a site with candidate sets, the loss of pFedPLL with label confidences.
+
+    Confidences are used if the brief says so: where few sites have candidate sets, they confirm the errors of a model
+    that learns more from the other sites' labels.
+    """
+
+    partial: PartialLoss = field(default_factory=lambda: partial_loss("calibrated"))
+
+    def start(self, work: LocalWork) -> None:
+        """Load the label confidences of a site with candidate sets; leave out the rows kept apart in the branch."""
+        if work.brief.words.get(BRANCH) == WEIGHING:
+            work.rows = rows_to_weigh(work)[0]
+        if CONFIDENT in work.brief.words and work.view.ambiguous:
+            super().start(work)
+        else:
+            work.scratch["sets"] = None
+
+    def evaluation_model(self, work: LocalWork, view: View) -> tuple[nn.Module, View]:
+        """Return the mixture of the site's experts if it has them, otherwise the shared model."""
+        experts = stored_experts(work.memory)
+        return (work.model if experts is None else experts.answering(work.model, view)), view
+
+
+def rows_to_weigh(work: LocalWork) -> tuple[Tensor, Tensor]:
+    """Return the annotated training rows, and those among them that are kept apart to weigh the experts by."""
+    target, view = work.site.train.target.cpu(), work.site.view
+    rest, apart = split_rows(view.annotated(target), target, derive(work.seed, WEIGHING, work.site.name))
+    annotated = annotated_rows(work.site)
+    kept = rest if annotated is None else rest[torch.isin(rest, annotated.cpu())]
+    device = work.site.train.x.device
+    return kept.to(device), apart.to(device)

@@ -1,0 +1,46 @@
+"""The parts of `accord` that a federation switches on."""
+
+from __future__ import annotations
+
+from fedaccord.federation.server import Server, SiteCard
+from fedaccord.labels.views import view_class
+from fedaccord.messages.message import Message
+from fedaccord.methods.accord.objective import CONFIDENT
+from fedaccord.methods.accord.settings import AccordSettings
+
+PERSONAL = {
+    "mixture": "shared model, own head and a model alone, weighed on rows kept apart",
+    "cheap": "shared model, own head and a model alone, with equal weights",
+}
+
+
+def brief_words(settings: AccordSettings, server: Server, card: SiteCard) -> Message:
+    """Return the addition to a site's brief: whether sites with candidate sets use label confidences."""
+    return Message(words={CONFIDENT: "on"} if settings.confidences and _mostly_ambiguous(server) else {})
+
+
+def parts_of(settings: AccordSettings, server: Server) -> list[str]:
+    """Return a sentence on each part that is switched on, with the sites that are the reason."""
+    kinds = [view_class(card.view) for card in server.cards.values() if card.teaches and card.samples]
+    found = []
+    ambiguous = sum(kind.ambiguous for kind in kinds)
+    if settings.confidences and _mostly_ambiguous(server):
+        found.append(f"{_sites(ambiguous)} with candidate sets: label confidences")
+    prior = len(kinds) if settings.prior == "all" else sum(kind.exact for kind in kinds)
+    if prior and settings.prior != "off":
+        found.append(f"{_sites(prior)}: own label frequencies as a prior")
+    if settings.regularise:
+        found.append("tables with few rows: noise and dropout in training")
+    if kinds and settings.personal != "off":
+        found.append(f"{_sites(len(kinds))} with annotations: {PERSONAL[settings.personal]}")
+    return found
+
+
+def _mostly_ambiguous(server: Server) -> bool:
+    """Return whether at least half of the sites that teach have candidate sets."""
+    teaching = [view_class(card.view).ambiguous for card in server.cards.values() if card.teaches and card.samples]
+    return 2 * sum(teaching) >= len(teaching) > 0
+
+
+def _sites(number: int) -> str:
+    return f"{number} site{'s' if number != 1 else ''}"
