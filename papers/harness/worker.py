@@ -15,7 +15,7 @@ from fedaccord.config import check_experiment, to_toml
 from fedaccord.data.registry import DATA_VARIABLE
 from fedaccord.experiment import load_federation
 from fedaccord.extensions import INSTALLED, trusting
-from fedaccord.recording import play
+from fedaccord.recording import conclude, play
 from fedaccord.runs.records import Best, scopes, set_size
 from fedaccord.session import open_server
 from fedaccord.settings_search.parallel_jobs import serve
@@ -48,6 +48,7 @@ def run_cell(table: dict[str, Any], device: str = "cpu", base: Path | None = Non
                 on_network = {} if record.simulated is None else {"simulated": round(simulated, 3)}
                 figures = {"global": last["global"], "sites": last["sites"]["mean"]}
                 curve.append({"round": record.round, **figures, **on_network})
+        last = conclude(server, last)
         dropped = [str(drop) for drop in server.dropped]
     sizes = [size for site in data.sites.values() for size in set_size(site).values()]
     return {

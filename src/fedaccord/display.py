@@ -16,6 +16,7 @@ from rich.text import Text
 from fedaccord.config import Experiment
 from fedaccord.data.sites import FederationData
 from fedaccord.federation.round import Evaluation, RoundRecord
+from fedaccord.federation.round import Progress as FurtherProgress
 from fedaccord.labels.headlines import shown_headlines
 from fedaccord.labels.views import View
 from fedaccord.recording import Watcher
@@ -41,6 +42,11 @@ class RemainingTime(ProgressColumn):
     def finished(self, number: int, now: float) -> None:
         """Take note that a round ended; the first one is only a starting point, because it includes the start-up."""
         self._ends.append((number, now))
+
+    def restart(self, rounds: int) -> None:
+        """Forget the finished rounds, because others follow that take another time."""
+        self.rounds = rounds
+        self._ends.clear()
 
     def seconds(self, now: float) -> float | None:
         """Return the estimated remaining seconds; None if fewer than two rounds are finished."""
@@ -94,7 +100,7 @@ class Display:
 
     def watcher(self) -> Watcher:
         """Return the callbacks for the run."""
-        return Watcher(started=self.started, round=self.round, note=self.note)
+        return Watcher(started=self.started, round=self.round, progress=self.further, note=self.note)
 
     def started(self, data: FederationData) -> None:
         """Print the size of the federation."""
@@ -117,6 +123,18 @@ class Display:
         elif record.round == self.rounds or time.monotonic() - self._printed > SECONDS_BETWEEN_LINES:
             self._printed = time.monotonic()
             self._print(f"{self._title()}: round {record.round}/{self.rounds}  {self.figures}")
+
+    def further(self, progress: FurtherProgress) -> None:
+        """Show a finished round after the last one of the run."""
+        done, total = progress.done, progress.total
+        if self.console.is_terminal:
+            if done == 1:
+                self._remaining.restart(total)
+            self._remaining.finished(done, time.monotonic())
+            self._progress.update(self._task, completed=done, total=total, figures=progress.doing)
+        elif done == total or time.monotonic() - self._printed > SECONDS_BETWEEN_LINES:
+            self._printed = time.monotonic()
+            self._print(f"{self._title()}: {progress.doing}, round {done}/{total}")
 
     def note(self, text: str) -> None:
         """Print a message for the user."""

@@ -10,7 +10,7 @@ from typing import Any
 from fedaccord.config import Experiment
 from fedaccord.data.sites import FederationData
 from fedaccord.engines.network import SimulatedNetwork
-from fedaccord.federation.round import RoundRecord, evaluate, play_round
+from fedaccord.federation.round import Progress, RoundRecord, evaluate, play_round
 from fedaccord.federation.server import Server
 from fedaccord.federation.state import RunState
 from fedaccord.federation.traffic import Bytes, sum_by_site
@@ -30,6 +30,7 @@ class Watcher:
     loaded: Callable[[FederationData], None] = lambda data: None  # before the first round; it may refuse the data
     started: Callable[[FederationData], None] = lambda data: None
     round: Callable[[RoundRecord], None] = lambda record: None
+    progress: Callable[[Progress], None] = lambda progress: None  # after the last round
     note: Callable[[str], None] = lambda text: None  # for the user: a rejected checkpoint, an early stop
 
 
@@ -76,6 +77,22 @@ def play(
     for number in range(server.state.round + 1, rounds + 1):
         due = every > 0 and (number % every == 0 or number == rounds)
         yield play_round(server, evaluated=due or (every > 0 and out_of_time))
+
+
+def conclude(
+    server: Server, figures: dict[str, Any], each: Callable[[Progress], None] = lambda progress: None
+) -> dict[str, Any]:
+    """Run the method's steps after the last round, and return the figures of what each site ends with.
+
+    `figures` are those of the last evaluation, whose sites are then under `shared`; without any, nothing is evaluated.
+    """
+    if not server.recipe.conclude:
+        return figures
+    for step in server.recipe.conclude:
+        for progress in step(server):
+            each(progress)
+    measured = figures["global"] or figures["sites"]["each"]
+    return {**scopes(evaluate(server)), "shared": figures["sites"]} if measured else figures
 
 
 @dataclass(frozen=True)
@@ -150,26 +167,25 @@ class Recorder:
         return self.outcome
 
     def conclude(self) -> None:
-        """Run the method's steps after the last round, and evaluate what each site ends with.
-
-        The figures of the shared model at the sites move to `shared`.
-        """
+        """Run the method's steps after the last round, and record what each site ends with."""
         server, outcome = self.server, self.outcome
-        if not server.recipe.conclude or not outcome.replies:
+        if not outcome.replies:
             return
-        for step in server.recipe.conclude:
-            for record in step(server):
-                outcome.bytes = sum_by_site([outcome.bytes, record.bytes])
-                self._add_simulated(record.simulated)
-                self._log_events(record)
-        if self.experiment.run.evaluate_every:
-            ended = scopes(evaluate(server))
-            outcome.figures = {**ended, "shared": outcome.figures["sites"]}
-            self.folder.append_metrics(ending_lines(server.state.round, ended))
+        outcome.figures = conclude(server, outcome.figures, self._further)
+        if "shared" in outcome.figures:
+            self.folder.append_metrics(ending_lines(server.state.round, outcome.figures))
         outcome.bytes = sum_by_site([outcome.bytes, server.traffic.take()])
         if isinstance(server.engine, SimulatedNetwork):
             self._add_simulated(server.engine.take_seconds())
         outcome.seconds = self.clock.seconds()
+
+    def _further(self, progress: Progress) -> None:
+        """Add the messages of a further round, and log what happened in it."""
+        if progress.record is not None:
+            self.outcome.bytes = sum_by_site([self.outcome.bytes, progress.record.bytes])
+            self._add_simulated(progress.record.simulated)
+            self._log_events(progress.record)
+        self.watcher.progress(progress)
 
     def _write(self, record: RoundRecord) -> bool:
         """Record a round, and return whether it is the last."""

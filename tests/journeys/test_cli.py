@@ -117,7 +117,8 @@ class TestRun:
         told = done.out.splitlines()
         assert told[0] == "mixed (accord): preparing"
         assert re.fullmatch(r"mixed \(accord\): 3 sites, \d+ training samples, 10 labels, 3 rounds", told[1])
-        assert re.fullmatch(r"mixed \(accord\): round 3/3  global \d+\.\d%, sites \d+\.\d% ± \d+\.\d", told[-3])
+        assert re.fullmatch(r"mixed \(accord\): round 3/3  global \d+\.\d%, sites \d+\.\d% ± \d+\.\d", told[-4])
+        assert told[-3] == "mixed (accord): fitting the sites' own models, round 9/9"
         assert told[-2].startswith("Better than guessing at ")
         assert told[-1] == "report: runs/mixed/report.html"
 

@@ -76,6 +76,7 @@ OTHER_VALUES = {
 }
 # Further runs of a method: every task is asked for, and settings that exclude each other are all used.
 VARIANTS = {
+    "accord": [{"personal": "mixture"}],
     "fedharmony": [{"exchanges": 2}, {"teacher": "counts", "aggregation": "median", "mu": 0.1}],
     "fedharmony+": [{"teacher": "scores", "exchanges": 2}],
     "fedmt": [

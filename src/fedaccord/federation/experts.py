@@ -8,7 +8,6 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -17,10 +16,11 @@ from fedaccord.labels.views import View
 from fedaccord.messages.message import Message
 from fedaccord.models.layout import load_tensors
 from fedaccord.models.mixture import Mixture
-from fedaccord.models.network import Network, with_own_head
+from fedaccord.models.network import with_own_head
 
 PREFIX = "experts"  # of the experts' tensors in a site's memory and file
 NAMES = ("shared", "own head", "alone")
+USUAL_WEIGHTS = (0.4, 0.4, 0.2)  # the two that learn from all sites count most
 _WEIGHTS, _HEAD, _ALONE = "weights", "head", "alone"
 _WAY, _ROWS = "experts.way", "experts.rows"
 
@@ -33,7 +33,7 @@ class Experts:
     head: Mapping[str, Tensor]  # on the shared encoder
     alone: Mapping[str, Tensor]  # all tensors of a network
     way: str = ""  # how the model alone was trained: "plain" or "regularised"
-    rows: int = 0  # rows kept apart that the weights were chosen by; 0: equal weights
+    rows: int = 0  # rows kept apart that the weights were chosen by; 0: the usual weights
 
     def store(self, memory: Message) -> None:
         """Write the experts to a site's memory."""
@@ -66,11 +66,6 @@ def stored_experts(message: Message) -> Experts | None:
     return Experts(found[_WEIGHTS], head, alone, way, rows)
 
 
-def head_tensors(network: nn.Module) -> dict[str, Tensor]:
-    """Return copies of the head's tensors by name."""
-    return {name: tensor.detach().clone() for name, tensor in cast(Network, network).head.named_parameters()}
-
-
-def equal_weights() -> Tensor:
+def usual_weights() -> Tensor:
     """Return the weights of experts that cannot be told apart."""
-    return torch.full((len(NAMES),), 1 / len(NAMES))
+    return torch.tensor(USUAL_WEIGHTS)

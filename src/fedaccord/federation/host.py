@@ -12,7 +12,7 @@ from fedaccord.data.site_data import SiteData
 from fedaccord.engines.engine import Answer, Job
 from fedaccord.errors import FedAccordError
 from fedaccord.federation.attack import Attack
-from fedaccord.federation.branch import memory_after, memory_in
+from fedaccord.federation.branch import STAYS, memory_after, memory_in
 from fedaccord.federation.examination import RESAMPLED, examine_site
 from fedaccord.federation.final_model import KEEP, with_final_model
 from fedaccord.federation.recipe import Recipe, SiteTask
@@ -161,7 +161,7 @@ class SiteHost:
 
     def _same_model(self, brief: Message, last: LocalWork) -> bool:
         """Return whether a site receives the same model as the last one, compared by identity of the tensors."""
-        if self.recipe.sharing.own_rows or self._personal:
+        if self.recipe.sharing.own_rows or self._personal or STAYS in brief.words:
             return False
         return all(last.brief.tensors.get(name) is tensor for name, tensor in brief.tensors.items())
 
@@ -190,14 +190,18 @@ class SiteHost:
     def _complete(self, work: LocalWork, reply: Message, model: Mapping[str, Tensor], shared: bool = True) -> Message:
         """Add the shared parts of the trained model to a reply, if `shared`, and store the personal parts."""
         reply.numbers["samples"] = _samples(work)
-        if shared:
+        stays = STAYS in work.brief.words
+        if shared and not stays:
             trained = {name: model[name].detach() for name in self._shared}
             reply.tensors |= self.recipe.sharing.outgoing(self.layout, trained, self.informs[work.site.name])
-        work.memory.put(PERSONAL, {name: model[name].detach().clone() for name in self._personal})
+        personal = tuple(model) if stays else self._personal
+        work.memory.put(PERSONAL, {name: model[name].detach().clone() for name in personal})
         return reply
 
     def _cohort_mean(self, works: Sequence[LocalWork], trained: CohortResult) -> list[Tensor] | None:
         """Return the mean of a cohort's shared tensors; None if each site has to reply with its own."""
+        if STAYS in works[0].brief.words:
+            return None
         first = self.informs[works[0].site.name]
         same_labels = all(torch.equal(self.informs[work.site.name], first) for work in works)
         if len(works) < 2 or self.cohort_means == "never" or not (self.cohort_means == "always" or same_labels):

@@ -22,15 +22,15 @@ from fedaccord.training.solvers import SGD, Adam, Solver
 from fedaccord.training.work import LocalWork
 
 if TYPE_CHECKING:
-    from fedaccord.federation.round import RoundRecord
+    from fedaccord.federation.round import Progress
     from fedaccord.federation.server import Server, SiteCard
 
 ServerStep = Callable[["Server"], None]
 """A step of the server in a round, which may change the server's state."""
 ReplyStep = Callable[["Server", Replies], Replies]
 """A step on the valid replies of a round, e.g. a filter or new weights."""
-Conclusion = Callable[["Server"], Iterator["RoundRecord"]]
-"""A step after the last round, which yields the record of each further round that it plays."""
+Conclusion = Callable[["Server"], Iterator["Progress"]]
+"""A step after the last round, which yields its progress after each further round."""
 SiteTask = Callable[[LocalWork], Message]
 """A task at a site, besides training and evaluation; returns the reply."""
 Trains = Literal["sites", "server", "sites and server", "pool of views", "pool of truth"]

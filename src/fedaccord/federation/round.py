@@ -75,6 +75,16 @@ class RoundRecord:
         return [f"round {self.round}: {event}" for event in events]
 
 
+@dataclass(frozen=True)
+class Progress:
+    """Progress of a method after the last round: further rounds that are done, out of `total`."""
+
+    doing: str
+    done: int
+    total: int
+    record: RoundRecord | None = None  # of the further round, if the server aggregated a model
+
+
 def play_round(server: Server, evaluated: bool | Callable[[], bool] = True) -> RoundRecord:
     """Run one round, which updates the server's state, and return its record.
 

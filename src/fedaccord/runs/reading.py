@@ -103,7 +103,7 @@ class SiteExperts(BaseModel):
 
     weights: dict[str, float]
     alone: str  # how its model alone was trained
-    rows: int  # rows kept apart that the weights were chosen by; 0: equal weights
+    rows: int  # rows kept apart that the weights were chosen by; 0: the usual weights
 
 
 class Summary(BaseModel):

@@ -203,7 +203,7 @@ def _experts(run: Run) -> Html:
     rows = [
         [
             *(site, *(percent(weight) for weight in found.weights.values()), found.alone),
-            *(found.rows or "none: equal weights", percent(shared.get(site, {}).get(main))),
+            *(found.rows or "none: fixed weights", percent(shared.get(site, {}).get(main))),
             percent(ended.get(site, {}).get(main)),
         ]
         for site, found in summary.experts.items()

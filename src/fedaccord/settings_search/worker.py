@@ -12,7 +12,7 @@ from fedaccord.config import Experiment, parse_experiment
 from fedaccord.data.validation_rows import keep_apart
 from fedaccord.experiment import load_federation
 from fedaccord.extensions import importable, trusting
-from fedaccord.recording import play
+from fedaccord.recording import conclude, play
 from fedaccord.runs.records import scopes
 from fedaccord.session import open_server
 from fedaccord.settings_search.parallel_jobs import serve
@@ -20,7 +20,7 @@ from fedaccord.stopping import Clock, Stopping
 
 
 def run_cell(text: str, base: Path, seed: int) -> dict[str, Any]:
-    """Run an experiment in this process and return the figures of its last round on the rows kept apart.
+    """Run an experiment in this process and return its final figures on the rows kept apart.
 
     Its own seed decides the sites and their test rows, which are dropped. `seed` decides everything after that: the
     rows kept apart, the initial weights and the training.
@@ -38,6 +38,7 @@ def run_cell(text: str, base: Path, seed: int) -> dict[str, Any]:
                     stop.look(last)
                     if stop.reason():
                         break
+            last = conclude(server, last)
             dropped = len(server.dropped)
     return {
         "figures": last,

@@ -32,6 +32,8 @@ BY_KIND: Mapping[InputKind, Regularisation] = {
     "signal": NOTHING,
     "image": NOTHING,
 }
+PLAIN = "plain"
+"""The word of a brief, or of the site's memory, that switches noise and dropout off."""
 FEW_ROWS = 100  # a site with more has less to gain from noise, and more to lose
 
 
@@ -48,6 +50,11 @@ def regularisation_for(x: Tensor) -> Regularisation:
     return Regularisation(share * full.noise, share * full.dropout)
 
 
+def is_regularised(work: LocalWork) -> bool:
+    """Return whether the site's training inputs are of a kind that gets noise or dropout."""
+    return any(BY_KIND[kind_of_input(work.site.train.x)])
+
+
 @dataclass(frozen=True)
 class Regularised(Noisy):
     """An inner objective with the noise and dropout that fit the inputs of the site."""
@@ -55,8 +62,9 @@ class Regularised(Noisy):
     varies: ClassVar[bool] = True
 
     def amounts(self, work: LocalWork) -> tuple[float, float]:
-        """Return the amounts for the kind of the site's training inputs."""
+        """Return the amounts for the kind of the site's training inputs, unless brief or memory say `PLAIN`."""
         if "regularisation" not in work.scratch:
-            work.scratch["regularisation"] = regularisation_for(work.site.train.x)
+            plain = PLAIN in work.brief.words or PLAIN in work.memory.words
+            work.scratch["regularisation"] = NOTHING if plain else regularisation_for(work.site.train.x)
         noise, dropout = work.scratch["regularisation"]
         return noise, dropout

@@ -5,17 +5,30 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedaccord.federation.branch import BRANCH, memory_after, memory_in, without_branch
-from fedaccord.federation.experts import stored_experts
+from fedaccord.federation.branch import BRANCH, memory_after, memory_in, with_branch
+from fedaccord.federation.experts import stored_experts, usual_weights
+from fedaccord.federation.host import PERSONAL
 from fedaccord.federation.round import evaluate, play_round
 from fedaccord.labels.views import Candidates, Tags, Unlabelled
-from fedaccord.messages.message import Message
-from fedaccord.methods.accord.objective import WEIGHING
-from fedaccord.methods.accord.personal import PRIOR_ROWS, expert_weights, fit_head, simplex_grid
+from fedaccord.messages.message import Failure, Message
+from fedaccord.methods.accord.objective import WEIGHING, rows_to_weigh
+from fedaccord.methods.accord.personal import FIT, PRIOR_ROWS, WEIGH, expert_weights, fit_head, simplex_grid
 from fedaccord.methods.accord.recipe import accord
 from fedaccord.methods.accord.settings import AccordSettings
+from fedaccord.methods.without_federation.recipe import local
+from fedaccord.methods.without_federation.settings import LocalSettings
 from fedaccord.models.mixture import Mixture, mix_logits
-from small_federation import SPACE, exact, federation, pets_or_cattle, site
+from small_federation import (
+    SPACE,
+    ScriptedEngine,
+    TogetherEngine,
+    exact,
+    federation,
+    pets_or_cattle,
+    site,
+    small_network,
+    work_for,
+)
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -107,35 +120,34 @@ def test_with_many_rows_the_right_expert_has_nearly_all_weight_and_with_few_it_h
         found[rows] = expert_weights(view, logits, torch.zeros(rows, dtype=torch.int64))
         assert float(found[rows].sum()) == pytest.approx(1)
     assert float(found[1000][1]) > 0.95
-    assert 1 / 3 < float(found[2][1]) <= (2 + PRIOR_ROWS / 3) / (2 + PRIOR_ROWS) + 1e-6
+    assert 0.4 < float(found[2][1]) <= (2 + 0.4 * PRIOR_ROWS) / (2 + PRIOR_ROWS) + 1e-6
 
 
-def test_experts_that_answer_alike_have_equal_weights():
+def test_experts_that_answer_alike_have_weights_between_equal_and_usual_ones():
     logits = torch.randn(1, 30, len(SPACE)).expand(3, -1, -1)
     weights = expert_weights(exact(), logits, torch.zeros(30, dtype=torch.int64))
-    torch.testing.assert_close(weights, torch.full((3,), 1 / 3))
+    torch.testing.assert_close(weights, 0.6 * torch.full((3,), 1 / 3) + 0.4 * usual_weights())  # 30 rows against 20
 
 
-def test_logits_that_are_not_finite_leave_equal_weights():
+def test_logits_that_are_not_finite_leave_the_usual_weights():
     logits = torch.full((3, 9, len(SPACE)), float("nan"))
-    torch.testing.assert_close(
-        expert_weights(exact(), logits, torch.zeros(9, dtype=torch.int64)), torch.full((3,), 1 / 3)
-    )
+    assert torch.equal(expert_weights(exact(), logits, torch.zeros(9, dtype=torch.int64)), usual_weights())
 
 
 # ------------------------------------------------------------------------------------------------ the own head
 
 
-def test_an_own_head_fits_the_site_better_and_stays_near_the_shared_one():
+@pytest.mark.parametrize("pull", [0.03, 3.0])
+def test_an_own_head_fits_the_site_better_and_stays_near_the_shared_one(pull):
     random = torch.Generator().manual_seed(0)
     features, target = torch.randn(60, 4, generator=random), torch.randint(0, 3, (60,), generator=random)
-    shared = torch.nn.Linear(4, len(SPACE))
-    own = fit_head(exact(), features, target, shared)
+    shared = torch.nn.Linear(4, len(SPACE)).requires_grad_(False)
+    own = fit_head(exact(), features, target, shared, pull)
     before = exact().nll(shared(features), target).mean()
     after = exact().nll(torch.nn.functional.linear(features, own["weight"], own["bias"]), target).mean()
-    distance = sum(float((own[name] - value.detach()).square().sum()) for name, value in shared.named_parameters())
+    distance = sum(float((own[name] - value).square().sum()) for name, value in shared.named_parameters())
     assert float(after) < float(before)
-    assert 0.5 * 0.03 * distance <= float(before - after)
+    assert 0.5 * pull * distance <= float(before - after)
 
 
 # ------------------------------------------------------------------------------------------------ the run
@@ -145,8 +157,10 @@ def test_every_kind_of_site_ends_with_three_experts_and_the_shared_model_stays()
     sites = [site(name, samples=30, test=20, view=view) for name, view in EVERY_VIEW.items()]
     server, further = concluded([*sites, site("silent", samples=30, test=20, view=Unlabelled(SPACE))])
     shared = server.state.model.clone()
-    assert [record.round for record in further] == [1, 2, 3]  # as many as the run had
-    assert all(record.dropped == [] for record in further)
+    assert server.dropped == []
+    # 2 rounds of the shared model and of both ways alone without the rows apart, then 3 alone with all rows
+    assert [(step.done, step.total) for step in further] == [(done, 9) for done in range(1, 10)]
+    assert [step.record.round for step in further if step.record] == [1, 2]
     found = experts_of(server)
     assert found.pop("silent", None) is None
     assert found.keys() == EVERY_VIEW.keys()
@@ -166,11 +180,11 @@ def test_the_model_of_the_run_does_not_depend_on_the_experts():
     assert torch.equal(models[0], models[2])
 
 
-def test_cheap_experts_have_equal_weights_and_need_no_further_round():
+def test_cheap_experts_have_the_usual_weights_and_need_no_second_model_of_all_sites():
     server, further = concluded([site("a", samples=30), site("b", samples=30)], personal="cheap")
-    assert further == []
+    assert [step.record for step in further] == [None, None]  # half of the run's rounds, alone
     for experts in experts_of(server).values():
-        torch.testing.assert_close(experts.weights, torch.full((3,), 1 / 3))
+        assert torch.equal(experts.weights, usual_weights())
         assert experts.rows == 0
 
 
@@ -181,10 +195,10 @@ def test_off_leaves_nothing_at_the_sites():
 
 
 @pytest.mark.parametrize("samples", [1, 3])
-def test_a_site_with_too_few_rows_to_keep_some_apart_has_equal_weights(samples):
+def test_a_site_with_too_few_rows_to_keep_some_apart_has_the_usual_weights(samples):
     server, _ = concluded([site("tiny", samples=samples), site("b", samples=30)])
     assert experts_of(server)["tiny"].rows == 0
-    torch.testing.assert_close(experts_of(server)["tiny"].weights, torch.full((3,), 1 / 3))
+    assert torch.equal(experts_of(server)["tiny"].weights, usual_weights())
 
 
 def test_tags_are_mixed_too():
@@ -194,17 +208,82 @@ def test_tags_are_mixed_too():
 
 def test_nothing_about_the_experts_leaves_a_site():
     server, _ = concluded([site("a", samples=30), site("b", samples=30)])
-    replies = [reply for (task, _), reply in server.engine.replies.items() if task == "personalise"]
-    assert len(replies) == 2
+    replies = [reply for (task, _), reply in server.engine.replies.items() if task in (WEIGH, FIT)]
+    assert len(replies) == 4
     assert all(not reply.tensors and reply.numbers.keys() == {"round"} for reply in replies)
 
 
-def test_rows_kept_apart_inform_no_model_of_the_branch():
-    sites = [site("a", samples=30), site("b", samples=30)]
-    server, _ = concluded(sites)
-    trained = [r.numbers["samples"] for (task, _), r in server.engine.replies.items() if task == "train"]
-    assert trained == [24, 24]  # the last replies to `train` are those of the branch
-    assert not any(BRANCH in name for memory in server.engine.memories().values() for name in memory.tensors)
+def test_rows_kept_apart_inform_no_model_that_the_experts_are_weighed_by():
+    found = []
+    for value in (0.0, 1.0):  # the rows are drawn by class, so the inputs change and not the labels
+        sites = [site("a", samples=30), site("b", samples=30)]
+        server = federation(accord(AccordSettings(**WORK, prior="off")), sites)
+        apart = rows_to_weigh(work_for(sites[0], small_network(), seed=server.seed))[1]
+        assert len(apart) == 6
+        sites[0].train.x[apart] = value
+        for _ in range(3):
+            play_round(server)
+        for step in server.recipe.conclude:
+            list(step(server))
+        (brief,) = [brief for task, name, brief in server.engine.asked if (task, name) == (WEIGH, "a")]
+        found.append(brief.select(WEIGHING))
+    torch.testing.assert_close(found[0], found[1], rtol=0, atol=0)
+
+
+def test_branches_leave_nothing_in_the_memory():
+    server, _ = concluded([site("a", samples=30), site("b", samples=30)])
+    names = [name for memory in server.engine.memories().values() for name in (*memory.tensors, *memory.words)]
+    assert not any(BRANCH in name for name in names)
+
+
+@pytest.mark.parametrize("regularise", [True, False])
+def test_the_model_alone_is_that_of_the_method_local(regularise):
+    sites = [site("a", samples=5), site("b", samples=30)]  # too few rows at the first site to choose a way
+    ours, _ = concluded(sites, regularise=regularise)
+    theirs = federation(local(LocalSettings(**WORK, regularise=regularise, prior="all")), sites)
+    for _ in range(3):
+        play_round(theirs)
+    alone = experts_of(ours)["a"].alone
+    expected = theirs.engine.memories()["a"].select(PERSONAL)
+    for name, tensor in expected.items():
+        torch.testing.assert_close(alone[name], tensor)
+    assert experts_of(ours)["a"].way == ("regularised" if regularise else "plain")
+
+
+def test_sites_that_train_as_one_cohort_end_with_the_same_experts():
+    sites = [
+        site(name, samples=size, view=view)
+        for size, (name, view) in zip((30, 12, 25, 40), EVERY_VIEW.items(), strict=True)
+    ]
+    found = []
+    for engine in (ScriptedEngine, TogetherEngine):
+        server = federation(accord(AccordSettings(**WORK)), sites)
+        server.engine = engine(server.engine.host)
+        for _ in range(3):
+            play_round(server)
+        for step in server.recipe.conclude:
+            list(step(server))
+        found.append(experts_of(server))
+    for name, one in found[0].items():
+        other = found[1][name]
+        assert (one.way, one.rows) == (other.way, other.rows)
+        torch.testing.assert_close(one.weights, other.weights, rtol=1e-3, atol=1e-3)
+        for key, tensor in one.alone.items():
+            torch.testing.assert_close(tensor, other.alone[key], rtol=1e-4, atol=1e-4)
+
+
+def test_a_site_that_is_lost_while_it_trains_alone_ends_with_the_shared_model():
+    server = federation(accord(AccordSettings(**WORK)), [site("a", samples=30, test=9), site("b", samples=30, test=9)])
+    for _ in range(3):
+        play_round(server)
+    for progress in (step for conclusion in server.recipe.conclude for step in conclusion(server)):
+        if progress.done == 4:
+            server.engine.spoil["train", "b"] = lambda honest: Failure("b", "train", "lost")
+    assert [(drop.site, drop.task) for drop in server.dropped] == [("b", "train")] * len(server.dropped)
+    assert len(server.dropped) <= 3  # once for each model that it would train alone
+    server.engine.spoil.clear()
+    assert experts_of(server)["a"] is not None
+    assert evaluate(server).sites.keys() == {"a", "b"}
 
 
 def test_a_branch_has_a_memory_of_its_own():
@@ -215,7 +294,7 @@ def test_a_branch_has_a_memory_of_its_own():
     assert torch.equal(after.tensors["prior"], torch.ones(2))
     assert torch.equal(memory_in(brief, after).tensors["prior"], torch.zeros(2))
     assert memory_in(Message(), after) is after
-    assert without_branch(after, WEIGHING).tensors.keys() == {"prior"}
+    assert with_branch(after, WEIGHING, Message()).tensors.keys() == {"prior"}
 
 
 def test_a_site_whose_shared_model_is_useless_answers_by_itself():

@@ -14,10 +14,14 @@ from fedaccord.federation.site_views import annotated_rows
 from fedaccord.labels.views import View
 from fedaccord.seeds import derive
 from fedaccord.training.candidate_losses import PartialLabels, PartialLoss, partial_loss
+from fedaccord.training.regularisation import is_regularised
 from fedaccord.training.work import LocalWork
 
 CONFIDENT = "confidences"  # the word of a brief that switches label confidences on
-WEIGHING = "weighing"  # the branch whose model never sees the rows kept apart
+# The branches of a run. The first three never see the rows that are kept apart to weigh the experts by.
+WEIGHING = "weighing"  # the shared model
+REGULARISED, PLAIN_WAY = "alone, regularised", "alone, plain"  # models of one site, in two ways
+ALONE = "alone"  # the model of one site on all of its rows, in the better way
 
 
 @dataclass(frozen=True)
@@ -31,9 +35,13 @@ class AccordLoss(PartialLabels):
     partial: PartialLoss = field(default_factory=lambda: partial_loss("calibrated"))
 
     def start(self, work: LocalWork) -> None:
-        """Load the label confidences of a site with candidate sets; leave out the rows kept apart in the branch."""
-        if work.brief.words.get(BRANCH) == WEIGHING:
-            work.rows = rows_to_weigh(work)[0]
+        """Select the rows of the branch, and load the label confidences of a site with candidate sets."""
+        branch = work.brief.words.get(BRANCH)
+        if branch in (WEIGHING, REGULARISED, PLAIN_WAY):
+            rest, apart = rows_to_weigh(work)
+            # No row: nothing to weigh by, or the other way is the same because the inputs need no regularisation.
+            idle = branch != WEIGHING and (not len(apart) or (branch == REGULARISED and not is_regularised(work)))
+            work.rows = rest[:0] if idle else rest
         if CONFIDENT in work.brief.words and work.view.ambiguous:
             super().start(work)
         else:

@@ -10,7 +10,7 @@ from fedaccord.methods.accord.settings import AccordSettings
 
 PERSONAL = {
     "mixture": "shared model, own head and a model alone, weighed on rows kept apart",
-    "cheap": "shared model, own head and a model alone, with equal weights",
+    "cheap": "shared model, own head and a model alone, with fixed weights",
 }
 
 

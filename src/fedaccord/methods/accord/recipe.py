@@ -13,7 +13,7 @@ from functools import partial
 from fedaccord.federation.recipe import Exchange, Recipe
 from fedaccord.methods.accord.objective import AccordLoss
 from fedaccord.methods.accord.parts import brief_words, parts_of
-from fedaccord.methods.accord.personal import PERSONALISE, FitExperts
+from fedaccord.methods.accord.personal import FIT, WEIGH, fit_experts, weigh_experts
 from fedaccord.methods.accord.server import Personalise
 from fedaccord.methods.accord.settings import AccordSettings
 from fedaccord.methods.common_model import share_model, with_aggregation
@@ -28,9 +28,9 @@ def accord(settings: AccordSettings) -> Recipe:
         None,
         Regularised(loss) if settings.regularise else loss,
         sharing=share_model(settings),
-        tasks={PERSONALISE: FitExperts(settings)},
+        tasks={WEIGH: weigh_experts, FIT: partial(fit_experts, regularised=settings.regularise)},
         exchange=Exchange(partial(brief_words, settings)),
         parts=partial(parts_of, settings),
-        conclude=() if settings.personal == "off" else (Personalise(settings.personal),),
+        conclude=() if settings.personal == "off" else (Personalise(settings),),
     )
     return with_aggregation(recipe, settings, rows_by_owner=True)

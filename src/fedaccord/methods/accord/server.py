@@ -1,50 +1,71 @@
-"""The server's part after the last round: a second training that weighs the experts, then the sites' task."""
+"""The server's part after the last round: branches that train without the rows kept apart, then the sites' tasks."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from fedaccord.federation.branch import BRANCH
+from fedaccord.federation.branch import BRANCH, STAYS
 from fedaccord.federation.membership import Membership
 from fedaccord.federation.recipe import Exchange
-from fedaccord.federation.round import RoundRecord, play_round
+from fedaccord.federation.round import Progress, RoundRecord, play_round
 from fedaccord.federation.server import Server
 from fedaccord.federation.state import RunState
-from fedaccord.messages.message import Message
-from fedaccord.methods.accord.objective import WEIGHING
-from fedaccord.methods.accord.personal import PERSONALISE
-from fedaccord.methods.accord.settings import Personal
+from fedaccord.messages.message import Message, SiteId
+from fedaccord.messages.names import SILENT
+from fedaccord.methods.accord.objective import ALONE, PLAIN_WAY, REGULARISED, WEIGHING
+from fedaccord.methods.accord.personal import FIT, WEIGH
+from fedaccord.methods.accord.settings import AccordSettings
+from fedaccord.training.regularisation import PLAIN
+
+WEIGHING_SHARE = 0.6  # of the run's rounds, for the models that the experts are weighed by
+CHEAP_SHARE = 0.5  # of the run's rounds, for the model trained alone if `personal = "cheap"`
 
 
 @dataclass(frozen=True)
 class Personalise:
-    """Let every site fit its experts; with "mixture", first train a model that no row kept apart has informed."""
+    """Let every site fit its experts; with "mixture", first train models that no row kept apart has informed."""
 
-    personal: Personal
+    settings: AccordSettings
 
-    def __call__(self, server: Server) -> Iterator[RoundRecord]:
-        """Train the branch if needed, yield its rounds, then ask the sites that have annotated rows."""
+    def __call__(self, server: Server) -> Iterator[Progress]:
+        """Train the branches round by round, and give the sites their tasks."""
         sites = [name for name in server.members() if server.cards[name].samples and server.cards[name].teaches]
-        briefs = {site: server.brief(site, server.tensors) for site in sites}
-        for brief in briefs.values():
-            brief.numbers["rounds"] = server.state.round
-        if self.personal == "mixture" and sites:
-            branch = start_branch(server)
-            # As many as those of the run: with fewer, the shared model would be judged before it has converged.
-            for _ in range(server.state.round):
-                yield play_round(branch, evaluated=False)
-            weighing = branch.recipe.sharing.outgoing(branch.layout, branch.tensors, server.cards[sites[0]].informs)
-            cut = len(branch.recipe.sharing.prefix) + 1
-            for brief in briefs.values():
-                brief.put(WEIGHING, {name[cut:]: tensor for name, tensor in weighing.items()})
-        server.ask(PERSONALISE, briefs, {})
+        if sites:
+            total = further_rounds(self.settings, server.state.round)
+            for done, record in enumerate(self._rounds(server, sites), 1):
+                yield Progress("fitting the sites' own models", done, total, record)
+
+    def _rounds(self, server: Server, sites: Sequence[SiteId]) -> Iterator[RoundRecord | None]:
+        """Play one further round after another; those of the models alone have no record."""
+        played, weigh = server.state.round, self.settings.personal == "mixture"
+        if weigh:
+            rounds, shared = _share(WEIGHING_SHARE, played), start_branch(server, WEIGHING)
+            for _ in range(rounds):
+                yield play_round(shared, evaluated=False)
+            for way in ways_alone(self.settings):
+                yield from _train_alone(server, way, sites, rounds)
+            server.ask(WEIGH, _weigh_briefs(server, shared, sites), {})
+        yield from _train_alone(server, ALONE, sites, played if weigh else _share(CHEAP_SHARE, played))
+        server.ask(FIT, {site: server.brief(site, server.tensors) for site in sites}, {})
 
 
-def start_branch(server: Server) -> Server:
-    """Return a server with the untrained model, whose sites train without the rows kept apart."""
-    words = Exchange(brief=lambda server, card: Message(words={BRANCH: WEIGHING}))
+def ways_alone(settings: AccordSettings) -> tuple[str, ...]:
+    """Return the branches that train alone without the rows kept apart: regularised and plain, or only plain."""
+    return (REGULARISED, PLAIN_WAY) if settings.regularise else (PLAIN_WAY,)
+
+
+def further_rounds(settings: AccordSettings, played: int) -> int:
+    """Return the number of rounds that the experts take after a run of `played` rounds."""
+    if settings.personal == "cheap":
+        return _share(CHEAP_SHARE, played)
+    return (1 + len(ways_alone(settings))) * _share(WEIGHING_SHARE, played) + played
+
+
+def start_branch(server: Server, branch: str) -> Server:
+    """Return a server with the untrained model, whose briefs name a branch."""
+    words = Exchange(brief=lambda server, card: Message(words={BRANCH: branch}))
     members = set(server.members())
     never = Membership(joins=sys.maxsize)
     return replace(
@@ -57,3 +78,31 @@ def start_branch(server: Server) -> Server:
         ),
         memberships={name: never for name in server.engine.sites() if name not in members},
     )
+
+
+def _train_alone(server: Server, branch: str, sites: Sequence[SiteId], rounds: int) -> Iterator[None]:
+    """Let sites train models that stay there; a site that fails, or has nothing to train, is asked no more."""
+    own = start_branch(server, branch)
+    plain = {PLAIN: "on"} if branch == PLAIN_WAY else {}
+    for _ in range(rounds):
+        if sites:
+            extra = {site: own.recipe.exchange.brief_for(own, own.cards[site]).words for site in sites}
+            briefs = {site: Message(words={**words, **plain, STAYS: "on"}) for site, words in extra.items()}
+            replies = own.ask("train", briefs, {})
+            sites = [site for site, reply in replies.items() if SILENT not in reply.words]
+            own.state.round += 1
+        yield None
+
+
+def _weigh_briefs(server: Server, branch: Server, sites: Sequence[SiteId]) -> dict[SiteId, Message]:
+    """Return briefs with the final shared model and the one of the branch."""
+    briefs = {site: server.brief(site, server.tensors) for site in sites}
+    sharing = branch.recipe.sharing
+    for site, brief in briefs.items():
+        sent = sharing.outgoing(branch.layout, branch.tensors, branch.cards[site].informs)
+        brief.put(WEIGHING, {name.removeprefix(f"{sharing.prefix}/"): tensor for name, tensor in sent.items()})
+    return briefs
+
+
+def _share(share: float, rounds: int) -> int:
+    return max(1, round(share * rounds))

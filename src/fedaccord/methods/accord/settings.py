@@ -29,7 +29,7 @@ class AccordSettings(SharedModelSettings):
     personal: Personal = server_setting(
         "mixture",
         "model that a site ends with: a mixture of the shared model, the same with an own head, and a model trained "
-        "alone, with weights chosen on rows kept apart; cheap: the same with equal weights; off: the shared model",
+        "alone, with weights chosen on rows kept apart; cheap: the same with fixed weights; off: the shared model",
     )
 
 
