@@ -145,7 +145,8 @@ def experiment(scale: Scale, chosen: DataSet, contestant: Contestant, rate: floa
     """Return the experiment of a contestant with a learning rate."""
     share = scale.share if chosen.data else 1.0
     rounds = max(3, round(share * chosen.rounds))
-    common = {"name": "local"} if contestant.is_trees else {"rounds": rounds, "batch": chosen.batch, **chosen.work}
+    work = {"rounds": rounds, "batch": chosen.batch, "schedule": "cosine", **chosen.work}  # the same for everybody
+    common = {"name": "local"} if contestant.is_trees else work
     method = {**common, **contestant.method, **dict.fromkeys(("lr", *contestant.follows_rate), rate)}
     found: dict[str, Any] = {
         "name": "accord",

@@ -109,7 +109,7 @@ SETS: dict[str, DataSet] = {
     "Fashion-MNIST": DataSet(
         "exact", _of("fashion_mnist", _skewed(), samples=4000, test_samples=500), table=False, rounds=30
     ),
-    "CIFAR-10": DataSet("exact", _of("cifar10", _skewed(), samples=3000), model=LENET, table=False, rounds=30),
+    "CIFAR-10": DataSet("exact", _of("cifar10", _skewed(), samples=3000), model=LENET, table=False, rounds=20),
     "heart, 4 hospitals": DataSet("exact", _of(HEART, {"kind": "natural", "by": "hospital"}, test=0.3)),
     "UCI-HAR, 30 people": DataSet(
         "exact", _of("uci_har", PEOPLE, samples=3000, test=0.3), model={"name": "cnn1d"}, table=False, rounds=30
@@ -136,7 +136,7 @@ SETS: dict[str, DataSet] = {
         model=LENET,
         table=False,
         lr=0.1,
-        rounds=30,
+        rounds=20,
     ),
     "GoEmotions": DataSet("coarse", _emotions(), server=LABELLED, table=False, lr=1.0, rounds=20),
     "scene": DataSet("tags", _of("scene", _skewed(), "tags"), lr=0.003, work=ADAM),
