@@ -126,12 +126,10 @@ def run(
 
 @app.command()
 def demo(out: Out = None, workers: Workers = None, seed: Seed = None) -> None:
-    """Train the bundled federation of five disagreeing sites, and compare it with every site training alone."""
+    """Train the bundled federation of five disagreeing sites, and compare each one with its model trained alone."""
     text = resources.files("fedaccord").joinpath("demo.toml").read_text(encoding="utf-8")
     changes = _changes({"run.workers": workers, "seed": seed})
-    together = parse_experiment(text, changes, "demo")
-    beside, out = (out / "alone", out / "together") if out else (None, None)
-    carry_out_both(together, Path.cwd(), beside, out, repeats=True)
+    conclude(*carry_out(parse_experiment(text, changes, "demo"), Path.cwd(), out, repeats=True))
 
 
 @app.command()

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Self
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn
 from rich.table import Column, Table
@@ -15,16 +16,19 @@ from rich.text import Text
 
 from fedaccord.config import Experiment
 from fedaccord.data.sites import FederationData
+from fedaccord.evaluation.differences import Gain
 from fedaccord.federation.round import Evaluation, RoundRecord
 from fedaccord.federation.round import Progress as FurtherProgress
 from fedaccord.labels.headlines import shown_headlines
 from fedaccord.labels.views import View
 from fedaccord.recording import Watcher
-from fedaccord.runs.gains import Gain, find_gains
-from fedaccord.runs.page import NOTHING, measure_name
+from fedaccord.runs.gains import compared_gains
+from fedaccord.runs.page import NOTHING, measure_name, percent
 from fedaccord.runs.reading import read_federation, read_resamples, read_summary
+from fedaccord.runs.verdict import in_words
 
 SECONDS_BETWEEN_LINES = 5.0
+MOST_SITES = 20  # in the table at the end
 
 
 class RemainingTime(ProgressColumn):
@@ -152,27 +156,50 @@ class Display:
 
 
 def show_outcome(folder: Path, alone: Path | None, console: Console) -> None:
-    """Print the verdict on a finished run and, beside a run without federation, what federation brought each site."""
-    summary = read_summary(folder)
+    """Print the verdict on a finished run and, if it can be compared with training alone, each site's gain.
+
+    `alone` is the folder of a run without federation; without one, sites are compared with their own models alone.
+    """
+    summary, federation = read_summary(folder), read_federation(folder)
     console.print(summary.verdict.text, highlight=False, soft_wrap=True)
-    if alone is None:
+    gains = compared_gains(summary, federation, read_resamples(folder), alone)
+    if gains is None:
         return
-    table = Table("site", "figure", "alone", "together", "gain, points", "95 % interval")
-    for column in table.columns[2:]:
-        column.justify = "right"
-    for site, gain in find_gains(summary, read_federation(folder), read_resamples(folder), alone).items():
-        shares = [f"{share:.1%}" for share in (gain.alone, gain.together)]
-        points = f"{100 * (gain.together - gain.alone):+.1f}"
-        table.add_row(Text(site), measure_name(gain.measure), *shares, points, _interval(gain))
-    console.print("\nWhat federation brought each site, on its own task", highlight=False)
+    shared = {} if alone is not None or summary.final.shared is None else summary.final.shared.each
+    measures = dict.fromkeys(measure_name(gain.measure) for gain in gains.values())
+    table = _gain_table(bool(shared), len(measures) > 1)
+    for site, gain in list(gains.items())[:MOST_SITES]:
+        between = [shared.get(site, {}).get(gain.measure)] if shared else []
+        shares = [percent(share) for share in (gain.alone, *between, gain.together)]
+        name = [measure_name(gain.measure)] if len(measures) > 1 else []
+        table.add_row(Text(site), *name, *shares, *_change(gain))
+    figure = f" ({next(iter(measures))})" if len(measures) == 1 else ""
+    console.print(f"\nWhat federation brought each site, on its own task{figure}", highlight=False)
     console.print(table)
+    if len(gains) > MOST_SITES:
+        console.print(f"and {len(gains) - MOST_SITES} more sites, see the report", highlight=False)
 
 
-def _interval(gain: Gain) -> str:
-    estimate = None if gain.difference is None else gain.difference.estimate
-    if estimate is None or estimate.low is None or estimate.high is None:
-        return NOTHING
-    return f"{100 * estimate.low:+.1f} to {100 * estimate.high:+.1f}"
+def _gain_table(shared: bool, named: bool) -> Table:
+    """Return the empty table of gains, narrow enough for 80 columns; with the figure's name if sites differ in it."""
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for heading in ["site", "figure"] if named else ["site"]:
+        table.add_column(heading, overflow="fold")
+    for heading in ["alone", "shared", "in the\nend"] if shared else ["alone", "together"]:
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("gain, points\n(95 % interval)", justify="right", no_wrap=True)
+    table.add_column("verdict", min_width=len("cannot tell"))
+    return table
+
+
+def _change(gain: Gain) -> tuple[str, str]:
+    """Return a site's gain in points with its interval, and its verdict."""
+    points, difference = f"{100 * (gain.together - gain.alone):+.1f}", gain.difference
+    if difference is None:
+        return points, NOTHING
+    low, high = difference.estimate.low, difference.estimate.high
+    interval = "" if low is None or high is None else f" ({100 * low:+.1f} to {100 * high:+.1f})"
+    return points + interval, in_words(difference.standing, difference.rows)
 
 
 def _figures(figures: Evaluation, views: Mapping[str, View]) -> str:

@@ -25,14 +25,13 @@ from fedaccord.engines.network import SimulatedNetwork
 from fedaccord.errors import FedAccordError, RunFolderError
 from fedaccord.extensions import importable
 from fedaccord.federation.defence import ALL_LEFT_OUT
-from fedaccord.federation.experts import stored_experts
 from fedaccord.federation.final_model import send_final_model
 from fedaccord.federation.membership import membership_notes
 from fedaccord.federation.server import Server
 from fedaccord.federation.state import model_digest
 from fedaccord.recording import Recorder, RunOutcome, Watcher
 from fedaccord.runs.checkpoint import Past, check_same_data, config_digest, read_past, read_run
-from fedaccord.runs.examined import alone_folder, conclude, examine_run
+from fedaccord.runs.examined import alone_folder, conclude, describe_experts, examine_run
 from fedaccord.runs.folder import RunFolder
 from fedaccord.runs.model_folder import write_model_folder
 from fedaccord.runs.problems import find_problems
@@ -330,7 +329,7 @@ def _summary(
             "sites": {site: list(both) for site, both in sorted(outcome.bytes.items())},
         },
         **_simulated(server, outcome),
-        **_experts(server),
+        **describe_experts(server),
         "dropped": len(server.dropped),
         "dropped_replies": [drop.as_dict() for drop in server.dropped],
         "warnings": [*server.warnings, *_untrained(experiment, server, outcome)],
@@ -340,13 +339,6 @@ def _summary(
         "model_sha256": model_digest(server.state.model),
         "settings": experiment.method,
     }
-
-
-def _experts(server: Server) -> dict[str, Any]:
-    """Return the experts of each site on this machine and their weights; those of other machines stay there."""
-    found = {site: stored_experts(memory) for site, memory in sorted(server.engine.memories().items())}
-    described = {site: experts.describe() for site, experts in found.items() if experts is not None}
-    return {"experts": described} if described else {}
 
 
 def _untrained(experiment: Experiment, server: Server, outcome: RunOutcome) -> list[str]:

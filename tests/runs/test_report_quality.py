@@ -50,8 +50,8 @@ def test_figures_have_intervals_and_readings(tmp_path):
         "100.0%",
         "0.123 (0.100–0.150)",
     ]
-    assert rows["Budapest"][3:5] == ["+2.0 (−5.0 to +9.0)", "too close to say"]
-    assert rows["Geneva"][3:5] == ["+10.0 (+1.0 to +20.0)", "too few rows to say"]
+    assert rows["Budapest"][3:5] == ["+2.0 (−5.0 to +9.0)", "cannot tell"]
+    assert rows["Geneva"][3:5] == ["+10.0 (+1.0 to +20.0)", "cannot tell: too few rows"]
     assert rows["Basel"][1:5] == ["–", "–", "–", "not measured"]
     said = page.sections["How good the model is"]
     assert "Basel (fewer than 5 annotated test rows); Zurich (test rows of one class)" in said
@@ -80,7 +80,7 @@ class TestGains:
         difference = found["Cleveland"].difference
         assert (difference.paired, difference.standing) == (True, "better")
         assert difference.estimate.low == pytest.approx(0.02)
-        assert run_verdict(read_summary(run), found)["alone"] == {"Cleveland": "better"}
+        assert run_verdict(read_summary(run), read_federation(run), found)["alone"] == {"Cleveland": "better"}
         page = report(run, tmp_path / "alone")
         assert page.tables["What federation brought each site"][1][-2:] == ["+2.0 (+2.0 to +2.0)", "better"]
         assert "(paired: " in page.sections["What federation brought each site"]

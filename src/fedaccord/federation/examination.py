@@ -6,16 +6,20 @@ these values tell which test rows are answered correctly.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
+from fedaccord.evaluation.differences import Gain
 from fedaccord.evaluation.intervals import FEWEST_RESAMPLES, MOST_RESAMPLES, Estimate, Resampling
 from fedaccord.evaluation.quality import Quality, class_quality, tag_quality
 from fedaccord.federation.server import Server
 from fedaccord.federation.site_evaluation import Trial
+from fedaccord.federation.site_gain import gain_numbers, take_gain
 from fedaccord.federation.traffic import Bytes
+from fedaccord.labels.views import view_class
 from fedaccord.messages.message import Message, SiteId
 from fedaccord.messages.names import POOL
 from fedaccord.models.network import predict_logits
@@ -30,10 +34,14 @@ _ENDS = (".low", ".high")
 
 @dataclass
 class Examination:
-    """The quality of the global model on the server's test data, and of each site's model on its own."""
+    """The quality of the global model on the server's test data, and of each site's model on its own.
+
+    `gains` compare the model that a site ends with and its model alone, at the sites that have both.
+    """
 
     overall: Quality | None = None
     sites: dict[SiteId, Quality] = field(default_factory=dict)
+    gains: dict[SiteId, Gain] = field(default_factory=dict)
     bytes: Bytes = field(default_factory=dict)
 
 
@@ -49,7 +57,9 @@ def examine_site(trial: Trial | None, brief: Message, seed: int) -> tuple[Messag
     if not bool(torch.isfinite(logits).all()):
         return Message(numbers={"rows": 0}), None
     quality = trial.view.examine(logits, trial.target, trial.truth, site.train.target.cpu(), resampling)
-    return _reply(quality), None if quality.replicates is None else torch.from_numpy(quality.replicates)
+    reply = _reply(quality)
+    reply.numbers |= gain_numbers(trial, logits, quality, resampling)
+    return reply, None if quality.replicates is None else torch.from_numpy(quality.replicates)
 
 
 def examine(server: Server) -> Examination:
@@ -66,7 +76,10 @@ def examine(server: Server) -> Examination:
         answers = server.admit_figures(server.ask("examine", briefs), "examine")
     finally:
         server.state.round += 1
-    found.sites = {site: _quality(answer) for site, answer in answers.items()}
+    for site, answer in answers.items():
+        found.sites[site], gain = _read_reply(answer, view_class(server.cards[site].view).headlines)
+        if gain is not None:
+            found.gains[site] = gain
     found.bytes = server.traffic.take()
     return found
 
@@ -91,10 +104,11 @@ def _reply(quality: Quality) -> Message:
     return Message({CALIBRATION: torch.tensor(curve, dtype=torch.float64)} if curve else {}, numbers)
 
 
-def _quality(reply: Message) -> Quality:
+def _read_reply(reply: Message, headlines: Sequence[str]) -> tuple[Quality, Gain | None]:
     numbers = {name: float(value) for name, value in reply.numbers.items() if name != "round"}
-    counts = [int(numbers.pop(name, 0)) for name in _COUNTS]
+    rows, classes, resamples = (int(numbers.pop(name, 0)) for name in _COUNTS)
+    gain = take_gain(numbers, headlines, rows)
     names = [name for name in numbers if not name.endswith(_ENDS)]
     measures = {name: Estimate(numbers[name], *(numbers.get(name + end) for end in _ENDS)) for name in names}
     curve = reply.tensors.get(CALIBRATION)
-    return Quality(counts[0], counts[1], measures, [] if curve is None else curve.tolist(), counts[2])
+    return Quality(rows, classes, measures, [] if curve is None else curve.tolist(), resamples), gain

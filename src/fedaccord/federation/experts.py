@@ -49,11 +49,14 @@ class Experts:
 
     def answering(self, shared: nn.Module, view: View) -> Mixture:
         """Return the mixture of the experts and the shared model, for the logits of a view."""
+        networks = [shared, with_own_head(shared, self.head, {}), self.trained_alone(shared)]
+        return Mixture(networks, self.weights, view.offset, view.one_label).train(shared.training)
+
+    def trained_alone(self, shared: nn.Module) -> nn.Module:
+        """Return the network that the site trained alone; it has the form of the shared one."""
         alone = copy.deepcopy(shared)
         load_tensors(alone, self.alone)
-        own = with_own_head(shared, self.head, {})
-        experts = Mixture([shared, own, alone], self.weights, view.offset, view.one_label)
-        return experts.train(shared.training)
+        return alone
 
 
 def stored_experts(message: Message) -> Experts | None:

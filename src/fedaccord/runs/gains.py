@@ -1,28 +1,29 @@
-"""The gain of each site by federation, from a run beside one in which each site trains alone, and the verdict."""
+"""The gain of each site by federation, and the verdict.
+
+A run that was compared with one without federation (`run --alone`) is judged by that. Otherwise, if the sites of a run
+have models of their own trained alone, it is judged by those.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fedaccord.evaluation.differences import (
+    Difference,
+    Gain,
+    Standing,
+    paired_difference,
+    standing,
+    unpaired_difference,
+)
 from fedaccord.evaluation.quality import OVER_GUESS
 from fedaccord.labels.headlines import shown_headlines
 from fedaccord.labels.views.registry import shown_class
 from fedaccord.lazy import Array
 from fedaccord.runs.reading import Federation, Metrics, Quality, Run, Summary, read_resamples, read_summary
-from fedaccord.runs.verdict import Difference, Standing, paired_difference, standing, unpaired_difference, verdict
-
-
-@dataclass(frozen=True)
-class Gain:
-    """A site's first figure alone and together; the difference has an interval if both runs were examined."""
-
-    measure: str
-    alone: float
-    together: float
-    difference: Difference | None = None
+from fedaccord.runs.verdict import missing_parts, verdict
 
 
 def site_headline(view: Mapping[str, Any], *metrics: Metrics) -> str:
@@ -35,6 +36,18 @@ def run_headlines(run: Run) -> tuple[str, ...]:
     views = {name: shown_class(site.view) for name, site in run.federation.sites.items()}
     each = {name: metrics for name, metrics in run.summary.final.sites.each.items() if name in views}
     return shown_headlines(views, each)
+
+
+def compared_gains(
+    summary: Summary, federation: Federation, resamples: Mapping[str, Array], alone: Path | None
+) -> dict[str, Gain] | None:
+    """Return the gain of each site, by the run in the folder `alone` or else by the sites' own models alone.
+
+    None if the run was compared with nothing.
+    """
+    if alone is not None:
+        return find_gains(summary, federation, resamples, alone)
+    return {site: gain.read() for site, gain in summary.gains.items()} or None
 
 
 def find_gains(
@@ -72,7 +85,7 @@ def guessing(quality: Quality) -> Standing:
     return standing(quality.estimate(OVER_GUESS), quality.rows)
 
 
-def run_verdict(summary: Summary, gains: Mapping[str, Gain] | None) -> dict[str, Any]:
+def run_verdict(summary: Summary, federation: Federation, gains: Mapping[str, Gain] | None) -> dict[str, Any]:
     """Return the verdict on a run as summary.json holds it: in words, and the standing of each site."""
     examined = summary.quality
     sites = {site: guessing(quality) for site, quality in examined.sites.items() if quality.rows}
@@ -81,4 +94,6 @@ def run_verdict(summary: Summary, gains: Mapping[str, Gain] | None) -> dict[str,
     if gains is not None:
         alone = {name: "unmeasured" if g.difference is None else g.difference.standing for name, g in gains.items()}
     text = verdict(sites, overall, alone)
+    if alone and {"better"}.isdisjoint(alone.values()) and not {"worse", "unclear"}.isdisjoint(alone.values()):
+        text = " ".join([text, *missing_parts(federation, alone)])
     return {"text": text, "guessing": sites, "global": overall, "alone": alone}

@@ -13,6 +13,7 @@ from pydantic import BaseModel, Field, ValidationError
 
 from fedaccord.durable import read_bytes
 from fedaccord.errors import MessageError, RunFolderError
+from fedaccord.evaluation.differences import Difference, Gain
 from fedaccord.evaluation.intervals import Estimate
 from fedaccord.lazy import Array
 
@@ -106,6 +107,21 @@ class SiteExperts(BaseModel):
     rows: int  # rows kept apart that the weights were chosen by; 0: the usual weights
 
 
+class SiteGain(BaseModel):
+    """What a site's model is ahead of its model alone, on its test rows."""
+
+    measure: str
+    alone: float
+    together: float
+    difference: Interval
+    rows: int = 0
+
+    def read(self) -> Gain:
+        """Return the gain for computations; both models answered the same rows."""
+        difference = Difference(self.measure, self.difference.estimate(), self.rows, paired=True)
+        return Gain(self.measure, self.alone, self.together, difference)
+
+
 class Summary(BaseModel):
     """`summary.json`."""
 
@@ -130,6 +146,7 @@ class Summary(BaseModel):
     fairness: dict[str, Any] = {}  # the group and the label in question
     hostile: list[str] = []  # the attacking sites of a study
     experts: dict[str, SiteExperts] = {}  # by site, if sites end with a mixture
+    gains: dict[str, SiteGain] = {}  # by site, if sites have a model alone among their experts
     parts: list[str] = []  # parts of the method that were switched on, with the reason
 
 

@@ -9,6 +9,8 @@ from typing import Any
 from fedaccord.data.coverage import connected_groups
 from fedaccord.data.site_data import SiteData
 from fedaccord.data.sites import FederationData
+from fedaccord.evaluation.differences import Gain
+from fedaccord.evaluation.intervals import Estimate
 from fedaccord.evaluation.metrics import recall
 from fedaccord.evaluation.quality import Quality
 from fedaccord.federation.examination import Examination
@@ -101,11 +103,28 @@ def describe_quality(found: Examination, views: Mapping[str, View]) -> dict[str,
     return {**overall, "sites": sites, "bytes": {"sent": sent, "received": received}}
 
 
-def _quality(quality: Quality, headlines: Iterable[str]) -> dict[str, Any]:
-    def rounded(value: float | None) -> float | None:
-        return None if value is None else round(value, 6)
+def describe_gains(gains: Mapping[str, Gain]) -> dict[str, Any]:
+    """Return the `gains` part of the summary: what each site's model is ahead of its model alone."""
+    return {
+        site: {
+            "measure": gain.measure,
+            "alone": round(gain.alone, 6),
+            "together": round(gain.together, 6),
+            "difference": _estimate(gain.difference.estimate),
+            "rows": gain.difference.rows,
+            "standing": gain.difference.standing,
+        }
+        for site, gain in gains.items()
+        if gain.difference is not None
+    }
 
-    measures = {name: {k: rounded(v) for k, v in asdict(m).items()} for name, m in quality.measures.items()}
+
+def _estimate(estimate: Estimate) -> dict[str, float | None]:
+    return {name: None if value is None else round(value, 6) for name, value in asdict(estimate).items()}
+
+
+def _quality(quality: Quality, headlines: Iterable[str]) -> dict[str, Any]:
+    measures = {name: _estimate(measure) for name, measure in quality.measures.items()}
     return {
         "head": next((name for name in headlines if name in measures), ""),
         "rows": quality.rows,

@@ -15,11 +15,12 @@ from fedaccord.federation.traffic import sum_by_site
 from fedaccord.labels.views.registry import missing_words, shown_class
 from fedaccord.methods.registry import method_entry
 from fedaccord.runs import page as parts
+from fedaccord.runs import report_experts as ending
 from fedaccord.runs import report_fairness as fairness
 from fedaccord.runs import report_figures as draw
 from fedaccord.runs import report_labels as meaning
 from fedaccord.runs import report_quality as quality
-from fedaccord.runs.gains import find_gains, run_headlines, run_verdict
+from fedaccord.runs.gains import compared_gains, run_headlines, run_verdict
 from fedaccord.runs.page import (
     NOTHING,
     Figure,
@@ -58,19 +59,17 @@ def write_report(folder: Path, alone: Path | None = None, note: Callable[[str], 
 def report_page(run: Run, alone: Path | None = None, version: str = "") -> str:
     """Return the report as a page; one with a `version` replaces itself when its server has another version."""
     figures: dict[str, Figure] = {}
-    gains, compared = None, list[Html]()
-    if alone is not None:
-        gains = find_gains(run.summary, run.federation, read_resamples(run.folder), Path(alone))
-        compared = [quality.gains(read_summary(Path(alone)), gains)]
-    headline = _headline(run, "" if run.progress else run_verdict(run.summary, gains)["text"])
+    gains = compared_gains(run.summary, run.federation, read_resamples(run.folder), alone)
+    compared = [] if alone is None else [quality.gains(read_summary(alone), gains or {})]
+    headline = _headline(run, "" if run.progress else run_verdict(run.summary, run.federation, gains)["text"])
     body = [
         headline,
         fairness.exclusions(run, figures),
         *compared,
+        ending.experts(run, alone is not None),
         quality.quality(run, figures),
         _curves(run, figures),
         _sites(run),
-        _experts(run),
         _classes(run),
         _confusion(run, figures),
         fairness.treatment(run, figures),
@@ -187,30 +186,6 @@ def _sites(run: Run) -> Html:
     task = "Figures are on the site's own task and test samples: a site that labels in groups is judged by groups."
     remarks = map(remark, [task, *_missing_words(run)])
     return section("Sites", table(head, rows, numbers=range(2, len(head))), *remarks)
-
-
-def _experts(run: Run) -> Html:
-    """Return the section on what each site ends with; empty if sites end with the shared model."""
-    summary = run.summary
-    if not summary.experts:
-        return Html("")
-    ended, shared = summary.final.sites.each, summary.final.shared.each if summary.final.shared else {}
-    main = next((head for head in run_headlines(run) if any(head in metrics for metrics in ended.values())), "accuracy")
-    experts = list(next(iter(summary.experts.values())).weights)
-    title = parts.heading(measure_name(main))
-    head = ["Site", *(f"Weight: {name}" for name in experts), "Trained alone", "Rows apart"]
-    head += [f"{title}, shared model", f"{title}, in the end"]
-    rows = [
-        [
-            *(site, *(percent(weight) for weight in found.weights.values()), found.alone),
-            *(found.rows or "none: fixed weights", percent(shared.get(site, {}).get(main))),
-            percent(ended.get(site, {}).get(main)),
-        ]
-        for site, found in summary.experts.items()
-    ]
-    reading = "Each site answers with a mixture of these models. Its weights were chosen at the site, and stay there."
-    switched = [remark(f"{text}.") for text in summary.parts]
-    return section("What each site ends with", reading, table(head, rows, numbers=range(1, len(head))), *switched)
 
 
 def _missing_words(run: Run) -> list[str]:

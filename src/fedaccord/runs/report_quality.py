@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from fedaccord.evaluation.differences import Gain
 from fedaccord.evaluation.intervals import Estimate
 from fedaccord.evaluation.quality import FEWEST_ROWS, GUESS, OVER_GUESS
 from fedaccord.runs import page as parts
 from fedaccord.runs import report_figures as draw
-from fedaccord.runs.gains import Gain, guessing
+from fedaccord.runs.gains import guessing
 from fedaccord.runs.page import NOTHING, Figure, Html, percent, remark, section, signed, table
 from fedaccord.runs.reading import Quality, Run, Summary
-from fedaccord.runs.verdict import FEWEST_ROWS as FEWEST_FOR_VERDICT
+from fedaccord.runs.verdict import in_words
 
 ERRORS = ("brier", "ece")  # written as decimals
 MORE = ("balanced_accuracy", "macro_f1", "auroc", *ERRORS)
-READINGS = {"better": "better", "worse": "worse", "unclear": "too close to say", "unmeasured": "not measured"}
 GLOBAL = "Global model"
 
 
@@ -41,10 +41,10 @@ def quality(run: Run, figures: dict[str, Figure]) -> Html:
 def _first(each: Quality) -> list[str]:
     first = each.estimate(each.head)
     if first is None:
-        return [NOTHING, NOTHING, NOTHING, READINGS["unmeasured"]]
+        return [NOTHING, NOTHING, NOTHING, in_words("unmeasured")]
     name = parts.measure_name(each.head)
     over = each.estimate(OVER_GUESS)
-    shown = Html(f'<span class="{guessing(each)}">{_words(guessing(each), each.rows)}</span>')
+    shown = Html(f'<span class="{guessing(each)}">{in_words(guessing(each), each.rows)}</span>')
     return [
         Html(f'{_interval(first)}<small class="name">{parts.text(name)}</small>'),
         _cell(each, GUESS),
@@ -131,16 +131,13 @@ def _reading(gain: Gain) -> str:
     return {"+": "better", "−": "worse"}.get(shown[0], "same")
 
 
-def _words(which: str, rows: int | None = None) -> str:
-    """Return a standing in words; an interval of few rows allows no verdict, even if it excludes zero."""
-    few = which == "unclear" and rows is not None and rows < FEWEST_FOR_VERDICT
-    return "too few rows to say" if few else READINGS.get(which, which)
+def gain_cells(gain: Gain) -> list[Html]:
+    """Return the cells of a site's gain: the difference in points with its interval, and its reading."""
+    which, difference = _reading(gain), gain.difference
+    shown = points(Estimate(gain.together - gain.alone) if difference is None else difference.estimate)
+    words = which if difference is None else in_words(difference.standing, difference.rows)
+    return [Html(f'<span class="{which}">{cell}</span>') for cell in (shown, words)]
 
 
 def _gain_row(site: str, gain: Gain) -> list[str]:
-    which = _reading(gain)
-    value = gain.together - gain.alone
-    shown = points(Estimate(value) if gain.difference is None else gain.difference.estimate)
-    words = _words(which, None if gain.difference is None else gain.difference.rows)
-    cells = [Html(f'<span class="{which}">{cell}</span>') for cell in (shown, words)]
-    return [site, parts.measure_name(gain.measure), percent(gain.alone), percent(gain.together), *cells]
+    return [site, parts.measure_name(gain.measure), percent(gain.alone), percent(gain.together), *gain_cells(gain)]

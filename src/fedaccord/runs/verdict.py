@@ -1,69 +1,19 @@
 """The verdict on a run, in words: better than guessing, and better than training alone, as far as intervals say.
 
-Pure functions of figures with intervals. A site is better if the 95 % interval of the difference lies above zero.
+Pure functions of the standings of sites (`evaluation.differences`).
 """
 
 from __future__ import annotations
 
-import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal
 
-from fedaccord.evaluation.intervals import Estimate, percentile_interval, share_difference
-from fedaccord.lazy import Array
+from fedaccord.evaluation.differences import FEWEST_FOR_VERDICT, Standing
 from fedaccord.runs.page import listed
-from fedaccord.runs.reading import NO_VERDICT
+from fedaccord.runs.reading import NO_VERDICT, Federation
 
-Standing = Literal["better", "worse", "unclear", "unmeasured"]
-FEWEST_ROWS = 10  # test rows for a verdict; the bootstrap of fewer rows is too sure of itself
 MOST_NAMES = 6
-SHARES_OF_ROWS = ("accuracy", "in_set")
-
-
-@dataclass(frozen=True)
-class Difference:
-    """The difference of two models on a site's test rows, with its interval; paired if both answered the same rows."""
-
-    measure: str
-    estimate: Estimate
-    rows: int
-    paired: bool
-
-    @property
-    def standing(self) -> Standing:
-        """Whether the interval shows a better or a worse model."""
-        return standing(self.estimate, self.rows)
-
-
-def standing(difference: Estimate | None, rows: int) -> Standing:
-    """Return whether a difference is better or worse, by its interval; few rows allow no verdict."""
-    if difference is None:
-        return "unmeasured"
-    if difference.low is None or difference.high is None or rows < FEWEST_ROWS:
-        return "unclear"
-    return "better" if difference.low > 0 else "worse" if difference.high < 0 else "unclear"
-
-
-def paired_difference(measure: str, new: Array, old: Array, value: float, rows: int) -> Estimate:
-    """Return a difference with its interval from the figures of both models on the same resamples of `rows` rows."""
-    if measure in SHARES_OF_ROWS:
-        return share_difference(value, rows, new - old)
-    return percentile_interval(value, new - old)
-
-
-def unpaired_difference(new: Estimate, old: Estimate) -> Estimate:
-    """Return a difference with an interval from the two intervals, as if the test rows were different ones.
-
-    The distances of the ends from the figures add up like standard deviations (Newcombe's square-and-add). If both
-    models answered the same rows, the interval is wider than it needs to be.
-    """
-    value = new.value - old.value
-    if new.low is None or new.high is None or old.low is None or old.high is None:
-        return Estimate(value)
-    below = math.hypot(new.value - new.low, old.high - old.value)
-    above = math.hypot(new.high - new.value, old.value - old.low)
-    return Estimate(value, value - below, value + above)
+FEW_ROWS = 60  # training rows of a site, from which a model learns little
 
 
 def verdict(
@@ -73,13 +23,13 @@ def verdict(
 
     `alone` compares with each site training alone; None if nothing was compared.
     """
-    said = [_sentence("guessing", guessing)] if guessing else []
+    said = [_sentence("guessing", guessing) + "."] if guessing else []
     if overall is not None:
         said.append(_GLOBAL[overall])
     if not said:
         return NO_VERDICT
     if alone is not None:
-        said.append(_sentence("training alone", alone) if alone else "No site can be compared with training alone.")
+        said.append(_beside_alone(alone))
     return " ".join(said)
 
 
@@ -89,26 +39,66 @@ _GLOBAL: dict[Standing, str] = {
     "unclear": "The global model cannot be told apart from guessing.",
     "unmeasured": "The global model could not be compared with guessing.",
 }
-_REST: dict[Standing, str] = {
-    "worse": "worse at {}",
-    "unclear": "the intervals do not allow to say at {}",
-    "unmeasured": "not measured at {}",
-}
+_REST: dict[Standing, str] = {"worse": "worse at", "unclear": "cannot tell at", "unmeasured": "not measured at"}
+
+
+def _beside_alone(standings: Mapping[str, Standing]) -> str:
+    if not standings:
+        return "No site can be compared with training alone."
+    harmless = "unclear" in standings.values() and "worse" not in standings.values()
+    return f"{_sentence('training alone', standings)}{'; no site is worse' if harmless else ''}."
 
 
 def _sentence(than: str, standings: Mapping[str, Standing]) -> str:
-    """Return where the model is better, and where it is not."""
+    """Return where the model is better, and where it is not; without a full stop."""
     by_standing = {which: [site for site, s in standings.items() if s == which] for which in ("better", *_REST)}
     total, better = len(standings), by_standing["better"]
     if len(better) == total:
         everywhere = {1: "its only site", 2: "both sites"}.get(total, f"all {total} sites")
-        return f"Better than {than} at {everywhere}."
+        return f"Better than {than} at {everywhere}"
     if len(by_standing["unmeasured"]) == total:
-        return f"No site has enough test rows to compare the model with {than}."
-    where = f"{len(better)} of {total} sites ({_names(better)})" if better else "no site for sure"
-    rest = [words.format(_names(by_standing[which])) for which, words in _REST.items() if by_standing[which]]
-    return f"Better than {than} at {where}; {'; '.join(rest)}."
+        return f"No site has enough test rows to compare the model with {than}"
+    where = f"{len(better)} of {total} sites ({_names(better)})" if better else "no site"
+    rest = [f"{words} {_counted(by_standing[which])}" for which, words in _REST.items() if by_standing[which]]
+    return f"Better than {than} at {where}; {'; '.join(rest)}"
+
+
+def _counted(sites: Sequence[str]) -> str:
+    return f"{len(sites)} ({_names(sites)})"
 
 
 def _names(sites: Sequence[str]) -> str:
     return listed(sites, most=MOST_NAMES)
+
+
+def in_words(which: Standing, rows: int | None = None) -> str:
+    """Return a standing in words; few rows allow no verdict, even if their interval excludes zero."""
+    few = which == "unclear" and rows is not None and rows < FEWEST_FOR_VERDICT
+    return "cannot tell: too few rows" if few else _WORDS[which]
+
+
+_WORDS: dict[Standing, str] = {
+    "better": "better",
+    "worse": "worse",
+    "unclear": "cannot tell",
+    "unmeasured": "not measured",
+}
+
+
+def missing_parts(federation: Federation, alone: Mapping[str, Standing]) -> list[str]:
+    """Return one or two sentences on what a federation lacks in which no site is better than alone."""
+    teaching = [site for site in federation.sites.values() if site.informs]
+    owners = Counter(label for site in teaching for label in site.informs)
+    unknown = [label for label in federation.labels if not owners[label]]
+    single = [label for label in federation.labels if owners[label] == 1]
+    few = sum(site.train < FEW_ROWS for site in teaching)
+    said = []
+    if len(teaching) > 1 and 2 * len(single) >= len(owners):
+        said.append(f"Labels that only one site has: {_names(single)}; sites help each other with labels they share.")
+    if 2 * few > len(teaching):
+        said.append(f"{few} of {len(teaching)} sites have fewer than {FEW_ROWS} training rows; annotate more rows.")
+    if unknown:
+        said.append(f"Labels that no site has: {_names(unknown)}; add a site that does.")
+    if not said and "unclear" in alone.values():
+        said.append("More test rows would make the intervals narrower.")
+    return said[:2]
