@@ -117,9 +117,13 @@ class TestRun:
         told = done.out.splitlines()
         assert told[0] == "mixed (accord): preparing"
         assert re.fullmatch(r"mixed \(accord\): 3 sites, \d+ training samples, 10 labels, 3 rounds", told[1])
-        assert re.fullmatch(r"mixed \(accord\): round 3/3  global \d+\.\d%, sites \d+\.\d% ± \d+\.\d", told[-4])
-        assert told[-3] == "mixed (accord): fitting the sites' own models, round 9/9"
-        assert told[-2].startswith("Better than guessing at ")
+        verdict = next(at for at, line in enumerate(told) if line.startswith("Better than guessing at "))
+        last = r"mixed \(accord\): round 3/3  global \d+\.\d%, sites \d+\.\d% ± \d+\.\d"
+        assert re.fullmatch(last, told[verdict - 2])
+        assert told[verdict - 1] == "mixed (accord): fitting the sites' own models, round 9/9"
+        assert "training alone at " in told[verdict]
+        assert told[verdict + 2] == "What federation brought each site, on its own task (accuracy)"
+        assert [line.split()[0] for line in told if re.match(r" \w+ +\d+\.\d%", line)] == ["crowd", "exact", "groups"]
         assert told[-1] == "report: runs/mixed/report.html"
 
     def test_everything_is_in_the_run_folder(self, run):

@@ -106,6 +106,18 @@ def test_a_site_predicts_from_its_own_folder_as_the_embedded_engine_does(tables,
     assert (tables / "there.csv").read_bytes() == (tables / "here.csv").read_bytes()
 
 
+def test_the_server_learns_what_each_site_gained_and_not_its_weights(tables):
+    (run,) = (tables / "d/server/runs").iterdir()
+    there, here = (json.loads((folder / "summary.json").read_text()) for folder in (run, tables / "here"))
+    assert there["gains"] == here["gains"]
+    assert there["gains"].keys() == {"north", "south"}
+    assert there["verdict"]["alone"] == here["verdict"]["alone"]
+    assert "experts" in here
+    assert "experts" not in there
+    page = (run / "report.html").read_text(encoding="utf-8")
+    assert "with weights of its own, which stay there" in page
+
+
 def test_it_can_be_exported_too(tables):
     assert command("export", "d/sites/south", "--onnx", "m.onnx", "--answers", "own", cwd=tables).code == 0
     assert command("export", "here", "--onnx", "h.onnx", "--answers", "own", "--site", "south", cwd=tables).code == 0
