@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import statistics
 from pathlib import Path
 
@@ -83,5 +84,17 @@ def test_the_demo_ends_with_what_federation_brought_each_site(tmp_path):
         assert f"{100 * gain['difference']['value']:+.1f} (" in told[site]
         assert gain["standing"] != "worse"
     assert "no site is worse" in done.out or "at all 5 sites" in done.out
+    assert_like_the_readme(done.out)
     assert str(Path("shown") / "report.html") in done.out
     assert "What each site ends with" in (tmp_path / "shown" / "report.html").read_text()
+
+
+def assert_like_the_readme(printed):
+    """Words are those of README.md, and figures are near its figures: other machines may round in another way."""
+    readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+    shown = re.search(r"It ends with:\n\n```text\n(.*?)```", readme, re.DOTALL)[1].split()
+    ending = printed[printed.index("Better than guessing") : printed.index("report: ")].split()
+    figure = re.compile(r"[(]?([+-]?\d+\.\d)[%)]?")
+    assert [figure.sub("0", word) for word in ending] == [figure.sub("0", word) for word in shown]
+    figures = [[float(match[1]) for word in words if (match := figure.fullmatch(word))] for words in (ending, shown)]
+    assert figures[0] == pytest.approx(figures[1], abs=6)

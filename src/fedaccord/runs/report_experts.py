@@ -42,7 +42,7 @@ def _fit(found: SiteExperts | None) -> list[str]:
     """Return how a site's experts were fitted: weights, the way of the model alone, the rows kept apart."""
     if found is None:  # on another machine
         return [NOTHING, NOTHING, NOTHING]
-    return [_bar(found.weights), found.alone, str(found.rows or "none: equal")]
+    return [_bar(found.weights), found.alone, str(found.rows or "none: usual")]
 
 
 def _figures(run: Run, site: str) -> list[str]:
