@@ -33,7 +33,7 @@ def carry_out_both(
     """Run an experiment after the same one without federation, and print what federation brought each site."""
     say(f"{BOTH}\n")
     alone = carry_out_alone(experiment, base, alone_out, **options)
-    conclude(*carry_out(experiment, base, out, alone, **options), alone)
+    conclude(*carry_out(experiment, base, out, alone, **options))
 
 
 def carry_out_alone(experiment: Experiment, base: Path, out: Path | None, **options: bool) -> Path:
@@ -43,14 +43,15 @@ def carry_out_alone(experiment: Experiment, base: Path, out: Path | None, **opti
     return folder.path
 
 
-def conclude(folder: RunFolder, summary: Mapping[str, Any], alone: Path | None = None) -> None:
+def conclude(folder: RunFolder, summary: Mapping[str, Any]) -> None:
     """Print the verdict on a finished run, what federation brought each site, where the report is, and problems.
 
     End with exit code 1 if its model should not be used.
     """
     from fedaccord.display import show_outcome
+    from fedaccord.runs.examined import recorded_alone
 
-    show_outcome(folder.path, alone, console)
+    show_outcome(folder.path, recorded_alone(folder.path), console)
     say(f"report: {folder.path / 'report.html'}")
     _print_problems(summary)
     if any(problem["fatal"] for problem in summary["problems"]):

@@ -41,7 +41,7 @@ def run_seeds(experiments: Mapping[int, Experiment], base: Path, out: Path | Non
             if before is not None and not _finished(before, seed, resume):
                 carry_out_alone(experiment, base, before)
             if not _finished(folder, seed, resume):
-                conclude(*carry_out(experiment, base, folder, before), before)
+                conclude(*carry_out(experiment, base, folder, before))
         except typer.Exit as end:
             if end.exit_code in STOPPED:
                 complain("the other seeds were not run; the same command goes on with them")

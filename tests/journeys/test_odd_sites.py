@@ -126,3 +126,16 @@ def test_a_federation_in_which_nobody_gains_is_told_why(tmp_path):
     assert "Labels that only one site has: ant, bee, cat, dog; sites help each other with labels they share." in text
     assert "2 of 2 sites have fewer than 60 training rows; annotate more rows." in text
     assert text in done.out
+
+
+def test_a_resumed_run_compares_with_the_run_that_it_began_with(odd):
+    """The verdict and the table are by the run of `--alone`, also if the run was cut before its end."""
+    folder, _ = odd
+    assert command("run", "experiment.toml", "--alone", "--out", "both", cwd=folder).code == 0
+    verdict = summary_of(folder / "both")["verdict"]
+    (folder / "both" / "summary.json").unlink()
+    done = command("resume", "both", cwd=folder)
+    assert (done.code, done.err) == (0, "")
+    assert summary_of(folder / "both")["verdict"] == verdict
+    assert re.search(r"^ site +alone +together ", done.out, re.MULTILINE)
+    assert verdict["text"] in done.out

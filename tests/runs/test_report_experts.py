@@ -1,10 +1,13 @@
 """The section on what each site ends with: weights, figures, gains, whatever of them a run has."""
 
+import io
 import re
 
 import pytest
+from rich.console import Console
 from test_report import VIEWS, make_run, report, summary
 
+from fedaccord.display import show_outcome
 from fedaccord.runs.gains import compared_gains
 from fedaccord.runs.reading import read_federation, read_summary
 
@@ -110,3 +113,37 @@ def test_a_run_without_federation_comes_first(tmp_path):
     assert "this table compares with the site's own expert alone" in page.sections[SECTION]
     assert "What federation brought each site" in page.sections
     assert "this table compares" not in report(run).sections[SECTION]
+
+
+def printed(folder):
+    screen = io.StringIO()
+    show_outcome(folder, None, Console(file=screen, width=80, markup=False))
+    return screen.getvalue().splitlines()
+
+
+def test_the_terminal_names_the_figure_of_each_site_if_they_differ(tmp_path):
+    gains = {"Cleveland": gain(0.045, 0.01, 0.08), "Basel": gain(0.1, measure="in_set")}
+    lines = printed(make_run(tmp_path, summary_=told(gains)))
+    rows = {line.split()[0]: line for line in lines if "%" in line}
+    assert rows["Cleveland"].split() == [
+        "Cleveland",
+        "accuracy",
+        "80.0%",
+        "83.0%",
+        "84.5%",
+        "+4.5",
+        "(+1.0",
+        "to",
+        "+8.0)",
+        "better",
+    ]
+    assert "80.0%" in rows["Basel"]
+    assert "cannot tell" in rows["Basel"]
+    assert max(map(len, lines[1:])) <= 80
+
+
+def test_the_terminal_lists_some_of_many_sites(tmp_path):
+    gains = {f"site-{number}": gain(0.045, 0.01, 0.08) for number in range(25)}
+    lines = printed(make_run(tmp_path, summary_=told(gains)))
+    assert sum(line.startswith(" site-") for line in lines) == 20
+    assert lines[-1] == "and 5 more sites, see the report"
