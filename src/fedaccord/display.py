@@ -166,25 +166,25 @@ def show_outcome(folder: Path, alone: Path | None, console: Console) -> None:
     if gains is None:
         return
     shared = {} if alone is not None or summary.final.shared is None else summary.final.shared.each
-    measures = dict.fromkeys(measure_name(gain.measure) for gain in gains.values())
-    table = _gain_table(bool(shared), len(measures) > 1)
-    for site, gain in list(gains.items())[:MOST_SITES]:
-        between = [shared.get(site, {}).get(gain.measure)] if shared else []
-        shares = [percent(share) for share in (gain.alone, *between, gain.together)]
-        name = [measure_name(gain.measure)] if len(measures) > 1 else []
-        table.add_row(Text(site), *name, *shares, *_change(gain))
-    figure = f" ({next(iter(measures))})" if len(measures) == 1 else ""
-    console.print(f"\nWhat federation brought each site, on its own task{figure}", highlight=False)
-    console.print(table)
+    shown = dict(list(gains.items())[:MOST_SITES])
+    for measure in dict.fromkeys(gain.measure for gain in shown.values()):
+        table = _gain_table(bool(shared))
+        for site, gain in shown.items():
+            if gain.measure == measure:
+                between = [shared.get(site, {}).get(measure)] if shared else []
+                shares = [percent(share) for share in (gain.alone, *between, gain.together)]
+                table.add_row(Text(site), *shares, *_change(gain))
+        title = f"\nWhat federation brought each site, on its own task ({measure_name(measure)})"
+        console.print(title, highlight=False, soft_wrap=True)
+        console.print(table)
     if len(gains) > MOST_SITES:
         console.print(f"and {len(gains) - MOST_SITES} more sites, see the report", highlight=False)
 
 
-def _gain_table(shared: bool, named: bool) -> Table:
-    """Return the empty table of gains, narrow enough for 80 columns; with the figure's name if sites differ in it."""
+def _gain_table(shared: bool) -> Table:
+    """Return the empty table of the gains in one figure, narrow enough for 80 columns."""
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    for heading in ["site", "figure"] if named else ["site"]:
-        table.add_column(heading, overflow="fold")
+    table.add_column("site", overflow="fold")
     for heading in ["alone", "shared", "in the\nend"] if shared else ["alone", "together"]:
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("gain, points\n(95 % interval)", justify="right", no_wrap=True)
