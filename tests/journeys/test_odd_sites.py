@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 
 import numpy as np
 import pytest
+import torch
 
 from command_line import blobs, command, write
+from fedaccord.messages.message import from_bytes, to_bytes
 from fedaccord.runs.trained_model import TrainedModel
 
 ODD = """
@@ -81,17 +84,32 @@ def test_each_of_them_predicts_and_is_exported(odd, site):
     assert len((folder / f"{site}.csv").read_text().splitlines()) == 8
     done = command("export", "run", "--onnx", f"{site}.onnx", "--site", site, cwd=folder)
     assert (done.code, done.err) == (0, "")
-    assert_same_probabilities(folder, site)
+    assert_same_probabilities(folder, "run", site)
 
 
-def assert_same_probabilities(folder, site):
+def test_a_site_whose_weights_are_all_on_its_model_alone_predicts_and_is_exported(odd):
+    folder, _ = odd
+    shutil.copytree(folder / "run" / "model", folder / "own")
+    site = folder / "own" / json.loads((folder / "own" / "model.json").read_text())["sites"]["large"]
+    part = from_bytes(site.read_bytes())
+    part.tensors["experts/weights"] = torch.tensor([0.0, 0.0, 1.0])
+    site.write_bytes(to_bytes(part))
+    assert command("export", "own", "--onnx", "large.onnx", "--site", "large", cwd=folder).code == 0
+    mixed, alone = assert_same_probabilities(folder, "own", "large"), TrainedModel.load(folder / "run")
+    network = alone.site("large").experts.trained_alone(alone.network())
+    x = alone.inputs(np.load(folder / "new.npz")["x"], "large")
+    assert np.allclose(alone.view("large").answer(network(x)).detach().numpy(), mixed, atol=1e-5)
+
+
+def assert_same_probabilities(folder, trained, site):
     import onnxruntime
 
-    model, x = TrainedModel.load(folder / "run"), np.load(folder / "new.npz")["x"]
+    model, x = TrainedModel.load(folder / trained), np.load(folder / "new.npz")["x"]
     session = onnxruntime.InferenceSession(folder / f"{site}.onnx")
     inputs = {session.get_inputs()[0].name: model.inputs(x, site).numpy()}
     (probabilities,) = session.run(["probabilities"], inputs)
     assert np.allclose(model.predict(x, site).numpy(), probabilities, atol=1e-5)
+    return probabilities
 
 
 @pytest.mark.parametrize("change", ["run.evaluate_every=0", 'method.personal="off"'])
