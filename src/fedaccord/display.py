@@ -194,7 +194,8 @@ def _gain_table(shared: bool) -> Table:
 
 def _change(gain: Gain) -> tuple[str, str]:
     """Return a site's gain in points with its interval, and its verdict."""
-    points, difference = f"{100 * (gain.together - gain.alone):+.1f}", gain.difference
+    difference = gain.difference
+    points = f"{100 * (gain.together - gain.alone if difference is None else difference.estimate.value):+.1f}"
     if difference is None:
         return points, NOTHING
     low, high = difference.estimate.low, difference.estimate.high

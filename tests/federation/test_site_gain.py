@@ -7,7 +7,7 @@ from fedaccord.data.site_data import Samples, SiteData
 from fedaccord.evaluation.differences import paired_difference
 from fedaccord.evaluation.intervals import Resampling
 from fedaccord.federation.examination import RESAMPLED, examine
-from fedaccord.federation.experts import Experts, head_tensors, stored_experts
+from fedaccord.federation.experts import Experts, stored_experts
 from fedaccord.federation.round import evaluate, play_round
 from fedaccord.labels.views import Candidates, Tags, Unlabelled
 from fedaccord.messages.message import Message
@@ -135,7 +135,7 @@ def test_any_method_whose_sites_store_experts_is_compared():
     server = federation(fedavg(ClassicSettings(steps=2, batch=4)), [site("a", 30, test=40), site("b", 30, test=40)])
     untrained = server.load_network()
     alone = {name: tensor.clone() for name, tensor in named_tensors(untrained).items()}
-    experts = Experts(torch.ones(3) / 3, head_tensors(untrained), alone)
+    experts = Experts(torch.ones(3) / 3, dict(untrained.head.state_dict()), alone)
     for _ in range(8):
         play_round(server)
     experts.store(server.engine.kept.setdefault("a", Message()))

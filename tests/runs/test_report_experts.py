@@ -45,7 +45,7 @@ def test_each_site_has_its_weights_its_figures_and_its_gain(tmp_path):
     page = report(make_run(tmp_path, summary_=found))
     rows = rows_of(page)
     figures = ["80.0%", "83.0%", "84.5%accuracy", "+4.5 (+1.0 to +8.0)", "better"]
-    assert rows["Cleveland"] == ["50 · 20 · 30", "plain", "none: equal", *figures]
+    assert rows["Cleveland"] == ["50 · 20 · 30", "plain", "none: usual", *figures]
     assert rows["Budapest"][4:] == ["–", "75.0%accuracy", "−5.0 (−10.0 to −1.0)", "worse"]
     assert rows["Long Beach"][-1] == "cannot tell"
     assert rows["Basel"][-1] == "cannot tell: too few rows"

@@ -266,7 +266,13 @@ class SiteHost:
         return [(self._addressed(replies[work.site.name], work.brief), work.memory) for work in works]
 
     def _use_prior(self, work: LocalWork, store: bool = False) -> None:
-        """Estimate the site's prior with the loaded model and add it to the view, if the site has one."""
+        """Estimate the site's prior with the loaded model and add it to the view, if the site has one.
+
+        A model that stays at the site has no frequencies of other sites to be freed from, and a prior that is estimated
+        by such a model alone would confirm its errors.
+        """
+        if STAYS in work.brief.words:
+            return
         confidences = self.recipe.objective.confidences(work.memory)
         offset = estimate_prior(work.site, work.view, work.model, self.recipe.settings, confidences)
         if offset is not None:

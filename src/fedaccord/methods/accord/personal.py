@@ -19,7 +19,6 @@ from fedaccord.federation.experts import Experts, usual_weights
 from fedaccord.federation.host import PERSONAL
 from fedaccord.federation.site_views import annotated_rows
 from fedaccord.labels.views import View
-from fedaccord.labels.views.likelihoods import PRIOR
 from fedaccord.messages.checks import all_finite
 from fedaccord.messages.message import Message
 from fedaccord.methods.accord.objective import ALONE, PLAIN_WAY, REGULARISED, WEIGHING, rows_to_weigh
@@ -132,13 +131,14 @@ def fit_head(view: View, features: Tensor, target: Tensor, head: nn.Linear, pull
 
 
 def _model_alone(work: LocalWork, branch: str) -> dict[str, Tensor]:
-    """Return the model that a branch trained at the site, for the site's present prior; empty if it trained none."""
-    memory = branch_memory(work.memory, branch)
-    tensors = memory.select(PERSONAL)
-    prior, bias = memory.tensors.get(PRIOR), tensors.get("head.bias")
-    if prior is not None and bias is not None and work.view.offset is not None:
-        shift = prior - work.view.offset.cpu()
-        tensors["head.bias"] = bias + shift.where(torch.isfinite(shift), torch.zeros_like(shift))
+    """Return the model that a branch trained at the site; empty if it trained none.
+
+    It was trained without the site's prior, which the mixture adds to all experts; so its bias is lowered by the prior.
+    """
+    tensors = branch_memory(work.memory, branch).select(PERSONAL)
+    prior, bias = work.view.offset, tensors.get("head.bias")
+    if prior is not None and bias is not None:
+        tensors["head.bias"] = bias - prior.to(bias.device).nan_to_num(neginf=0.0)
     return {**work.initial, **tensors} if tensors else {}
 
 
