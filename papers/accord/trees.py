@@ -29,7 +29,7 @@ def run_cell(table: dict[str, Any], device: str, base: Path) -> Result:
     """Train and test trees at every site of an experiment; `method.lr` is their learning rate."""
     start = time.perf_counter()
     experiment = check_experiment(table)
-    figures = _figures(load_federation(experiment, base), experiment.settings.lr, experiment.seed)
+    figures = _figures(load_federation(experiment, base), experiment.settings.lr_at(1), experiment.seed)
     return {"final": figures, "seconds": round(time.perf_counter() - start, 2)}
 
 
@@ -39,7 +39,7 @@ def run_apart(table: dict[str, Any], device: str, base: Path) -> Result:
     experiment = check_experiment(table)
     apart = keep_apart(load_federation(experiment, base), experiment.seed)
     return {
-        "figures": _figures(apart.data, experiment.settings.lr, experiment.seed),
+        "figures": _figures(apart.data, experiment.settings.lr_at(1), experiment.seed),
         "server_judges": False,
         "not_judged": apart.not_judged,
         "dropped": 0,

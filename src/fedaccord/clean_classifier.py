@@ -75,7 +75,7 @@ def _train(dataset: Dataset, model: str, seed: int) -> Array:
         brief=Message(),
         memory=Message(),
         round=1,
-        lr=SETTINGS.lr,
+        lr=SETTINGS.lr_at(1),
         parameters=parameters,
         received=[p.detach().clone() for p in parameters],
         seed=seed,

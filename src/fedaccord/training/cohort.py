@@ -125,7 +125,8 @@ def cohort_key(work: LocalWork, terms: Terms) -> tuple[object, ...]:
     """Return a key of a started work; works with equal keys can be stacked."""
     data = work.site.train
     state = sorted((name, tuple(t.shape[1:]), t.dtype) for name, t in terms.rows.checked_state(work).items())
-    return (work.view.stacking_key(), data.x.shape[1:], data.x.dtype, data.target.shape[1:], data.target.dtype, *state)
+    shapes = data.x.shape[1:], data.x.dtype, data.target.shape[1:], data.target.dtype
+    return (work.view.stacking_key(), work.lr, *shapes, *state)
 
 
 class _StackedSteps:

@@ -13,8 +13,9 @@ from fedaccord.messages.message import Message
 from fedaccord.messages.names import COMPUTED, SILENT
 from fedaccord.seeds import derive
 from fedaccord.training.objectives import Objective
-from fedaccord.training.settings import TrainingSettings
+from fedaccord.training.settings import Auto, TrainingSettings
 from fedaccord.training.solvers import SGD, LossAndGradients, SGDStepper, Solver
+from fedaccord.training.usual_work import usual_steps
 from fedaccord.training.work import Batch, LocalWork
 
 
@@ -94,10 +95,10 @@ def batches(
     size: int,
     generator: torch.Generator,
     epochs: int | None = None,
-    steps: int | None = None,
+    steps: int | Auto | None = None,
     drop_single: bool = False,
 ) -> Iterator[Tensor]:
-    """Yield index tensors of `epochs` shuffled epochs, or of exactly `steps` batches.
+    """Yield index tensors of `epochs` shuffled epochs, or of exactly `steps` batches, by `usual_steps` if "auto".
 
     `drop_single` drops batches of one sample, for which batch norm has no variance.
     """
@@ -110,12 +111,12 @@ def batches(
 
 
 def step_count(
-    samples: int, size: int, epochs: int | None = None, steps: int | None = None, drop_single: bool = False
+    samples: int, size: int, epochs: int | None = None, steps: int | Auto | None = None, drop_single: bool = False
 ) -> int:
     """Return the number of index tensors that `batches` yields."""
     if samples == 0 or (drop_single and (samples == 1 or size == 1)):
         return 0
     if steps is not None:
-        return steps
+        return usual_steps(samples, size) if steps == "auto" else steps
     batches_per_epoch = -(-samples // size) - (drop_single and samples % size == 1)
     return (epochs or 1) * batches_per_epoch

@@ -23,6 +23,7 @@ Rate = Annotated[float, Field(gt=0, le=1000)]  # a learning rate
 Positive = Annotated[float, Field(gt=0)]
 NotNegative = Annotated[float, Field(ge=0)]
 Fraction = Annotated[float, Field(ge=0, lt=1)]
+Auto = Literal["auto"]
 Optimiser = Literal["sgd", "adam"]
 Schedule = Literal["constant", "cosine"]
 Softmax = Literal["view", "full"]
@@ -78,16 +79,25 @@ class TrainingSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, defer_build=True)
     report_sections: ClassVar[tuple[FigureSection, ...]] = ()
+    takes_auto: ClassVar[bool] = False  # whether `lr` and `steps` may be "auto": only the sites use them
     formerly: ClassVar[Mapping[str, Any]] = {}  # settings that keep a run of version 0.1 as it began
 
     rounds: Count = site_setting(50, "number of communication rounds")
     epochs: Count | None = site_setting(None, "number of local epochs per round; 1 if `steps` is not given either")
-    steps: Count | None = site_setting(None, "number of local mini-batch steps per round, instead of `epochs`")
+    steps: Count | Auto | None = site_setting(
+        None,
+        "number of local mini-batch steps per round, instead of `epochs`; auto (some methods): one epoch, but at least "
+        "10 and at most 200 steps",
+    )
     iterations: Count | None = server_setting(
         None, "number of local mini-batch steps in the whole run, instead of `rounds`; a multiple of `steps`"
     )
     batch: Count = site_setting(32, "mini-batch size")
-    lr: Rate = site_setting(0.05, "local learning rate")
+    lr: Rate | Auto = site_setting(
+        0.05,
+        "local learning rate; auto (some methods): 0.05 for SGD, 0.5 if the inputs are hashed texts, 0.003 for Adam, "
+        "and twice as much at the start of a cosine schedule",
+    )
     optimiser: Optimiser = site_setting(
         "sgd", "local optimiser; adam ignores `momentum` and decouples weight decay from the loss (AdamW)"
     )
@@ -163,6 +173,13 @@ class TrainingSettings(BaseModel):
             raise ValueError("give steps or epochs, not both")
         return self
 
+    @field_validator("lr", "steps")
+    @classmethod
+    def _auto_where_it_is_known(cls, value: int | float | str | None) -> int | float | str | None:
+        if value == "auto" and not cls.takes_auto:
+            raise ValueError('"auto" is not possible with this method, whose server uses the value too; give a number')
+        return value
+
     @field_validator("participation")
     @classmethod
     def _fraction_or_number(cls, value: int | float) -> int | float:
@@ -193,6 +210,8 @@ class TrainingSettings(BaseModel):
 
     def lr_warning(self, method: str) -> str | None:
         """Return a sentence on a learning rate that was chosen for another optimiser; None if it fits."""
+        if isinstance(self.lr, str):
+            return None
         usual, default = (type(self).model_fields[key].default for key in ("lr", "optimiser"))
         if self.optimiser == "adam" and self.lr > LARGEST_ADAM_LR:
             if default == "adam":
@@ -206,6 +225,7 @@ class TrainingSettings(BaseModel):
         return f"method.lr is {self.lr:g}, {why}"
 
     def lr_at(self, round_: int, base: float | None = None) -> float:
-        """Return the learning rate of a round, counted from 1; `base` replaces `lr`."""
+        """Return the learning rate of a round, counted from 1; `base` replaces `lr`, which "auto" needs."""
         lr = self.lr if base is None else base
+        assert not isinstance(lr, str)
         return lr * 0.5 * (1 + math.cos(math.pi * (round_ - 1) / self.rounds)) if self.schedule == "cosine" else lr

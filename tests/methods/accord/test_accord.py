@@ -15,7 +15,7 @@ from small_federation import SPACE, exact, federation, pets_or_cattle, site, sma
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
-WORK = {"epochs": 2, "batch": 4, "lr": 0.1, "prior": "off"}
+WORK = {"epochs": 2, "batch": 4, "lr": 0.1, "prior": "off", "schedule": "constant"}
 
 
 def played(recipe, sites, rounds=3, **how):

@@ -35,7 +35,7 @@ from small_federation import (
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
-WORK = {"epochs": 2, "batch": 4, "lr": 0.1}
+WORK = {"epochs": 2, "batch": 4, "lr": 0.1, "schedule": "constant"}
 EVERY_VIEW = {
     "all": exact(),
     "some": exact(["cat", "dog"]),

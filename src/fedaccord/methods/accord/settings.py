@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal
 
 from fedaccord.methods.entry import MethodEntry
 from fedaccord.methods.shared_settings import SharedModelSettings
-from fedaccord.training.settings import Prior, server_setting, site_setting
+from fedaccord.training.settings import Auto, Count, Prior, Rate, Schedule, server_setting, site_setting
 
 Personal = Literal["mixture", "cheap", "off"]
 
@@ -16,7 +16,11 @@ class AccordSettings(SharedModelSettings):
     """Likelihood of each site's own annotations, head rows averaged per label, site priors (ours, the default)."""
 
     formerly: ClassVar[Mapping[str, Any]] = {"confidences": False, "regularise": False, "personal": "off"}
+    takes_auto: ClassVar[bool] = True
 
+    steps: Count | Auto | None = "auto"
+    lr: Rate | Auto = "auto"
+    schedule: Schedule = "cosine"
     prior: Prior = "all"
     confidences: bool = server_setting(
         True,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import model_validator
 
@@ -14,6 +14,8 @@ from fedaccord.training.settings import TrainingSettings, server_setting, site_s
 
 class LocalSettings(AnyLossSettings):
     """Every site trains alone on its own data: the baseline that federation has to beat."""
+
+    takes_auto: ClassVar[bool] = True
 
     regularise: bool = site_setting(
         False, "noise and dropout that fit the kind of input: table, text, signal or image (docs/methods.md 3.7)"
