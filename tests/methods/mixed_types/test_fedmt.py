@@ -8,13 +8,13 @@ from torch import nn
 
 from fedaccord.config import check_experiment
 from fedaccord.errors import ConfigError
+from fedaccord.federation.pooled_correspondence import SCORES
 from fedaccord.federation.round import play_round
 from fedaccord.federation.state import RunState
 from fedaccord.labels.correspondence import CORRESPONDENCE, expected_counts
 from fedaccord.labels.views import Coarse
 from fedaccord.messages.message import Failure, Message
 from fedaccord.methods.mixed_types import augment
-from fedaccord.methods.mixed_types.objective import SCORES
 from fedaccord.methods.registry import METHODS, make_recipe
 from fedaccord.models.layout import Layout
 from fedaccord.models.network import Network, predict_logits

@@ -9,17 +9,14 @@ import torch
 from torch import nn
 
 from fedaccord.errors import ConfigError, FedAccordError
+from fedaccord.federation.pooled_correspondence import COUNTS, EXCHANGE, EXCHANGES, SCORES
 from fedaccord.labels.correspondence import CORRESPONDENCE
 from fedaccord.labels.views import Coarse
 from fedaccord.messages.message import Message
 from fedaccord.messages.names import SILENT
 from fedaccord.methods.mixed_types.augment import Partners, mix_loss
 from fedaccord.methods.mixed_types.objective import (
-    COUNTS,
-    EXCHANGE,
-    EXCHANGES,
     LEARNED_LOGITS,
-    SCORES,
     MixedTypes,
     client_loss,
     count_names,

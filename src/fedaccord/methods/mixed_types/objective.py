@@ -18,13 +18,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fedaccord.errors import ConfigError, FedAccordError
+from fedaccord.errors import ConfigError
+from fedaccord.federation.pooled_correspondence import COUNTS, class_probabilities, expected_names, remember_matrix
 from fedaccord.labels.correspondence import (
     CORRESPONDENCE,
     confident,
     estimate_by_counts,
-    expected_counts,
-    frobenius,
     logits_of_matrix,
     matrix_of_logits,
     uniform_matrix,
@@ -47,12 +46,8 @@ from fedaccord.training.work import FIGURES, Batch, LocalWork
 
 CONFIDENT = "confident"  # in a reply: the number of confident samples
 LEARNED_LOGITS = "correspondence logits"  # in a site's memory: the parameters of the learnable matrix
-COUNT = "count coarse names"  # the task
-COUNTS = "counts"  # in the answer
-EXCHANGE, EXCHANGES = "exchange", "exchanges"  # in the brief: index and number of exchanges in this round
 Source = Literal["declared", "counts", "brief", "learnable"]
 """Where a site has its matrix from: its view, its own estimate, the server, or training."""
-SCORES = "class probabilities"  # in a site's memory between the exchanges of a round, with the round's number
 
 
 def client_loss(projected: Tensor, fixed: Tensor, mixed: Tensor, lambda1: float, lambda2: float) -> Tensor:
@@ -253,18 +248,6 @@ def _weighted_rows(batch: Batch, x: Tensor, first: Tensor, second: Tensor, share
     return Batch(batch.rows[:n], x, batch.target[:n], state)
 
 
-def remember_matrix(work: LocalWork, matrix: Tensor) -> None:
-    """Store the matrix in memory; record its change and, if the truth is declared, its error."""
-    figures, matrix = work.memory.numbers, matrix.cpu()
-    before = work.memory.tensors.get(CORRESPONDENCE)
-    if before is not None:
-        figures[f"{FIGURES}/matrix_change"] = frobenius(matrix, before)
-    declared = work.site.view
-    if declared.has_own_names and declared.is_known:
-        figures[f"{FIGURES}/matrix_error"] = frobenius(matrix, declared.matrix)
-    work.memory.tensors[CORRESPONDENCE] = matrix
-
-
 def count_names(work: LocalWork, settings: FedMTSettings) -> Message:
     """Return one J x K matrix under the model that was sent in this round: a task.
 
@@ -272,28 +255,10 @@ def count_names(work: LocalWork, settings: FedMTSettings) -> Message:
     from confident samples, with zeros in empty columns. The model comes with the first exchange of a round; its scores
     are stored until the last one.
     """
-    view, target, probabilities = work.view, work.site.train.target, _scores(work)
-    matrix = work.brief.tensors.get(CORRESPONDENCE)
+    target, matrix = work.site.train.target, work.brief.tensors.get(CORRESPONDENCE)
     if matrix is not None:
-        counts = expected_counts(probabilities, target, matrix.to(probabilities.device))
-    else:
-        empty = torch.zeros(len(view.answers), len(view.space), device=probabilities.device)
-        counts, _ = estimate_by_counts(probabilities, target, settings.threshold, empty, settings.smoothing)
+        return expected_names(work, matrix, target)
+    view, probabilities = work.view, class_probabilities(work)
+    empty = torch.zeros(len(view.answers), len(view.space), device=probabilities.device)
+    counts, _ = estimate_by_counts(probabilities, target, settings.threshold, empty, settings.smoothing)
     return Message({COUNTS: counts.cpu()})
-
-
-def _scores(work: LocalWork) -> Tensor:
-    """Return P(class | sample) under the round's model, stored from the first exchange of a round to the last."""
-    memory, numbers = work.memory, work.brief.numbers
-    if not numbers.get(EXCHANGE, 0):
-        scores = torch.softmax(predict_logits(work.model, work.site.train.x), -1)
-    elif memory.numbers.get(SCORES) == work.round:
-        scores = memory.tensors[SCORES].to(work.site.train.x.device)
-    else:
-        raise FedAccordError(f"site '{work.site.name}' was asked to count without the model of round {work.round}")
-    if numbers.get(EXCHANGE, 0) + 1 < numbers.get(EXCHANGES, 1):
-        memory.tensors[SCORES], memory.numbers[SCORES] = scores.cpu(), work.round
-    else:
-        memory.tensors.pop(SCORES, None)
-        memory.numbers.pop(SCORES, None)
-    return scores

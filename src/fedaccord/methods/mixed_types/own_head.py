@@ -10,12 +10,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fedaccord.aggregation.robust import median
+from fedaccord.federation.pooled_correspondence import uses_median
 from fedaccord.labels.space import LabelSpace
 from fedaccord.labels.views import NOT_ANNOTATED, Exact, View
 from fedaccord.messages.checks import TensorSpec
 from fedaccord.messages.message import Message
 from fedaccord.methods.mixed_types.augment import weakly_augmented
-from fedaccord.methods.mixed_types.correspondences import uses_median
 from fedaccord.methods.mixed_types.settings import MixedSiteSettings
 from fedaccord.methods.mixed_types.supervised import BEFORE_TUNING
 from fedaccord.models.network import OWN_ENCODER, OWN_HEAD, Network, first_head, with_own_head

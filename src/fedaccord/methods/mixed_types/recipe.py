@@ -15,18 +15,17 @@ from functools import partial
 from typing import Any
 
 from fedaccord.aggregation.mean import mean
+from fedaccord.federation.pooled_correspondence import COUNT, PooledCounts, matrix_brief
 from fedaccord.federation.recipe import Exchange, Recipe, RequireViews, ServerStep
 from fedaccord.methods.common_model import share_model, with_aggregation
 from fedaccord.methods.entry import with_local_rule
 from fedaccord.methods.mixed_types.correspondences import (
     ConfidenceWatch,
-    PooledCounts,
     average_estimates,
     average_learned,
-    matrix_brief,
     matrix_spec,
 )
-from fedaccord.methods.mixed_types.objective import COUNT, MixedTypes, Source, count_names
+from fedaccord.methods.mixed_types.objective import MixedTypes, Source, count_names
 from fedaccord.methods.mixed_types.own_head import OwnHead, average_heads, head_brief, head_spec
 from fedaccord.methods.mixed_types.settings import (
     FedMTSettings,
@@ -50,7 +49,7 @@ def fedmt(settings: FedMTSettings) -> Recipe:
     learned_together = how == "learnable-average"
     estimate: tuple[ServerStep, ...] = ()
     if how == "estimated" and pooled:
-        estimate = (PooledCounts(settings),)
+        estimate = (PooledCounts(settings.exchanges, settings.smoothing),)
     elif how == "estimated-average":
         estimate = (average_estimates,)
     return _federated(
