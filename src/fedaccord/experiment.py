@@ -343,7 +343,7 @@ def _summary(
 
 def _untrained(experiment: Experiment, server: Server, outcome: RunOutcome) -> list[str]:
     """Return the reason if the model was never updated."""
-    if outcome.replies or server.recipe.server_trains:
+    if outcome.replies or server.trains:
         return []
     defence = getattr(experiment.settings, "defence", None)
     if defence is not None and ALL_LEFT_OUT.format(defence.kind) in server.warnings:

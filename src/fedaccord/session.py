@@ -60,7 +60,13 @@ def open_server(
         device = experiment.run.device
         if is_remote:
             server.expected_cards = {
-                name: SiteCard(name, len(site.train), site.view.kind, owned_labels(site, server.recipe))
+                name: SiteCard(
+                    name,
+                    len(site.train),
+                    site.view.kind,
+                    owned_labels(site, server.recipe),
+                    unexplained=not site.view.is_known,
+                )
                 for name, site in data.sites.items()
             }
             if _is_missing(device):  # the sites may still have GPUs

@@ -77,7 +77,7 @@ def split_evenly(sites: list[SiteId], most: int, pieces: int = PIECES) -> list[l
 def cohort_size(recipe: Recipe, network: Network, device: torch.device) -> int:
     """Return the largest number of sites that may train as one program; 1 if stacking is impossible or slower."""
     batchable = terms_of(recipe.objective) is not None and is_batchable(recipe.site_solver)
-    if not batchable or recipe.trains not in ("sites", "sites and server") or stacked_forward(network) is None:
+    if not batchable or not recipe.sites_train or recipe.is_pooled or stacked_forward(network) is None:
         return 1
     if device.type == "cpu" and dense_forward(network) is None:
         return 1  # stacked convolutions are not faster on a CPU

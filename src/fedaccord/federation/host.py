@@ -18,6 +18,7 @@ from fedaccord.federation.final_model import KEEP, with_final_model
 from fedaccord.federation.recipe import Recipe, SiteTask
 from fedaccord.federation.site_evaluation import Trial, replies_of, reply_of, start_trial
 from fedaccord.federation.site_views import annotated_rows, estimate_prior, owned_labels, site_view, usable_samples
+from fedaccord.federation.state import MEANING, UNKNOWN
 from fedaccord.federation.streaming import COHORT_SAMPLES, REPRESENTATIVE, CohortMeans, stacked_mean
 from fedaccord.labels.views.likelihoods import PRIOR
 from fedaccord.messages.message import Message, SiteId
@@ -190,6 +191,8 @@ class SiteHost:
         samples = usable_samples(data, self.recipe)
         names = data.view.names_digest()
         words = {"view": self._declared[data.name].view.kind} | ({} if names is None else {"names": names})
+        if not data.view.is_known:
+            words[MEANING] = UNKNOWN
         return Message({"informs": self.informs[data.name]}, {"samples": samples}, words)
 
     def _train(self, work: LocalWork) -> Message:

@@ -9,7 +9,7 @@ import torch
 
 from fedaccord.errors import EngineError
 from fedaccord.federation.membership import ALWAYS
-from fedaccord.federation.state import SiteCard
+from fedaccord.federation.state import MEANING, UNKNOWN, SiteCard
 from fedaccord.messages.checks import MOST_SAMPLES, Problem
 from fedaccord.messages.message import Failure, Message, SiteId
 
@@ -88,11 +88,16 @@ def read_card(
     names = reply.words.get("names", "")
     if not re.fullmatch(r"(\d{1,6}:[0-9a-f]{16})?", names):
         return Problem("names", f"has the invalid digest '{names[:40]}'")
-    card = SiteCard(site, int(samples), reply.words.get("view", ""), informs.bool(), names)
+    meaning = reply.words.get(MEANING)
+    if meaning is not None and (meaning != UNKNOWN or not names):
+        return Problem(MEANING, f"is '{meaning[:40]}'; only the meaning of coarse names may be '{UNKNOWN}'")
+    card = SiteCard(site, int(samples), reply.words.get("view", ""), informs.bool(), names, meaning is not None)
     if expected is None:  # a local site, whose data were compared already
         return card
     if card.view != expected.view:
         return Problem("view", f"is '{card.view}', but the server expects '{expected.view}'")
+    if card.unexplained != expected.unexplained:
+        return Problem(MEANING, "declares a correspondence or not, other than the server expects")
     if bool((card.informs & ~expected.informs).any()):
         return Problem("informs", "contains labels that the site does not own")
     if previous is not None and not card.is_same(previous):

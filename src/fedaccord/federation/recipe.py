@@ -26,15 +26,23 @@ if TYPE_CHECKING:
     from fedaccord.federation.server import Server, SiteCard
 
 ServerStep = Callable[["Server"], None]
-"""A step of the server in a round, which may change the server's state."""
+"""A step of the server in a round, which may change the server's state.
+
+A step of `refine` with the attribute `reads_replies = False` only needs the aggregated model.
+"""
 ReplyStep = Callable[["Server", Replies], Replies]
 """A step on the valid replies of a round, e.g. a filter or new weights."""
 Conclusion = Callable[["Server"], Iterator["Progress"]]
 """A step after the last round, which yields its progress after each further round."""
 SiteTask = Callable[[LocalWork], Message]
 """A task at a site, besides training and evaluation; returns the reply."""
-Trains = Literal["sites", "server", "sites and server", "pool of views", "pool of truth"]
-"""Who trains: the sites, the server on its labelled samples, both, or one place with all samples (for studies)."""
+Trains = Literal[
+    "sites", "server", "sites and server", "sites, and server if labelled", "pool of views", "pool of truth"
+]
+"""Who trains: the sites, the server on its labelled samples, both, or one place with all samples (for studies).
+
+With "sites, and server if labelled" a server without labelled samples does not train; otherwise it must have them.
+"""
 
 
 @dataclass(frozen=True)
@@ -119,8 +127,13 @@ class Recipe:
 
     @property
     def server_trains(self) -> bool:
-        """Whether the server trains on its labelled samples."""
+        """Whether the server trains on its labelled samples, if it has any."""
         return "server" in self.trains
+
+    @property
+    def needs_labelled(self) -> bool:
+        """Whether the server must have labelled samples."""
+        return self.trains in ("server", "sites and server")
 
     @property
     def is_pooled(self) -> bool:

@@ -120,7 +120,7 @@ def play_round(server: Server, evaluated: bool | Callable[[], bool] = True) -> R
             step(server)
     record.finite = all_finite(server.state.model)
     # A server that trains on its own samples informs all labels, even if no site replies.
-    if replies is not None or not (recipe.server_trains and (record.asked or not recipe.sites_train)):
+    if replies is not None or not (server.trains and (record.asked or not recipe.sites_train)):
         record.absent = _labels_without_reply(server, replies)
     if replies is not None:
         record.replied = len(replies)

@@ -82,6 +82,11 @@ class Server:
         """The current model by tensor name: views of the flat vector, and the counters."""
         return self.state.tensors(self.layout)
 
+    @property
+    def trains(self) -> bool:
+        """Whether the server has labelled samples and the method trains on them."""
+        return self.recipe.server_trains and self.labelled is not None and len(self.labelled[0]) > 0
+
     def move_to(self, device: torch.device) -> None:
         """Move the server's network and samples to a device; models and messages remain on the CPU."""
         self.network = self.network.to(device)
@@ -116,7 +121,7 @@ class Server:
 
     def ready(self) -> None:
         """Raise ConfigError if the method or the attack cannot work with these sites."""
-        if self.recipe.server_trains and (self.labelled is None or not len(self.labelled[0])):
+        if self.recipe.needs_labelled and not self.trains:
             raise ConfigError("the method trains on labelled samples of the server; set labelled in [server]")
         if self.recipe.sites_train and self.state.round == 0 and not self.trainers():
             raise ConfigError("no site that may train in the first round has labelled samples")

@@ -27,7 +27,8 @@ def owned_labels(site: SiteData, recipe: Recipe) -> Tensor:
     """Return the labels that a site informs: bool (labels,)."""
     if recipe.sharing.owners == "all":
         return torch.ones(len(site.view.space), dtype=torch.bool)
-    view = site.view if recipe.sharing.owners == "declared" else training_view(site, recipe.settings)
+    # A view whose correspondence will be estimated informs all labels, because its loss has a gradient for all.
+    view = site.view if recipe.sharing.owners == "declared" else site_view(site, recipe, Message(), Message())
     return view.informs()
 
 

@@ -12,6 +12,8 @@ from torch import Tensor
 from fedaccord.messages.message import Message, SiteId, one_line
 from fedaccord.models.layout import Layout
 
+MEANING, UNKNOWN = "meaning", "unknown"  # the word of a card whose coarse names have no declared correspondence
+
 
 @dataclass(frozen=True)
 class SiteCard:
@@ -22,6 +24,7 @@ class SiteCard:
     view: str
     informs: Tensor  # bool (labels,)
     names: str = ""  # of a coarse site: number and digest of its names, e.g. "10:0f3a"
+    unexplained: bool = False  # a coarse site that does not declare what its names stand for
 
     @cached_property
     def teaches(self) -> bool:
@@ -30,7 +33,7 @@ class SiteCard:
 
     def is_same(self, other: SiteCard) -> bool:
         """Return whether two cards are equal."""
-        first, second = ((c.name, c.samples, c.view, c.names, c.informs.tolist()) for c in (self, other))
+        first, second = ((c.name, c.samples, c.view, c.names, c.unexplained, c.informs.tolist()) for c in (self, other))
         return first == second
 
     @property
@@ -97,6 +100,7 @@ class RunState:
         message.numbers.update({f"card/{site}": card.samples for site, card in self.cards.items()})
         message.words.update({f"card/{site}": card.view for site, card in self.cards.items()})
         message.words.update({f"names/{site}": card.names for site, card in self.cards.items() if card.names})
+        message.words.update({f"{MEANING}/{site}": UNKNOWN for site, card in self.cards.items() if card.unexplained})
         return message
 
     @classmethod
@@ -113,6 +117,7 @@ class RunState:
                 message.words[f"card/{site}"],
                 informs,
                 message.words.get(f"names/{site}", ""),
+                f"{MEANING}/{site}" in message.words,
             )
             for site, informs in sorted(message.select("card").items())
         }

@@ -80,7 +80,8 @@ def _parts(server: Server, briefs: dict[SiteId, Message]) -> Iterator[dict[SiteI
 
 def needs_only_mean(recipe: Recipe) -> bool:
     """Return whether the server of a recipe only needs the mean of the replies."""
-    reads_replies = recipe.refine or recipe.admit or recipe.exchange.expected
+    refines = any(getattr(step, "reads_replies", True) for step in recipe.refine)
+    reads_replies = refines or recipe.admit or recipe.exchange.expected
     return recipe.aggregator in (mean, per_label) and not reads_replies
 
 

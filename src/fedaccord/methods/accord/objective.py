@@ -10,8 +10,11 @@ from torch import Tensor, nn
 from fedaccord.data.validation_rows import split_rows
 from fedaccord.federation.branch import BRANCH
 from fedaccord.federation.experts import stored_experts
+from fedaccord.federation.pooled_correspondence import remember_matrix
 from fedaccord.federation.site_views import annotated_rows
+from fedaccord.labels.correspondence import CORRESPONDENCE
 from fedaccord.labels.views import View
+from fedaccord.messages.message import Message
 from fedaccord.seeds import derive
 from fedaccord.training.candidate_losses import PartialLabels, PartialLoss, partial_loss
 from fedaccord.training.regularisation import is_regularised
@@ -34,6 +37,12 @@ class AccordLoss(PartialLabels):
 
     partial: PartialLoss = field(default_factory=lambda: partial_loss("calibrated"))
 
+    def site_view(self, view: View, brief: Message, memory: Message) -> View:
+        """Return the view; names of unknown meaning get the last estimate of their correspondence."""
+        if view.is_known:
+            return view
+        return view.with_matrix(brief.tensors.get(CORRESPONDENCE, memory.tensors.get(CORRESPONDENCE)))
+
     def start(self, work: LocalWork) -> None:
         """Select the rows of the branch, and load the label confidences of a site with candidate sets."""
         branch = work.brief.words.get(BRANCH)
@@ -42,6 +51,10 @@ class AccordLoss(PartialLabels):
             # No row: nothing to weigh by, or the other way is the same because the inputs need no regularisation.
             idle = branch != WEIGHING and (not len(apart) or (branch == REGULARISED and not is_regularised(work)))
             work.rows = rest[:0] if idle else rest
+        if not work.view.is_known:  # the likelihood says nothing yet, and the reply would only slow the others down
+            work.rows = torch.zeros(0, dtype=torch.long)
+        elif work.view.estimated:
+            remember_matrix(work, work.view.matrix)
         if CONFIDENT in work.brief.words and work.view.ambiguous:
             super().start(work)
         else:

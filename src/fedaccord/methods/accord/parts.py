@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from fedaccord.federation.pooled_correspondence import matrix_brief
 from fedaccord.federation.server import Server, SiteCard
 from fedaccord.labels.views import view_class
 from fedaccord.messages.message import Message
+from fedaccord.methods.accord.labelled_server import labelled_site
 from fedaccord.methods.accord.objective import CONFIDENT
 from fedaccord.methods.accord.settings import AccordSettings
 
@@ -14,15 +16,21 @@ PERSONAL = {
 }
 
 
-def brief_words(settings: AccordSettings, server: Server, card: SiteCard) -> Message:
-    """Return the addition to a site's brief: whether sites with candidate sets use label confidences."""
-    return Message(words={CONFIDENT: "on"} if settings.confidences and _mostly_ambiguous(server) else {})
+def brief_additions(settings: AccordSettings, server: Server, card: SiteCard) -> Message:
+    """Return the additions to a site's brief: whether label confidences are used, and the meaning of its names."""
+    words = {CONFIDENT: "on"} if settings.confidences and _mostly_ambiguous(server) else {}
+    return Message(matrix_brief(server, card).tensors if card.unexplained else {}, words=words)
 
 
 def parts_of(settings: AccordSettings, server: Server) -> list[str]:
     """Return a sentence on each part that is switched on, with the sites that are the reason."""
-    kinds = [view_class(card.view) for card in server.cards.values() if card.teaches and card.samples]
+    cards = [card for card in server.cards.values() if card.teaches and card.samples]
+    kinds = [view_class(card.view) for card in cards]
     found = []
+    if (labelled := labelled_site(server)) is not None:
+        found.append(f"the server's {len(labelled.train)} labelled samples: a supervised step in every round")
+    if unexplained := sum(card.unexplained for card in cards):
+        found.append(f"{_sites(unexplained)} with names of unknown meaning: correspondence by EM over all sites")
     ambiguous = sum(kind.ambiguous for kind in kinds)
     if settings.confidences and _mostly_ambiguous(server):
         found.append(f"{_sites(ambiguous)} with candidate sets: label confidences")

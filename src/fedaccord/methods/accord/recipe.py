@@ -3,19 +3,24 @@
 Every site minimises the negative log-likelihood of its annotations under its view, or at candidate sites a loss with
 label confidences. The encoder is averaged over all sites, each head row over the sites whose annotations inform its
 label, by sample count. A site may add the log of its label frequencies to the logits (`prior`); they never leave the
-site. After the last round every site fits experts of its own (`personal.py`).
+site. The server trains on its labelled samples after every aggregation, if it has any (`labelled_server.py`), and the
+meaning of coarse names is estimated at sites that do not declare it (`unexplained_names.py`). After the last round
+every site fits experts of its own (`personal.py`).
 """
 
 from __future__ import annotations
 
 from functools import partial
 
+from fedaccord.federation.pooled_correspondence import COUNT, PooledCounts
 from fedaccord.federation.recipe import Exchange, Recipe
+from fedaccord.methods.accord.labelled_server import SupervisedStep
 from fedaccord.methods.accord.objective import AccordLoss
-from fedaccord.methods.accord.parts import brief_words, parts_of
+from fedaccord.methods.accord.parts import brief_additions, parts_of
 from fedaccord.methods.accord.personal import FIT, WEIGH, fit_experts, weigh_experts
 from fedaccord.methods.accord.server import Personalise
 from fedaccord.methods.accord.settings import AccordSettings
+from fedaccord.methods.accord.unexplained_names import count_names, require_meaning, unexplained_sites
 from fedaccord.methods.common_model import share_model, with_aggregation
 from fedaccord.training.regularisation import Regularised
 
@@ -28,8 +33,16 @@ def accord(settings: AccordSettings) -> Recipe:
         None,
         Regularised(loss) if settings.regularise else loss,
         sharing=share_model(settings),
-        tasks={WEIGH: weigh_experts, FIT: partial(fit_experts, regularised=settings.regularise)},
-        exchange=Exchange(partial(brief_words, settings)),
+        tasks={
+            WEIGH: weigh_experts,
+            FIT: partial(fit_experts, regularised=settings.regularise),
+            COUNT: count_names,
+        },
+        exchange=Exchange(partial(brief_additions, settings)),
+        ready=(require_meaning,),
+        prepare=(PooledCounts(sites=unexplained_sites),),
+        refine=(SupervisedStep(),),
+        trains="sites, and server if labelled",
         parts=partial(parts_of, settings),
         conclude=() if settings.personal == "off" else (Personalise(settings),),
     )

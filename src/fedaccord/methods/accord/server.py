@@ -86,8 +86,10 @@ def _train_alone(server: Server, branch: str, sites: Sequence[SiteId], rounds: i
     plain = {PLAIN: "on"} if branch == PLAIN_WAY else {}
     for _ in range(rounds):
         if sites:
-            extra = {site: own.recipe.exchange.brief_for(own, own.cards[site]).words for site in sites}
-            briefs = {site: Message(words={**words, **plain, STAYS: "on"}) for site, words in extra.items()}
+            # The additions of the run itself: the final meaning of names that were unknown.
+            extra = {site: server.recipe.exchange.brief_for(server, server.cards[site]) for site in sites}
+            words = {BRANCH: branch, STAYS: "on", **plain}
+            briefs = {site: Message(dict(more.tensors), words={**more.words, **words}) for site, more in extra.items()}
             replies = own.ask("train", briefs, {})
             sites = [site for site, reply in replies.items() if SILENT not in reply.words]
             own.state.round += 1

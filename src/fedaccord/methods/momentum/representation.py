@@ -20,6 +20,7 @@ from fedaccord.data.coverage import distinguished, lacking_at_server, server_lac
 from fedaccord.data.site_data import Samples, SiteData
 from fedaccord.data.sites import FederationData
 from fedaccord.errors import ConfigError
+from fedaccord.federation.server_training import work_at_server
 from fedaccord.federation.state import SiteCard
 from fedaccord.findings import Finding, note, warning
 from fedaccord.labels.views import Exact
@@ -32,7 +33,6 @@ from fedaccord.methods.momentum.site import MOMENTUM, TravellingMomentum
 from fedaccord.models.network import predict_logits
 from fedaccord.seeds import derive
 from fedaccord.training.local import seeded, train_locally
-from fedaccord.training.work import LocalWork
 
 if TYPE_CHECKING:
     from fedaccord.federation.server import Server
@@ -75,21 +75,8 @@ class Representation:
         card = SiteCard(PUBLIC, len(public), Exact.kind, torch.ones(len(server.space), dtype=torch.bool))
         brief = Message(self.momentum.side_tensors.outgoing(server, card, state[REPRESENTATION_MOMENTUM]))
         server.layout.load(server.network, state[REPRESENTATION])
-        round_ = server.state.round + 1
-        parameters: list[Tensor] = [p for p in server.network.parameters() if p.requires_grad]
-        work = LocalWork(
-            site=SiteData(PUBLIC, Exact(server.space), public, public),
-            view=Exact(server.space),
-            model=server.network,
-            brief=brief,
-            memory=Message(),
-            round=round_,
-            lr=self.settings.lr_at(round_),
-            parameters=parameters,
-            received=[p.detach().clone() for p in parameters],
-            seed=server.seed,
-        )
-        with seeded(derive(server.seed, REPRESENTATION, round_)):
+        work = work_at_server(server, SiteData(PUBLIC, Exact(server.space), public, public), brief)
+        with seeded(derive(server.seed, REPRESENTATION, work.round)):
             reply = train_locally(work, proximal_objective(0.0, self.settings.loss), self.momentum, self.settings)
         model = server.layout.read(server.network.eval())
         momentum = self.momentum.side_tensors.flat(server, card, reply)
