@@ -558,8 +558,9 @@ class TestMixedTypes:
         assert not any("fedmt" in note for note in report.notes)
 
     def test_a_method_that_does_not_look_at_them_is_told(self, tmp_path):
-        (finding,) = self.report(tmp_path, "accord").findings
-        assert finding.text == "the method 'accord' does not use the server's labelled samples"
+        (finding,) = self.report(tmp_path, "fedavg").findings
+        assert finding.text == "the method 'fedavg' does not use the server's labelled samples"
+        assert not self.report(tmp_path, "accord").findings
 
     def test_a_tuning_without_inputs_is_told(self, tmp_path):
         table = {
@@ -585,8 +586,8 @@ class TestMixedTypes:
         report = check_experiment_data(check_experiment(table), tmp_path)
         assert [finding.text for finding in report.findings] == [
             "no site knows 'q'; the model cannot learn what nobody teaches",
-            "site 'a' has coarse names, but nobody says what they stand for; only fedmt, with labelled samples at the "
-            "server, can find that out",
+            "site 'a' has coarse names, but nobody says what they stand for; accord and fedmt estimate it, from the "
+            "server's labelled samples or other sites' labels",
         ]
 
     def test_a_class_that_the_server_lacks(self, tmp_path):

@@ -127,7 +127,7 @@ def test_labelled_samples_are_told_to_be_idle_by_the_methods_that_do_not_need_th
         method: [finding.text for finding in unused_samples(method, METHODS[method].settings(), data)]
         for method in METHODS
     }
-    users = {"fedmt", "fedmt+", "semifl", "fedrep", "fedtrans", "single", "pfedmo", "representation"}
+    users = {"accord", "fedmt", "fedmt+", "semifl", "fedrep", "fedtrans", "single", "pfedmo", "representation"}
     assert found == {
         method: [] if method in users else [f"the method '{method}' does not use the server's labelled samples"]
         for method in METHODS

@@ -30,7 +30,9 @@ class CoarseView(ViewDeclaration):
         None,
         description="coarse names with the classes (or probabilities) of each; or a grouping that the data set names",
     )
-    names: Names | None = Field(None, description="coarse names with an unknown correspondence, which fedmt estimates")
+    names: Names | None = Field(
+        None, description="coarse names with an unknown correspondence, which accord and fedmt estimate"
+    )
 
     @model_validator(mode="after")
     def _one_of_both(self) -> CoarseView:
@@ -218,7 +220,7 @@ class Coarse(OneName):
         """Return sentences on names of unknown meaning, and on classes that no name covers."""
         if not self.is_known:
             what = f"site '{site}' has coarse names, but nobody says what they stand for"
-            return [f"{what}; only fedmt, with labelled samples at the server, can find that out"]
+            return [f"{what}; accord and fedmt estimate it, from the server's labelled samples or other sites' labels"]
         uncovered = [name for name, known in zip(self.space, self.informs().tolist(), strict=True) if not known]
         what = f"no coarse label of site '{site}' covers {listed(uncovered)}"
         return [f"{what}; the site is taken not to know them"] if uncovered else []

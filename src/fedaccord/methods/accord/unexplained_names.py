@@ -20,9 +20,15 @@ if TYPE_CHECKING:
     from fedaccord.federation.server import Server
 
 
+WARM_UP = 0.25  # of the rounds, in which only labels of known meaning are learned
+
+
 def unexplained_sites(server: Server) -> list[SiteId]:
-    """Return the sites of the next round with names of unknown meaning; none while the model is untrained."""
-    if server.state.round == 0:
+    """Return the sites of the next round with names of unknown meaning; none in the warm-up.
+
+    A matrix that was estimated with a poor model is confirmed by the sites that train with it.
+    """
+    if server.state.round < max(1, round(WARM_UP * server.recipe.settings.rounds)):
         return []
     return [site for site in server.sample_sites() if server.cards[site].unexplained]
 
