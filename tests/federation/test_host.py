@@ -12,7 +12,7 @@ from fedaccord.errors import FedAccordError
 from fedaccord.federation.host import SiteHost
 from fedaccord.federation.recipe import Recipe
 from fedaccord.federation.site_views import uses_prior
-from fedaccord.labels.views import Candidates, Tags, Unlabelled
+from fedaccord.labels.views import Candidates, Coarse, Tags, Unlabelled
 from fedaccord.messages.message import Message, to_bytes
 from fedaccord.training.objectives import Objective, Sum, ViewLikelihood
 from fedaccord.training.settings import TrainingSettings
@@ -104,6 +104,14 @@ def test_a_site_joins_with_its_size_its_kind_of_view_and_the_labels_it_informs(v
     named = {"names": reply.words.get("names")} if kind == "coarse" else {}  # a digest, which tells no name
     assert reply.words == {"view": kind, "run": "r", **named}
     assert kept.is_empty()
+
+
+def test_a_site_joins_with_one_word_more_if_its_coarse_names_have_no_declared_meaning():
+    unexplained = dataclasses.replace(site("a", view=pets_or_cattle()), view=Coarse(SPACE, names=["pet", "cattle"]))
+    reply, _ = ask(host(unexplained), "join", "a")
+    explained, _ = ask(host(site("a", view=pets_or_cattle())), "join", "a")
+    assert reply.words == {**explained.words, "meaning": "unknown"}
+    assert not reply.tensors["informs"].any()
 
 
 def test_with_the_full_softmax_a_site_informs_every_label():

@@ -192,6 +192,59 @@ def test_a_resumed_run_ends_as_if_it_had_never_been_cut(tmp_path, settings):
     assert ends[0]["final"] == ends[1]["final"]
 
 
+NAMES = """
+name = "names"
+
+[labels]
+classes = ["a", "b", "c"]
+
+[server]
+labelled = "few.csv"
+label = "y"
+
+[model]
+hidden = [16]
+
+[method]
+name = "accord"
+rounds = 4
+lr = 0.3
+
+[run]
+workers = 0
+checkpoint_every = 2
+"""
+
+
+def test_accord_finds_out_what_names_stand_for_resumes_and_answers_in_them(tmp_path):
+    x, y = blobs(300)
+    table = "[[sites]]\nname = '{0}'\ndata = '{0}.csv'\nlabel = 'y'\nview = {{ kind = 'coarse', names = ['ab', 'c'] }}"
+    parts = {"one": (slice(0, 120), ["ab", "ab", "c"]), "two": (slice(120, 240), ["ab", "ab", "c"])}
+    parts |= {"few": (slice(240, 264), ["a", "b", "c"]), "new": (slice(264, 300), ["ab", "ab", "c"])}
+    for name, (rows, words) in parts.items():
+        lines_of = [",".join([*map(str, row), words[k]]) for row, k in zip(x[rows], y[rows], strict=True)]
+        header = ",".join([*(f"f{i}" for i in range(x.shape[1])), "y"])
+        (tmp_path / f"{name}.csv").write_text("\n".join([header, *lines_of]) + "\n")
+    whole = run(tmp_path, text="\n".join([NAMES, table.format("one"), table.format("two"), ""]))
+    (one, two) = (np.array(line["matrix"]) for line in lines(whole, "correspondence"))
+    assert np.allclose(one, two)
+    assert np.abs(one - [[1, 1, 0], [0, 0, 1]]).max() < 0.3
+    done = command("predict", whole, "new.csv", "--site", "one", "--answers", "own", cwd=tmp_path)
+    assert done.code == 0, done.err
+    with (tmp_path / "predictions.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert list(rows[0])[2:] == ["ab", "c"]
+    right = [(float(row["c"]) > 0.5) == (k == 2) for row, k in zip(rows, y[264:], strict=True)]
+    assert np.mean(right) > 0.9
+    cut = shutil.copytree(whole, tmp_path / "cut")
+    (cut / "summary.json").unlink()
+    checkpoint(cut, 4).unlink()
+    assert command("resume", cut, cwd=tmp_path).code == 0
+    ends = [json.loads((folder / "summary.json").read_text()) for folder in (whole, cut)]
+    assert ends[0]["model_sha256"] == ends[1]["model_sha256"]
+    assert ends[0]["final"] == ends[1]["final"]
+
+
 @pytest.mark.slow
 def test_workers_change_nothing(tmp_path):
     ends = []

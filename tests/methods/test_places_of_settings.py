@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from fedaccord.federation.round import play_round
 from fedaccord.federation.server import Server
 from fedaccord.federation.state import RunState
 from fedaccord.hosting import build_host, build_network, host_spec, site_spec
-from fedaccord.labels.views import Candidates, Tags
+from fedaccord.labels.views import Candidates, Coarse, Tags
 from fedaccord.messages.message import Message
 from fedaccord.messages.names import POOL
 from fedaccord.methods.registry import METHODS, make_recipe, outside_entry
@@ -76,7 +77,7 @@ OTHER_VALUES = {
 }
 # Further runs of a method: every task is asked for, and settings that exclude each other are all used.
 VARIANTS = {
-    "accord": [{"personal": "mixture"}],
+    "accord": [{"personal": "mixture", "sites": ["a", "b", "c", "d"], "participation": 4}],
     "fedharmony": [{"exchanges": 2}, {"teacher": "counts", "aggregation": "median", "mu": 0.1}],
     "fedharmony+": [{"teacher": "scores", "exchanges": 2}],
     "fedmt": [
@@ -161,7 +162,10 @@ def sites_for(method):
         "tags": [Tags(SPACE), Tags(SPACE), Tags(SPACE, ("cat", "dog"))],
         "spherefed": [Tags(SPACE)] * 3,
     }.get(family, [exact()] * 3)
-    return {name: site(name, 8, view, test=4) for name, view in zip("abc", views, strict=True)}
+    sites = {name: site(name, 8, view, test=4) for name, view in zip("abc", views, strict=True)}
+    if family == "accord":  # a site that does not say what its names stand for, so that it is asked to count them
+        sites["d"] = replace(site("d", 8, pets_or_cattle(), test=4), view=Coarse(SPACE, names=["pet", "cattle"]))
+    return sites
 
 
 def play(method, settings):
