@@ -97,7 +97,8 @@ def read_card(
     if card.view != expected.view:
         return Problem("view", f"is '{card.view}', but the server expects '{expected.view}'")
     if card.unexplained != expected.unexplained:
-        return Problem(MEANING, "declares a correspondence or not, other than the server expects")
+        expects = "names without a correspondence" if expected.unexplained else "a declared correspondence"
+        return Problem(MEANING, f"the server expects {expects}")
     if bool((card.informs & ~expected.informs).any()):
         return Problem("informs", "contains labels that the site does not own")
     if previous is not None and not card.is_same(previous):
