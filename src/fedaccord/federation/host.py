@@ -38,7 +38,7 @@ from fedaccord.training.cohort import (
     train_together,
 )
 from fedaccord.training.local import seeded, start, train_locally
-from fedaccord.training.usual_work import usual_rate
+from fedaccord.training.usual_work import rate_if_auto
 from fedaccord.training.work import LocalWork
 
 PERSONAL = "personal"  # prefix in a site's memory: the parts of the model that are not shared
@@ -76,7 +76,7 @@ class SiteHost:
         self._tasks |= recipe.tasks
         self._forward = stacked_forward(network)
         self._rows: dict[SiteId, Tensor | None] = {}
-        self._rates: dict[SiteId, float] = {}  # learning rates for the kind of the sites' inputs
+        self._rates: dict[SiteId, float | None] = {}  # learning rates for the kind of the sites' inputs
 
     def handle(self, task: str, site: SiteId, brief: Message, memory: Message) -> tuple[Message, Message]:
         """Run one task and return the reply and the site's new memory."""
@@ -143,6 +143,8 @@ class SiteHost:
         if site not in self._rows:
             self._rows[site] = annotated_rows(data) if self.recipe.objective.uses_labels else None
         settings = self.recipe.settings
+        if site not in self._rates:
+            self._rates[site] = rate_if_auto(settings, data.train.x)
         round_ = int(brief.numbers["round"])
         view = site_view(data, self.recipe, memory, brief)
         if PRIOR in memory.tensors:
@@ -154,22 +156,13 @@ class SiteHost:
             brief=brief,
             memory=Message(dict(memory.tensors), dict(memory.numbers), dict(memory.words)),
             round=round_,
-            lr=settings.lr_at(round_, self._usual_rate(site)),
+            lr=settings.lr_at(round_, self._rates[site]),
             parameters=self._parameters,
             received=received,
             seed=self.seed,
             initial=self._initial,
             rows=self._rows[site],
         )
-
-    def _usual_rate(self, site: SiteId) -> float | None:
-        """Return the learning rate for the site's inputs if the settings say "auto", computed once; else None."""
-        settings = self.recipe.settings
-        if settings.lr != "auto":
-            return None
-        if site not in self._rates:
-            self._rates[site] = usual_rate(self.sites[site].train.x, settings.optimiser, settings.schedule)
-        return self._rates[site]
 
     def _same_model(self, brief: Message, last: LocalWork) -> bool:
         """Return whether a site receives the same model as the last one, compared by identity of the tensors."""

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from fedaccord.data.site_data import SiteData
 from fedaccord.messages.message import Message
-from fedaccord.training.usual_work import usual_rate
+from fedaccord.training.usual_work import rate_if_auto
 from fedaccord.training.work import LocalWork
 
 if TYPE_CHECKING:
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 def work_at_server(server: Server, samples: SiteData, brief: Message | None = None) -> LocalWork:
     """Return the work of one round on samples of the server, with the model that its network has loaded."""
     round_, settings = server.state.round + 1, server.recipe.settings
-    x, auto = samples.train.x, settings.lr == "auto"
-    rate = usual_rate(x, settings.optimiser, settings.schedule) if auto else None
     parameters: list[Tensor] = [p for p in server.network.parameters() if p.requires_grad]
     return LocalWork(
         site=samples,
@@ -28,7 +26,7 @@ def work_at_server(server: Server, samples: SiteData, brief: Message | None = No
         brief=brief or Message(),
         memory=Message(),
         round=round_,
-        lr=settings.lr_at(round_, rate),
+        lr=settings.lr_at(round_, rate_if_auto(settings, samples.train.x)),
         parameters=parameters,
         received=[p.detach().clone() for p in parameters],
         seed=server.seed,

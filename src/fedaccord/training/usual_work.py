@@ -9,7 +9,7 @@ import math
 
 from torch import Tensor
 
-from fedaccord.training.settings import Optimiser, Schedule
+from fedaccord.training.settings import Optimiser, Schedule, TrainingSettings
 
 FEWEST_STEPS, MOST_STEPS = 10, 200  # in a round; between them, one epoch
 SGD_RATE, TEXT_RATE, ADAM_RATE = 0.05, 0.5, 0.003
@@ -20,6 +20,11 @@ SMALL_SPREAD = 0.1  # mean variance of a feature; 1 for standardised numbers
 def usual_steps(samples: int, batch: int) -> int:
     """Return the number of steps in a round: an epoch, but enough for a small site and not too many for a large one."""
     return min(MOST_STEPS, max(FEWEST_STEPS, math.ceil(samples / batch)))
+
+
+def rate_if_auto(settings: TrainingSettings, x: Tensor) -> float | None:
+    """Return the learning rate for training inputs, (n, ...), if the settings say "auto"; else None."""
+    return usual_rate(x, settings.optimiser, settings.schedule) if settings.lr == "auto" else None
 
 
 def usual_rate(x: Tensor, optimiser: Optimiser, schedule: Schedule) -> float:
