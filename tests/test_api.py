@@ -19,7 +19,7 @@ from fedaccord.methods.shared_settings import ClassicSettings
 
 DIGITS = LabelSpace(str(digit) for digit in range(10))
 SHAPES = {"round": ["0", "6", "8", "9"], "straight": ["1", "4", "7"], "open": ["2", "3", "5"]}
-QUICK = {"rounds": 8, "steps": 10, "lr": 0.1}
+QUICK = {"rounds": 8, "steps": 10, "lr": 0.2}
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,10 @@ from fedaccord.experiment import load_federation
 from fedaccord.settings_search.worker import run_cell
 from golden import record
 
-END = '\n[model]\nhidden = [8]\n\n[method]\nname = "{}"\nrounds = 2\nsteps = 2\nlr = 0.1\n\n[run]\nworkers = 0\n'
+END = (
+    '\n[model]\nhidden = [8]\n\n[method]\nname = "{}"\nrounds = 2\nschedule = "constant"\nsteps = 2\nlr = 0.1\n'
+    "\n[run]\nworkers = 0\n"
+)
 DIGITS = """
 name = "tuned"
 

@@ -17,7 +17,7 @@ from mixed_federation import coarse_sites, samples
 from small_federation import INPUTS, SPACE, exact, federation, pets_or_cattle, site, small_network, whole_and_resumed
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-QUICK = {"rounds": 3, "lr": 0.1, "batch": 8, "epochs": 2, "personal": "off"}
+QUICK = {"rounds": 3, "schedule": "constant", "lr": 0.1, "batch": 8, "epochs": 2, "personal": "off"}
 SENTENCE = "the server's 12 labelled samples: a supervised step in every round"
 
 
@@ -146,6 +146,5 @@ def test_the_server_alone_learns_while_no_site_replies():
 def test_every_site_still_fits_its_experts(personal):
     server, _ = played(samples(), personal=personal)
     (conclude,) = server.recipe.conclude
-    rounds = list(conclude(server))
-    assert len(rounds) == (3 if personal == "mixture" else 0)
+    assert list(conclude(server))[-1].done > 0
     assert all("experts/weights" in memory.tensors for memory in server.engine.memories().values())

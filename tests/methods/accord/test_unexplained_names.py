@@ -28,7 +28,7 @@ from mixed_federation import horses_and_others, samples
 from small_federation import SPACE, copied, federation, pets_or_cattle, site, small_network, whole_and_resumed, work_for
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-QUICK = {"rounds": 4, "lr": 0.1, "batch": 8, "epochs": 2, "personal": "off"}
+QUICK = {"rounds": 4, "schedule": "constant", "lr": 0.1, "batch": 8, "epochs": 2, "personal": "off"}
 TRUTH = pets_or_cattle().matrix
 
 
