@@ -285,7 +285,7 @@ def test_a_quoted_message_is_one_of_ours():
 
 
 def test_the_decision_table_names_every_method_and_no_other():
-    text = (ROOT / "docs" / "choosing.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "method-list.md").read_text(encoding="utf-8")
     cells = re.findall(r"^\| [^|`]+ \| (`[^|]+) \|", text, re.MULTILINE)
     assert len(cells) >= 8
     assert {cell.split("`")[1] for cell in cells} == set(METHODS)

@@ -37,6 +37,7 @@ ROOMS = [
     "config",
     "stopping",
     "recording",
+    "summary",
     "session",
     "experiment",
     "settings_search",

@@ -18,7 +18,7 @@ SOURCE = Path(__file__).parents[1] / "src" / "fedaccord"
 TOGETHER = {
     "base": ("errors", "extensions", "findings", "seeds", "durable", "lazy", "config_errors", "toml_text"),
     "config": ("config", "stopping", "renamed"),
-    "running": ("experiment", "session", "recording"),
+    "running": ("experiment", "session", "recording", "summary"),
     "hosting": ("hosting", "clean_classifier"),
     "commands": ("cli", "api", "init", "display", "__main__"),
 }

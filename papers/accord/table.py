@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from pathlib import Path
 
 from fedaccord.evaluation.judge import CONFIDENCE, Interval, Judgement
 from papers.accord.cells import SCALES, Scale, cells, chosen_rate, estimate, follow_ups
@@ -14,17 +15,19 @@ from papers.accord.flamby import flamby_blocks
 from papers.accord.forest import ForestRow, forest_plot
 from papers.accord.made_data import make_files
 from papers.accord.sets import EVERY, SETS
+from papers.harness.archive import Archive
 from papers.harness.cells import Results, Size
 from papers.harness.pages import Block, Chapter, Grid, Picture
 from papers.harness.statistics import spread
 
-__all__ = ["TITLE", "cells", "chapters", "estimate", "follow_ups", "prepare"]
+__all__ = ["ARCHIVE", "TITLE", "cells", "chapters", "estimate", "follow_ups", "prepare"]
 
 TITLE = "accord on every kind of label"
 FOREST = "accord-grand.svg"
 AVERAGING = ("fedavg", "fedprox", "FedPer, own heads")
 COMMON = (*AVERAGING, LOCAL, REGULARISED, TREES, POOLED)
 FEW_SEEDS = 5
+ARCHIVE = Archive(Path(__file__).with_name("finished"), ("accuracy", "map", "nll", "samples"))
 prepare = make_files
 
 
@@ -59,16 +62,16 @@ def _what_was_run(scale: Scale, size: Size) -> list[Block]:
     blocks: list[Block] = [
         f"{len(SETS)} federations of every kind of label, {scale.seeds} seeds ({scale.many} for `accord`, for training "
         "alone and for the best rival on each set). All contestants of a set have the same split, annotations, initial "
-        "weights, network, rounds and steps. Figures are those of the last round: each site's model on its own test "
-        "rows, mean over the sites, in percent; accuracy, or mean average precision of tags. `accord` is the method "
+        "weights, network, rounds and steps. Figures are those of what each site ends with, on its own test rows: the "
+        "mean over the sites, in percent; accuracy, or mean average precision of tags. `accord` is the method "
         "with its defaults of this version.",
         "`local, regularised` is `local` with `regularise = true`, at candidate sites with the loss of `pfedpll`. "
         "`FedPer, own heads` shares the encoder only. `boosted trees, alone` is scikit-learn's "
         "HistGradientBoosting on a site's own training rows (one ensemble per tag); they are left out where labels are "
         "candidate sets, where there are dozens of tags, and where inputs are no table. `pooled` trains on the true "
         "labels (or the tags) of all sites in one place: a bound that is not ranked. On the coarse sets the "
-        "server holds three labelled samples of each class, which only FedMT's methods use; `accord` ignores them "
-        "today.",
+        "server holds three labelled samples of each class, which `accord` and FedMT's methods use. All but the trees "
+        "have the cosine schedule.",
         searched if scale.searched else "Everybody has the middle of the three learning rates of its set.",
     ]
     return [quick, *blocks] if size == "quick" else blocks

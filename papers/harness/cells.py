@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from fedaccord.errors import RunFolderError
 
@@ -48,11 +48,18 @@ class Cell:
         return hashlib.sha256(content.encode()).hexdigest()[:16]
 
 
+class Finder(Protocol):
+    """A further place of finished cells."""
+
+    def find(self, cell: Cell) -> Result | None:
+        """Return the result of a cell, if it is there."""
+
+
 class FinishedCells:
     """Finished cells in a folder, one small file each, so that an interrupted run can continue."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder / "cells"
+    def __init__(self, folder: Path, archive: Finder | None = None) -> None:
+        self.folder, self.archive = folder / "cells", archive
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -62,9 +69,11 @@ class FinishedCells:
         """Return the result of a cell, or None if there is none of the same experiment and format."""
         try:
             stored = json.loads(self._file(cell).read_text(encoding="utf-8"))
-            return dict(stored["result"]) if stored["digest"] == cell.digest else None
+            if stored["digest"] == cell.digest:
+                return dict(stored["result"])
         except (OSError, ValueError, KeyError, TypeError):
-            return None
+            pass
+        return None if self.archive is None else self.archive.find(cell)
 
     def add(self, cell: Cell, result: Result) -> None:
         """Write the result of a cell; the file appears complete or not at all."""

@@ -48,6 +48,10 @@ def reproduce(
     device: Annotated[
         str, typer.Option("--device", click_type=click.Choice(["cpu", "cuda"]), help="Device the cells run on.")
     ] = "cpu",
+    archive: Annotated[
+        bool,
+        typer.Option("--archive", help="Write the finished cells into the repository too."),
+    ] = False,
 ) -> None:
     """Run a paper's table and compare its figures with ours; an interrupted run continues with the missing cells."""
     if table is None:
@@ -63,7 +67,8 @@ def reproduce(
     from papers.harness.reproduce import reproduce_table
 
     name = table if size == "default" else f"{table}-{size}"
-    page, results = reproduce_table(table, size, out or Path("reproduce") / name, workers, console, device)
+    folder = out or Path("reproduce") / name
+    page, results = reproduce_table(table, size, folder, workers, console, device, archive)
     console.print(f"table: {page}", highlight=False, soft_wrap=True)
     if results.failed:
         raise typer.Exit(1)

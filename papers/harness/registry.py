@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Protocol, cast
 
 from fedaccord.errors import ConfigError, did_you_mean
+from papers.harness.archive import Archive
 from papers.harness.cells import Cell, Results, Size
 from papers.harness.pages import Chapter
 
@@ -28,6 +29,12 @@ class StagedTable(Table, Protocol):
     estimate: Callable[[Size, int], str]  # a sentence on the time that this number of processes needs
     # All cells that the results so far call for; called again until there are no new ones.
     follow_ups: Callable[[Results, Size], Sequence[Cell]]
+
+
+class ArchivedTable(Table, Protocol):
+    """The interface of a table whose finished cells are in the repository."""
+
+    ARCHIVE: Archive
 
 
 @dataclass(frozen=True)
@@ -82,6 +89,11 @@ TABLES: dict[str, TableEntry] = {entry.name: entry for entry in _ENTRIES}
 def as_staged(table: Table) -> StagedTable | None:
     """Return the table if it has stages."""
     return cast(StagedTable, table) if hasattr(table, "follow_ups") else None
+
+
+def archive_of(table: Table) -> Archive | None:
+    """Return the table's finished cells in the repository, if it has any."""
+    return cast(ArchivedTable, table).ARCHIVE if hasattr(table, "ARCHIVE") else None
 
 
 def find_table(name: str) -> Table:

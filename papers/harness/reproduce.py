@@ -22,16 +22,25 @@ from fedaccord.runs.page import duration
 from fedaccord.stopping import Stopped, signals_stop
 from papers.harness.cells import Cell, FinishedCells, Results, Size
 from papers.harness.pages import Chapter, pictures, to_html, to_markdown
-from papers.harness.registry import Table, as_staged, find_table
+from papers.harness.registry import Table, archive_of, as_staged, find_table
 from papers.harness.runner import run_cells
 
 SECONDS_BETWEEN_LINES = 30.0
 
 
 def reproduce_table(
-    name: str, size: Size, out: Path, workers: int | None, console: Console, device: str = "cpu"
+    name: str,
+    size: Size,
+    out: Path,
+    workers: int | None,
+    console: Console,
+    device: str = "cpu",
+    archive: bool = False,
 ) -> tuple[Path, Results]:
-    """Run a table, write table.html and table.md, and return the HTML file and the results."""
+    """Run a table, write table.html and table.md, and return the HTML file and the results.
+
+    With `archive`, finished cells are also written into the repository, those of an interrupted run as well.
+    """
     table = find_table(name)
     if device != "cpu" and not torch.cuda.is_available():
         raise UserError(f"--device is '{device}', but torch finds no GPU here; use --device cpu")
@@ -41,13 +50,14 @@ def reproduce_table(
         staged.prepare(out)
         console.print(staged.estimate(size, processes), highlight=False, soft_wrap=True)
     _check_data(cells, out)
-    finished, lock = FinishedCells(out), FolderLock(out)
+    finished, lock = FinishedCells(out, archive_of(table)), FolderLock(out)
     try:
         with signals_stop(), _Progress(name, console) as progress:
             results = run_stages(table, size, cells, lambda more: progress.run(more, finished, processes, device))
     except Stopped as stopped:
         results = _finished_results(table, size, cells, finished)
         write_table(table, name, size, out, results, len(cells), device)
+        _archive(table, cells, finished, archive)
         stopped.args = (
             f"{stopped}: {len(results)} of {len(cells)} cells are kept in {out}; run the same command to continue",
         )
@@ -55,6 +65,7 @@ def reproduce_table(
     finally:
         lock.release()
     page = write_table(table, name, size, out, results, len(cells), device)
+    _archive(table, cells, finished, archive)
     for key, reason in results.failed.items():
         console.print(f"cell {key} failed: {reason}", highlight=False, markup=False, soft_wrap=True)
     console.print(f"{len(results)} of {len(cells)} cells in {duration(time.monotonic() - start)}", highlight=False)
@@ -111,6 +122,16 @@ def _finished_results(table: Table, size: Size, cells: list[Cell], finished: Fin
         return results
 
     return run_stages(table, size, cells, find)
+
+
+def _archive(table: Table, cells: list[Cell], finished: FinishedCells, wanted: bool) -> None:
+    """Write the finished cells into the repository if that is wanted; raise UserError if the table has no place."""
+    place = archive_of(table)
+    if wanted and place is None:
+        raise UserError("this table keeps no cells in the repository; leave out --archive")
+    if wanted and place is not None:
+        found = [(cell, finished.find(cell)) for cell in cells]
+        place.write((cell, result) for cell, result in found if result is not None)
 
 
 def _check_data(cells: list[Cell], folder: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import tomllib
 import uuid
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,17 +21,14 @@ from fedaccord.data.server_data import check_apart_from_test
 from fedaccord.data.sites import FederationData
 from fedaccord.data.study import split_dataset
 from fedaccord.engines.engine import Engine
-from fedaccord.engines.network import SimulatedNetwork
 from fedaccord.errors import FedAccordError, RunFolderError
 from fedaccord.extensions import importable
-from fedaccord.federation.defence import ALL_LEFT_OUT
 from fedaccord.federation.final_model import send_final_model
 from fedaccord.federation.membership import membership_notes
 from fedaccord.federation.server import Server
-from fedaccord.federation.state import model_digest
-from fedaccord.recording import Recorder, RunOutcome, Watcher
+from fedaccord.recording import Recorder, Watcher
 from fedaccord.runs.checkpoint import Past, check_same_data, config_digest, read_past, read_run
-from fedaccord.runs.examined import alone_folder, conclude, describe_experts, examine_run
+from fedaccord.runs.examined import alone_folder, conclude, examine_run
 from fedaccord.runs.folder import RunFolder
 from fedaccord.runs.model_folder import write_model_folder
 from fedaccord.runs.problems import find_problems
@@ -41,6 +38,7 @@ from fedaccord.runs.report import write_report
 from fedaccord.runs.tracking import tracking
 from fedaccord.session import describe_model, one_thread, open_server, worker_count
 from fedaccord.stopping import Signals, signals_stop
+from fedaccord.summary import summarise, untrained
 
 
 def load_federation(experiment: Experiment, base: Path) -> FederationData:
@@ -157,10 +155,6 @@ class RemoteSites:
     engine: Engine
 
 
-UNTRAINED = "no reply of a site was valid, so the model is untrained; see the dropped replies"
-UNTRUSTED = "the defence '{}' excluded every valid reply, so the model is untrained"
-
-
 def run_experiment(
     experiment: Experiment,
     base: Path,
@@ -265,7 +259,7 @@ def _run(
             recorder = Recorder(experiment, data, server, folder, past, watcher, tracked)
             outcome = recorder.play(signals)
             recorder.conclude()
-            for text in _untrained(experiment, server, outcome):
+            for text in untrained(experiment, server, outcome):
                 note(text)
             problems = find_problems(read_metrics(folder.path), len(data.space))
             for problem in problems:
@@ -278,7 +272,7 @@ def _run(
                 note(text)
             workers = worker_count(experiment, data) if remote is None else len(data.sites)
             quality = examine_run(server, data.views, folder) if experiment.run.evaluate_every else {}
-            summary = _summary(experiment, server, outcome, workers, federation) | quality
+            summary = summarise(experiment, server, outcome, workers, federation) | quality
             summary |= {"parts": parts} if parts else {}
             summary["problems"] = [problem.as_dict() for problem in problems]
         summary["verdict"] = conclude(folder.path, alone_folder(run), summary, federation)
@@ -307,55 +301,3 @@ def _restore(server: Server, past: Past) -> None:
     recorded = past_drops(past.lines)
     server.dropped = recorded + server.dropped  # those of the new `join` are not recorded yet
     server.recorded_drops = len(recorded)
-
-
-def _summary(
-    experiment: Experiment, server: Server, outcome: RunOutcome, workers: int, federation: dict[str, Any]
-) -> dict[str, Any]:
-    return {
-        "name": experiment.name,
-        "method": experiment.method_name,
-        "engine": experiment.run.engine,
-        "workers": workers,
-        "seed": experiment.seed,
-        "rounds": server.state.round,
-        "seconds": round(outcome.seconds, 3),
-        "stopped": outcome.stopped or None,
-        "final": outcome.figures,
-        "best": outcome.best.summary(),
-        "bytes": {
-            "sent": sum(sent for sent, _ in outcome.bytes.values()),
-            "received": sum(received for _, received in outcome.bytes.values()),
-            "sites": {site: list(both) for site, both in sorted(outcome.bytes.items())},
-        },
-        **_simulated(server, outcome),
-        **describe_experts(server),
-        "dropped": len(server.dropped),
-        "dropped_replies": [drop.as_dict() for drop in server.dropped],
-        "warnings": [*server.warnings, *_untrained(experiment, server, outcome)],
-        **({"fairness": experiment.fairness.model_dump()} if experiment.fairness is not None else {}),
-        **({"hostile": list(server.hostile)} if server.hostile else {}),
-        "set_sizes": {name: site["set_size"] for name, site in federation["sites"].items() if "set_size" in site},
-        "model_sha256": model_digest(server.state.model),
-        "settings": experiment.method,
-    }
-
-
-def _untrained(experiment: Experiment, server: Server, outcome: RunOutcome) -> list[str]:
-    """Return the reason if the model was never updated."""
-    if outcome.replies or server.trains:
-        return []
-    defence = getattr(experiment.settings, "defence", None)
-    if defence is not None and ALL_LEFT_OUT.format(defence.kind) in server.warnings:
-        return [UNTRUSTED.format(defence.kind)]
-    return [UNTRAINED]
-
-
-def _simulated(server: Server, outcome: RunOutcome) -> dict[str, Any]:
-    """Return the summary of a simulated network, if any."""
-    if outcome.simulated is None or not isinstance(server.engine, SimulatedNetwork):
-        return {}
-    summary = asdict(outcome.simulated) | {"seconds": round(outcome.simulated.seconds, 3)}
-    del summary["seen"]
-    summary["sites_work"] = server.recipe.sites_train
-    return {"simulated": summary | {"sites": {site: asdict(link) for site, link in server.engine.links.items()}}}
