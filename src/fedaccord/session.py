@@ -96,6 +96,7 @@ def _server(experiment: Experiment, data: FederationData, engine: Engine, run: s
         test=data.test,
         unlabelled=data.unlabelled,
         labelled=data.labelled,
+        input_shape=data.input_shape,
         deadline=experiment.run.deadline,
         memberships=_memberships(experiment, data),
         target=_target(experiment, data),

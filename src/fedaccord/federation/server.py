@@ -48,6 +48,7 @@ class Server:
     test: tuple[Tensor, Tensor] | None = None  # inputs and true classes of the test set
     unlabelled: Tensor | None = None  # inputs for tuning the model
     labelled: tuple[Tensor, Tensor] | None = None  # inputs and true classes for training
+    input_shape: tuple[int, ...] = ()  # of one sample; empty: not known
     deadline: float | None = None  # seconds for a reply
     averages_cohorts: bool = False  # worker processes may reply with the mean of a cohort
     memberships: Mapping[SiteId, Membership] = field(default_factory=dict)  # of sites that join late or leave

@@ -34,7 +34,7 @@ BY_KIND: Mapping[InputKind, Regularisation] = {
 }
 PLAIN = "plain"
 """The word of a brief, or of the site's memory, that switches noise and dropout off."""
-FEW_ROWS = 100  # a site with more has less to gain from noise, and more to lose
+FEW_ROWS = 1_000  # a site with more has less to gain from noise, and more to lose
 
 
 def kind_of_input(x: Tensor) -> InputKind:

@@ -37,8 +37,8 @@ def parts_of(settings: AccordSettings, server: Server) -> list[str]:
     prior = len(kinds) if settings.prior == "all" else sum(kind.exact for kind in kinds)
     if prior and settings.prior != "off":
         found.append(f"{_sites(prior)}: own label frequencies as a prior")
-    if settings.regularise:
-        found.append("tables with few rows: noise and dropout in training")
+    if settings.regularise and len(server.input_shape) == 1:
+        found.append("rows of features: noise and dropout in training, except for texts")
     if kinds and settings.personal != "off":
         found.append(f"{_sites(len(kinds))} with annotations: {PERSONAL[settings.personal]}")
     return found
