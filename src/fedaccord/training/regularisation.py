@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal, NamedTuple
@@ -46,7 +45,7 @@ def kind_of_input(x: Tensor) -> InputKind:
 
 def regularisation_for(x: Tensor) -> Regularisation:
     """Return the noise and dropout for a site's training inputs, (n, ...): less with more rows."""
-    full, share = BY_KIND[kind_of_input(x)], min(1.0, math.sqrt(FEW_ROWS / max(1, len(x))))
+    full, share = BY_KIND[kind_of_input(x)], min(1.0, FEW_ROWS / max(1, len(x)))
     return Regularisation(share * full.noise, share * full.dropout)
 
 
