@@ -131,14 +131,16 @@ def chosen_rate(results: Results, scale: Scale, name: str, contestant: Contestan
 def compared_cell(scale: Scale, name: str, contestant: Contestant, rate: float, seed: int) -> Cell:
     """Return a run that is tested on the sites' test rows."""
     runner = TREES if contestant.is_trees else ""
-    return Cell((name, contestant.name), seed, experiment(scale, EVERY[name], contestant, rate), runner)
+    return Cell(
+        (name, contestant.name), seed, experiment(scale, EVERY[name], contestant, rate), runner, contestant.recipe
+    )
 
 
 def apart_cell(scale: Scale, name: str, contestant: Contestant, rate: float, seed: int) -> Cell:
     """Return a run that is judged on rows kept apart from training."""
     runner = TREES_APART if contestant.is_trees else APART
     row = apart_row(name, contestant.name, rate)
-    return Cell(row, seed, experiment(scale, EVERY[name], contestant, rate), runner)
+    return Cell(row, seed, experiment(scale, EVERY[name], contestant, rate), runner, contestant.recipe)
 
 
 def experiment(scale: Scale, chosen: DataSet, contestant: Contestant, rate: float) -> dict[str, Any]:

@@ -24,6 +24,7 @@ class Contestant:
     cost: float = 1.0  # time of a cell in those of `accord`, measured once, to estimate the time of a run
 
     follows_rate: tuple[str, ...] = ()  # further settings that are the learning rate
+    recipe: str = ""  # of our own methods, whose code changes; finished runs of another one are not used
 
     @property
     def is_trees(self) -> bool:
@@ -36,7 +37,8 @@ _AVERAGING = (
     Contestant("fedprox", {"name": "fedprox"}),
     Contestant("FedPer, own heads", {"name": "fed-cc", "head": "local"}),
 )
-_OWN = Contestant(ACCORD, {"name": "accord"})
+RECIPE = "2026-11-18"
+_OWN = Contestant(ACCORD, {"name": "accord"}, recipe=RECIPE)
 _PLAIN = Contestant(LOCAL, {"name": "local"})
 _SPECIAL: dict[Kind, tuple[Contestant, ...]] = {
     "candidates": (Contestant("pfedpll+", {"name": "pfedpll+"}, 2.0), Contestant("pFedPLL", {"name": "pfedpll"}, 1.8)),
@@ -55,7 +57,7 @@ _SPECIAL: dict[Kind, tuple[Contestant, ...]] = {
 }
 _FLAMBY = (
     _OWN,
-    Contestant(ONE_MODEL, {"name": "accord", "prior": "off"}),
+    Contestant(ONE_MODEL, {"name": "accord", "prior": "off", "personal": "off"}, recipe=RECIPE),
     Contestant("fedavg", {"name": "fedavg"}),
     _PLAIN,
     Contestant(POOLED, {"name": "pooled", "labels": "truth"}),
@@ -69,7 +71,7 @@ def contestants(chosen: DataSet) -> list[Contestant]:
     # The loss of pfedpll+ belongs to its regularisation at candidate sites (docs/methods.md 5.12).
     loss = {"loss": "pfedpll"} if chosen.kind == "candidates" else {}
     found = [_OWN, *_SPECIAL[chosen.kind], *_AVERAGING, _PLAIN]
-    found.append(Contestant(REGULARISED, {"name": "local", "regularise": True, **loss}, 1.3))
+    found.append(Contestant(REGULARISED, {"name": "local", "regularise": True, **loss}, 1.3, recipe=RECIPE))
     if has_trees(chosen):
         found.append(Contestant(TREES, cost=8.0))
     labels = "views" if chosen.kind == "tags" else "truth"

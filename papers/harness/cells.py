@@ -29,6 +29,7 @@ class Cell:
     seed: int
     experiment: Mapping[str, Any]
     runner: str = ""  # "module:function" that runs the experiment; empty: `papers.harness.worker:run_cell`
+    recipe: str = ""  # changed when the same settings of a method give other results, so that it runs again
 
     @property
     def key(self) -> str:
@@ -42,9 +43,10 @@ class Cell:
 
     @cached_property
     def digest(self) -> str:
-        """Digest of the format, the experiment and its runner; a finished result is only used if its digest matches."""
-        runner = [self.runner] if self.runner else []  # other cells keep the digest that they had without runners
-        content = json.dumps([_FORMAT, self.table, *runner], sort_keys=True)
+        """Digest of all that decides a result; a finished result is only used if its digest matches."""
+        # Cells without a runner or a recipe keep the digest that they had before these existed.
+        further = [part for part in (self.runner, self.recipe) if part]
+        content = json.dumps([_FORMAT, self.table, *further], sort_keys=True)
         return hashlib.sha256(content.encode()).hexdigest()[:16]
 
 

@@ -42,6 +42,8 @@ def reproduce_table(
     With `archive`, finished cells are also written into the repository, those of an interrupted run as well.
     """
     table = find_table(name)
+    if archive and (archive_of(table) is None or size != "default"):
+        raise UserError("--archive is for the default size of a table that keeps cells in the repository; leave it out")
     if device != "cpu" and not torch.cuda.is_available():
         raise UserError(f"--device is '{device}', but torch finds no GPU here; use --device cpu")
     processes = workers or (os.cpu_count() if device == "cpu" else 1) or 1  # the cells would share one GPU
@@ -125,10 +127,8 @@ def _finished_results(table: Table, size: Size, cells: list[Cell], finished: Fin
 
 
 def _archive(table: Table, cells: list[Cell], finished: FinishedCells, wanted: bool) -> None:
-    """Write the finished cells into the repository if that is wanted; raise UserError if the table has no place."""
+    """Write the finished cells into the repository if that is wanted."""
     place = archive_of(table)
-    if wanted and place is None:
-        raise UserError("this table keeps no cells in the repository; leave out --archive")
     if wanted and place is not None:
         found = [(cell, finished.find(cell)) for cell in cells]
         place.write((cell, result) for cell, result in found if result is not None)

@@ -104,7 +104,10 @@ def check_experiment(table: Mapping[str, Any], where: str = "experiment") -> Exp
     return experiment.model_copy(update={"method": complete, "model": model})
 
 
-_BUDGET = ("rounds", "epochs", "steps", "batch", "lr", "optimiser", "momentum", "weight_decay", "clip", "schedule")
+_BUDGET = (
+    *("rounds", "epochs", "steps", "batch", "lr", "schedule"),
+    *("optimiser", "momentum", "weight_decay", "clip", "regularise"),
+)
 
 
 def without_federation(experiment: Experiment) -> Experiment:

@@ -92,7 +92,8 @@ def conclude(
         for progress in step(server):
             each(progress)
     measured = figures["global"] or figures["sites"]["each"]
-    return {**scopes(evaluate(server)), "shared": figures["sites"]} if measured else figures
+    ended = scopes(evaluate(server, server.state.round)) if measured else figures
+    return {**ended, "shared": figures["sites"]} if measured else figures
 
 
 @dataclass(frozen=True)
@@ -171,7 +172,14 @@ class Recorder:
         server, outcome = self.server, self.outcome
         if not outcome.replies:
             return
-        outcome.figures = conclude(server, outcome.figures, self._further)
+        try:
+            outcome.figures = conclude(server, outcome.figures, self._further)
+        except Stopped as stopped:
+            self.folder.log(f"{stopped} after the last round; resume fits the sites' own models again")
+            raise
+        for drop in server.dropped[server.recorded_drops :]:
+            self.folder.log(f"after the last round: {drop}")
+        server.recorded_drops = len(server.dropped)
         if "shared" in outcome.figures:
             self.folder.append_metrics(ending_lines(server.state.round, outcome.figures))
         outcome.bytes = sum_by_site([outcome.bytes, server.traffic.take()])
@@ -180,11 +188,10 @@ class Recorder:
         outcome.seconds = self.clock.seconds()
 
     def _further(self, progress: Progress) -> None:
-        """Add the messages of a further round, and log what happened in it."""
+        """Add the messages of a further round, and show it."""
         if progress.record is not None:
             self.outcome.bytes = sum_by_site([self.outcome.bytes, progress.record.bytes])
             self._add_simulated(progress.record.simulated)
-            self._log_events(progress.record)
         self.watcher.progress(progress)
 
     def _write(self, record: RoundRecord) -> bool:

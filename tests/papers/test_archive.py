@@ -3,12 +3,13 @@
 import json
 
 import pytest
+from rich.console import Console
 
 from fedaccord.errors import UserError
 from papers.harness.archive import Archive
 from papers.harness.cells import Cell, FinishedCells
 from papers.harness.registry import TABLES, archive_of, find_table
-from papers.harness.reproduce import _archive
+from papers.harness.reproduce import reproduce_table
 
 METRICS = ("accuracy", "nll")
 
@@ -58,9 +59,10 @@ def test_a_run_finds_archived_cells_but_prefers_its_own(tmp_path):
     assert finished.find(cell(2)) is None
 
 
-def test_a_table_without_a_place_in_the_repository_says_so(tmp_path):
-    with pytest.raises(UserError, match="leave out --archive"):
-        _archive(find_table("fedmt"), [], FinishedCells(tmp_path), wanted=True)
+@pytest.mark.parametrize(("name", "size"), [("fedmt", "default"), ("accord", "quick")])
+def test_a_table_without_a_place_in_the_repository_says_so_before_it_runs(tmp_path, name, size):
+    with pytest.raises(UserError, match="--archive is for the default size"):
+        reproduce_table(name, size, tmp_path, 1, Console(), archive=True)
 
 
 def test_archived_cells_belong_to_experiments_of_their_table():

@@ -8,9 +8,10 @@ from fedaccord.errors import ConfigError
 from fedaccord.federation.round import play_round
 from fedaccord.methods.without_federation.recipe import local
 from fedaccord.methods.without_federation.settings import LocalSettings
+from fedaccord.training.input_kind import kind_of_input
 from fedaccord.training.noise import Noisy
 from fedaccord.training.objectives import ViewLikelihood
-from fedaccord.training.regularisation import Regularised, kind_of_input, regularisation_for
+from fedaccord.training.regularisation import Regularised, regularisation_for
 from fedaccord.training.work import FEATURES, Batch
 from small_federation import federation, site, small_network, work_for
 
@@ -22,7 +23,8 @@ def test_the_kind_of_input_follows_from_its_shape_and_spread():
     words = torch.nn.functional.normalize((torch.rand(50, 256, generator=torch.Generator().manual_seed(0)) > 0.9) * 1.0)
     assert kind_of_input(numbers) == "table"
     assert kind_of_input(words) == "text"
-    assert kind_of_input(numbers[:1]) == "text"  # one row has no spread: noise could be of any size beside it
+    assert kind_of_input(numbers[:1]) != "table"  # one row has no spread: noise could be of any size beside it
+    assert kind_of_input(torch.full((9, 784), 0.5)) == "image"  # pixels in one row
     assert kind_of_input(torch.zeros(2, 9, 64)) == "signal"
     assert kind_of_input(torch.zeros(2, 3, 8, 8)) == "image"
 

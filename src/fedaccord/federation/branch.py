@@ -14,6 +14,8 @@ from fedaccord.messages.message import Message
 Value = TypeVar("Value")
 BRANCH = "branch"
 """The word of a brief that names its branch; without it, the brief belongs to the run itself."""
+ROUNDS = "rounds of the branch"
+"""The number in a brief of a branch that the learning-rate schedule counts to."""
 STAYS = "model stays"
 """The word of a brief without a model: the site trains its own model of the branch and stores it in its memory."""
 

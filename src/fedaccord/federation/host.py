@@ -12,7 +12,7 @@ from fedaccord.data.site_data import SiteData
 from fedaccord.engines.engine import Answer, Job
 from fedaccord.errors import FedAccordError
 from fedaccord.federation.attack import Attack
-from fedaccord.federation.branch import STAYS, memory_after, memory_in
+from fedaccord.federation.branch import ROUNDS, STAYS, memory_after, memory_in
 from fedaccord.federation.examination import RESAMPLED, examine_site
 from fedaccord.federation.final_model import KEEP, with_final_model
 from fedaccord.federation.recipe import Recipe, SiteTask
@@ -156,7 +156,7 @@ class SiteHost:
             brief=brief,
             memory=Message(dict(memory.tensors), dict(memory.numbers), dict(memory.words)),
             round=round_,
-            lr=settings.lr_at(round_, self._rates[site]),
+            lr=settings.lr_at(round_, self._rates[site], int(brief.numbers.get(ROUNDS, 0)) or None),
             parameters=self._parameters,
             received=received,
             seed=self.seed,
@@ -198,6 +198,8 @@ class SiteHost:
         """Add the shared parts of the trained model to a reply, if `shared`, and store the personal parts."""
         reply.numbers["samples"] = _samples(work)
         stays = STAYS in work.brief.words
+        if stays:
+            reply.numbers.clear()  # its loss would tell how well the site does without the others
         if shared and not stays:
             trained = {name: model[name].detach() for name in self._shared}
             reply.tensors |= self.recipe.sharing.outgoing(self.layout, trained, self.informs[work.site.name])
@@ -281,7 +283,8 @@ class SiteHost:
         if STAYS in work.brief.words:
             return
         confidences = self.recipe.objective.confidences(work.memory)
-        offset = estimate_prior(work.site, work.view, work.model, self.recipe.settings, confidences)
+        rows = self.recipe.objective.prior_rows(work)
+        offset = estimate_prior(work.site, work.view, work.model, self.recipe.settings, confidences, rows)
         if offset is not None:
             work.view = work.view.with_offset(offset)
             if store:

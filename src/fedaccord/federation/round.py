@@ -150,8 +150,11 @@ def _labels_without_reply(server: Server, replies: Replies | None) -> list[str]:
     return [label for label, is_informed in zip(server.space, informed, strict=True) if not is_informed]
 
 
-def evaluate(server: Server) -> Evaluation:
-    """Evaluate the current model on the server's test data, if any, and at every member on its own."""
+def evaluate(server: Server, round_: int | None = None) -> Evaluation:
+    """Evaluate the current model on the server's test data, if any, and at every member on its own.
+
+    Members are those of a round, by default the next one.
+    """
     result = Evaluation()
     if server.test is not None and server.has_full_model:
         logits, truth = predict_logits(server.load_network(), server.test[0]).cpu(), server.test[1].cpu()
@@ -168,7 +171,7 @@ def evaluate(server: Server) -> Evaluation:
             )
         result.global_ = finite(metrics)
     tensors = server.tensors
-    briefs = {site: server.brief(site, tensors) for site in server.members() if site != POOL}
+    briefs = {site: server.brief(site, tensors) for site in server.members(round_) if site != POOL}
     for site, answer in server.admit_figures(server.ask("evaluate", briefs)).items():
         if answer.numbers.get("samples"):
             result.sites[site] = {name: float(value) for name, value in answer.numbers.items() if name != "round"}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from operator import itemgetter
+
 import torch
 from torch import Tensor, nn
 
@@ -56,15 +58,22 @@ def annotated_rows(site: SiteData) -> Tensor | None:
 
 
 def estimate_prior(
-    site: SiteData, view: View, model: nn.Module, settings: TrainingSettings, confidences: Tensor | None = None
+    site: SiteData,
+    view: View,
+    model: nn.Module,
+    settings: TrainingSettings,
+    confidences: Tensor | None = None,
+    rows: Tensor | None = None,
 ) -> Tensor | None:
     """Return the log prior of a site, (labels,), from its annotations and a model; None if it uses no prior.
 
-    `confidences`, (n, labels), are the site's stored label confidences, which replace the model's posterior.
+    `confidences`, (n, labels), are the site's stored label confidences, which replace the model's posterior. `rows` are
+    those to count; None: all.
     """
     if not uses_prior(settings.prior, site.view):
         return None
-    data = site.train
+    data = site.train if rows is None else site.train.map(itemgetter(rows))
+    confidences = confidences if confidences is None or rows is None else confidences[rows.to(confidences.device)]
     sets = None if confidences is None else view.candidate_sets(data.target)
     truth = view.true_classes(data.target)
     if truth is not None:

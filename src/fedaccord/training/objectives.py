@@ -56,6 +56,10 @@ class Objective:
         """Return the label confidences of the training samples in a site's memory, (n, C), if any."""
         return None
 
+    def prior_rows(self, work: LocalWork) -> Tensor | None:
+        """Return the training rows that the site's label frequencies are counted on; None: all."""
+        return None
+
     def evaluation_model(self, work: LocalWork, view: View) -> tuple[nn.Module, View] | None:
         """Return the model and the view for a site's evaluation; None if there is nothing to evaluate yet."""
         return work.model, view
@@ -81,6 +85,10 @@ class WrappedObjective(Objective):
     def confidences(self, memory: Message) -> Tensor | None:
         """Delegates to the inner objective."""
         return self.wrapped.confidences(memory)
+
+    def prior_rows(self, work: LocalWork) -> Tensor | None:
+        """Delegates to the inner objective."""
+        return self.wrapped.prior_rows(work)
 
     def evaluation_model(self, work: LocalWork, view: View) -> tuple[nn.Module, View] | None:
         """Delegates to the inner objective."""

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Literal, NamedTuple
+from typing import ClassVar, NamedTuple
 
 from torch import Tensor
 
+from fedaccord.training.input_kind import InputKind, kind_of_input
 from fedaccord.training.noise import Noisy
 from fedaccord.training.work import LocalWork
-
-InputKind = Literal["table", "text", "signal", "image"]
-STANDARDISED = 0.1  # mean variance of the features; 1 for standardised numbers, about 1 / width for hashed texts
 
 
 class Regularisation(NamedTuple):
@@ -34,13 +32,6 @@ BY_KIND: Mapping[InputKind, Regularisation] = {
 PLAIN = "plain"
 """The word of a brief, or of the site's memory, that switches noise and dropout off."""
 FEW_ROWS = 1_000  # a site with more has less to gain from noise, and more to lose
-
-
-def kind_of_input(x: Tensor) -> InputKind:
-    """Return the kind of a site's training inputs, (n, ...), by their shape and, for rows of features, their spread."""
-    if x.ndim != 2:
-        return "signal" if x.ndim == 3 else "image"
-    return "table" if float(x.var(0, correction=0).mean()) >= STANDARDISED else "text"
 
 
 def regularisation_for(x: Tensor) -> Regularisation:

@@ -224,8 +224,12 @@ class TrainingSettings(BaseModel):
             return None
         return f"method.lr is {self.lr:g}, {why}"
 
-    def lr_at(self, round_: int, base: float | None = None) -> float:
-        """Return the learning rate of a round, counted from 1; `base` replaces `lr`, which "auto" needs."""
+    def lr_at(self, round_: int, base: float | None = None, rounds: int | None = None) -> float:
+        """Return the learning rate of a round, counted from 1.
+
+        `base` replaces `lr`, which "auto" needs; `rounds` replaces the number of rounds of the schedule.
+        """
         lr = self.lr if base is None else base
         assert not isinstance(lr, str)
-        return lr * 0.5 * (1 + math.cos(math.pi * (round_ - 1) / self.rounds)) if self.schedule == "cosine" else lr
+        share = (round_ - 1) / (rounds or self.rounds)
+        return lr * 0.5 * (1 + math.cos(math.pi * share)) if self.schedule == "cosine" else lr

@@ -9,12 +9,11 @@ import math
 
 from torch import Tensor
 
+from fedaccord.training.input_kind import kind_of_input
 from fedaccord.training.settings import Optimiser, Schedule, TrainingSettings
 
 FEWEST_STEPS, MOST_STEPS = 10, 200  # in a round; between them, one epoch
 SGD_RATE, TEXT_RATE, ADAM_RATE = 0.05, 0.5, 0.003
-SHORT_ROWS = 2.0  # mean squared length of a row; hashed texts have 1, standardised numbers one for each feature
-SMALL_SPREAD = 0.1  # mean variance of a feature; 1 for standardised numbers
 
 
 def usual_steps(samples: int, batch: int) -> int:
@@ -32,12 +31,5 @@ def usual_rate(x: Tensor, optimiser: Optimiser, schedule: Schedule) -> float:
     if optimiser == "adam":
         rate = ADAM_RATE
     else:
-        rate = TEXT_RATE if has_short_rows(x) else SGD_RATE
+        rate = TEXT_RATE if kind_of_input(x) == "text" else SGD_RATE  # gradients of small features are small
     return 2 * rate if schedule == "cosine" else rate  # its mean is half the first rate
-
-
-def has_short_rows(x: Tensor) -> bool:
-    """Return whether inputs are rows of small features, as of hashed texts, whose gradients are small as well."""
-    if x.ndim != 2 or not len(x):
-        return False
-    return bool(x.square().sum(1).mean() <= SHORT_ROWS) and bool(x.var(0, correction=0).mean() < SMALL_SPREAD)

@@ -211,16 +211,17 @@ def test_tags_are_mixed_too():
 
 def test_nothing_about_the_experts_leaves_a_site():
     server, _ = concluded([site("a", samples=30), site("b", samples=30)])
-    replies = [reply for (task, _), reply in server.engine.replies.items() if task in (WEIGH, FIT)]
-    assert len(replies) == 4
+    last = server.engine.replies.items()  # the last training is that of the models alone
+    replies = [reply for (task, _), reply in last if task in ("train", WEIGH, FIT)]
+    assert len(replies) == 6
     assert all(not reply.tensors and reply.numbers.keys() == {"round"} for reply in replies)
 
 
 def test_rows_kept_apart_inform_no_model_that_the_experts_are_weighed_by():
     found = []
     for value in (0.0, 1.0):  # the rows are drawn by class, so the inputs change and not the labels
-        sites = [site("a", samples=30), site("b", samples=30)]
-        server = federation(accord(AccordSettings(**WORK, prior="off")), sites)
+        sites = [site("a", samples=30, view=Candidates(SPACE)), site("b", samples=30)]
+        server = federation(accord(AccordSettings(**WORK)), sites)
         apart = rows_to_weigh(work_for(sites[0], small_network(), seed=server.seed))[1]
         assert len(apart) == 6
         sites[0].train.x[apart] = value
@@ -279,18 +280,41 @@ def test_sites_that_train_as_one_cohort_end_with_the_same_experts():
             torch.testing.assert_close(tensor, other.alone[key], rtol=1e-4, atol=1e-4)
 
 
-def test_a_site_that_is_lost_while_it_trains_alone_ends_with_the_shared_model():
-    server = federation(accord(AccordSettings(**WORK)), [site("a", samples=30, test=9), site("b", samples=30, test=9)])
+class LosingEngine(ScriptedEngine):
+    """Loses sites: they do nothing, and nothing arrives."""
+
+    lost = ()
+
+    def ask(self, task, briefs, deadline=None):
+        reached = {name: brief for name, brief in briefs.items() if name not in self.lost}
+        lost = {name: Failure(name, task, "lost") for name in briefs if name in self.lost}
+        return super().ask(task, reached, deadline) | lost
+
+
+def concluded_with_losses(lost_after, back_after=99):
+    sites = [site("a", samples=30, test=9), site("b", samples=30, test=9)]
+    server = federation(accord(AccordSettings(**WORK)), sites)
+    server.engine = LosingEngine(server.engine.host)
     for _ in range(3):
         play_round(server)
     for progress in (step for conclusion in server.recipe.conclude for step in conclusion(server)):
-        if progress.done == 4:
-            server.engine.spoil["train", "b"] = lambda honest: Failure("b", "train", "lost")
-    assert [(drop.site, drop.task) for drop in server.dropped] == [("b", "train")] * len(server.dropped)
-    assert len(server.dropped) <= 3  # once for each model that it would train alone
-    server.engine.spoil.clear()
-    assert experts_of(server)["a"] is not None
+        server.engine.lost = ("b",) if lost_after <= progress.done < back_after else ()
+    server.engine.lost = ()
+    return server
+
+
+def test_a_site_that_is_lost_while_it_trains_alone_ends_with_the_shared_model():
+    server = concluded_with_losses(lost_after=3)
+    assert {drop.site for drop in server.dropped} == {"b"}
+    assert experts_of(server).get("b") is None
+    assert experts_of(server)["a"].rows == 6
     assert evaluate(server).sites.keys() == {"a", "b"}
+
+
+def test_a_site_that_misses_one_further_round_is_asked_again():
+    server = concluded_with_losses(lost_after=7, back_after=8)
+    assert [(drop.site, drop.task) for drop in server.dropped] == [("b", "train")]
+    assert experts_of(server)["b"].rows == 6
 
 
 def test_a_branch_has_a_memory_of_its_own():

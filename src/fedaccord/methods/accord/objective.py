@@ -43,6 +43,10 @@ class AccordLoss(PartialLabels):
             return view
         return view.with_matrix(brief.tensors.get(CORRESPONDENCE, memory.tensors.get(CORRESPONDENCE)))
 
+    def prior_rows(self, work: LocalWork) -> Tensor | None:
+        """Leave out the rows kept apart in the branch that has not seen them."""
+        return rows_to_weigh(work)[0] if work.brief.words.get(BRANCH) == WEIGHING else None
+
     def start(self, work: LocalWork) -> None:
         """Select the rows of the branch, and load the label confidences of a site with candidate sets."""
         branch = work.brief.words.get(BRANCH)

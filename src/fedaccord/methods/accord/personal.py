@@ -17,11 +17,13 @@ from torch import Tensor, nn
 from fedaccord.federation.branch import branch_memory, with_branch
 from fedaccord.federation.experts import Experts, usual_weights
 from fedaccord.federation.host import PERSONAL
-from fedaccord.federation.site_views import annotated_rows
+from fedaccord.federation.site_views import annotated_rows, estimate_prior
 from fedaccord.labels.views import View
+from fedaccord.labels.views.likelihoods import PRIOR
 from fedaccord.messages.checks import all_finite
 from fedaccord.messages.message import Message
 from fedaccord.methods.accord.objective import ALONE, PLAIN_WAY, REGULARISED, WEIGHING, rows_to_weigh
+from fedaccord.methods.accord.settings import AccordSettings
 from fedaccord.models.layout import load_tensors, named_tensors
 from fedaccord.models.mixture import mix_logits
 from fedaccord.models.network import Network, predict_features, predict_logits, with_own_head
@@ -40,13 +42,16 @@ Tensors = Mapping[str, Tensor]
 Key = TypeVar("Key")
 
 
-def weigh_experts(work: LocalWork) -> Message:
+def weigh_experts(work: LocalWork, settings: AccordSettings) -> Message:
     """Choose the experts' weights and the way to train alone by the rows apart: a task, after the first branches.
 
     The brief has the model of the branch `weighing`. Both choices are stored for the branch `ALONE`; the reply says
     nothing about them.
     """
     rows, apart = rows_to_weigh(work)
+    branch = branch_memory(work.memory, WEIGHING)
+    shared = _copies(work.model) | branch.select(PERSONAL) | work.brief.select(WEIGHING)
+    _use_prior(work, shared, branch, settings, rows)
     models = {way: _model_alone(work, way) for way in WAYS}
     trained = {way: tensors for way, tensors in models.items() if tensors}
     chosen = Message()
@@ -54,36 +59,38 @@ def weigh_experts(work: LocalWork) -> Message:
         data = work.site.train
         x, target = data.x[apart], data.target[apart]
         alone = {way: _logits(work, tensors, x) for way, tensors in trained.items()}
-        heads = _own_heads(work, _copies(work.model) | work.brief.select(WEIGHING), rows, PULLS)
+        heads = _own_heads(work, shared, rows, PULLS)
         own = {pull: predict_logits(with_own_head(work.model, head, {}), x) for pull, head in heads.items()}
         way, pull = _best(work.view, alone, target), _best(work.view, own, target)
         logits = torch.stack([predict_logits(work.model, x), own[pull], alone[way]])
         chosen.tensors[WEIGHTS] = expert_weights(work.view, logits, target)
         chosen.numbers |= {ROWS: len(apart), PULL: pull}
         chosen.words |= {PLAIN: "on"} if way == PLAIN_WAY else {}
-    for branch in (WEIGHING, *WAYS):
-        work.memory = with_branch(work.memory, branch, Message())
+    for name in (WEIGHING, *WAYS):
+        work.memory = with_branch(work.memory, name, Message())
     work.memory = with_branch(work.memory, ALONE, chosen)
     return Message()
 
 
-def fit_experts(work: LocalWork, regularised: bool) -> Message:
+def fit_experts(work: LocalWork, settings: AccordSettings) -> Message:
     """Store the experts and their weights in the memory: a task, after the branch `ALONE`.
 
-    The brief has the final shared model; `regularised` says whether the method regularises at all. The reply says
-    nothing about the experts.
+    The brief has the final shared model. The reply says nothing about the experts.
     """
-    chosen, alone = branch_memory(work.memory, ALONE), _model_alone(work, ALONE)
+    shared, chosen = _copies(work.model), branch_memory(work.memory, ALONE)
+    prior = _use_prior(work, shared, work.memory, settings, annotated_rows(work.site))
+    alone = _model_alone(work, ALONE)
     work.memory = with_branch(work.memory, ALONE, Message())
     if not alone:
         return Message()
     pull = chosen.numbers.get(PULL, USUAL_PULL)
-    head = _own_heads(work, _copies(work.model), annotated_rows(work.site), [pull])[pull]
+    head = _own_heads(work, shared, annotated_rows(work.site), [pull])[pull]
     weights, rows = chosen.tensors.get(WEIGHTS, usual_weights()), int(chosen.numbers.get(ROWS, 0))
-    is_plain = PLAIN in chosen.words or not regularised or not is_regularised(work)
+    is_plain = PLAIN in chosen.words or not settings.regularise or not is_regularised(work)
     way = PLAIN_WAY if is_plain else REGULARISED
     if all(map(all_finite, (*head.values(), *alone.values()))):
         Experts(weights, head, alone, WAYS[way], rows).store(work.memory)
+        work.memory.tensors |= {} if prior is None else {PRIOR: prior}  # evaluation uses the same
     return Message()
 
 
@@ -134,12 +141,29 @@ def _model_alone(work: LocalWork, branch: str) -> dict[str, Tensor]:
     """Return the model that a branch trained at the site; empty if it trained none.
 
     It was trained without the site's prior, which the mixture adds to all experts; so its bias is lowered by the prior.
+    A head without bias cannot be freed from the prior, so that such a site has no model alone.
     """
     tensors = branch_memory(work.memory, branch).select(PERSONAL)
     prior, bias = work.view.offset, tensors.get("head.bias")
-    if prior is not None and bias is not None:
-        tensors["head.bias"] = bias - prior.to(bias.device).nan_to_num(neginf=0.0)
+    shift = None if prior is None else prior.cpu().nan_to_num(neginf=0.0)
+    if bias is None and shift is not None and bool(shift.any()):
+        return {}
+    if bias is not None and shift is not None:
+        tensors["head.bias"] = bias - shift.to(bias.device)
     return {**work.initial, **tensors} if tensors else {}
+
+
+def _use_prior(
+    work: LocalWork, shared: Tensors, memory: Message, settings: AccordSettings, rows: Tensor | None
+) -> Tensor | None:
+    """Set the view's prior to the one in a memory, or estimate it with a shared model; return it if there is one."""
+    prior = memory.tensors.get(PRIOR)
+    if prior is None:
+        load_tensors(work.model, shared)
+        prior = estimate_prior(work.site, work.view, work.model, settings, rows=rows)
+    if prior is not None:
+        work.view = work.view.with_offset(prior)
+    return prior
 
 
 def _own_heads(

@@ -34,8 +34,8 @@ def accord(settings: AccordSettings) -> Recipe:
         Regularised(loss) if settings.regularise else loss,
         sharing=share_model(settings),
         tasks={
-            WEIGH: weigh_experts,
-            FIT: partial(fit_experts, regularised=settings.regularise),
+            WEIGH: partial(weigh_experts, settings=settings),
+            FIT: partial(fit_experts, settings=settings),
             COUNT: count_names,
         },
         exchange=Exchange(partial(brief_additions, settings)),

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from fedaccord.federation.branch import BRANCH, STAYS
+from fedaccord.federation.branch import BRANCH, ROUNDS, STAYS
 from fedaccord.federation.membership import Membership
 from fedaccord.federation.recipe import Exchange
 from fedaccord.federation.round import Progress, RoundRecord, play_round
@@ -31,7 +31,7 @@ class Personalise:
 
     def __call__(self, server: Server) -> Iterator[Progress]:
         """Train the branches round by round, and give the sites their tasks."""
-        sites = [name for name in server.members() if server.cards[name].samples and server.cards[name].teaches]
+        sites = server.trainers(server.state.round)
         if sites:
             total = further_rounds(self.settings, server.state.round)
             for done, record in enumerate(self._rounds(server, sites), 1):
@@ -41,11 +41,12 @@ class Personalise:
         """Play one further round after another; those of the models alone have no record."""
         played, weigh = server.state.round, self.settings.personal == "mixture"
         if weigh:
-            rounds, shared = _share(WEIGHING_SHARE, played), start_branch(server, WEIGHING)
+            rounds = _share(WEIGHING_SHARE, played)
+            shared = start_branch(server, WEIGHING, rounds)
             for _ in range(rounds):
                 yield play_round(shared, evaluated=False)
             for way in ways_alone(self.settings):
-                yield from _train_alone(server, way, sites, rounds)
+                yield from _train_alone(shared, way, sites, rounds)
             server.ask(WEIGH, _weigh_briefs(server, shared, sites), {})
         yield from _train_alone(server, ALONE, sites, played if weigh else _share(CHEAP_SHARE, played))
         server.ask(FIT, {site: server.brief(site, server.tensors) for site in sites}, {})
@@ -63,14 +64,19 @@ def further_rounds(settings: AccordSettings, played: int) -> int:
     return (1 + len(ways_alone(settings))) * _share(WEIGHING_SHARE, played) + played
 
 
-def start_branch(server: Server, branch: str) -> Server:
-    """Return a server with the untrained model, whose briefs name a branch."""
-    words = Exchange(brief=lambda server, card: Message(words={BRANCH: branch}))
-    members = set(server.members())
+def start_branch(server: Server, branch: str, rounds: int) -> Server:
+    """Return a server with the untrained model and the sites of the last round, whose briefs name a branch."""
+    named = Exchange(brief=lambda server, card: Message(numbers={ROUNDS: rounds}, words={BRANCH: branch}))
+    members = set(server.members(server.state.round or None))
     never = Membership(joins=sys.maxsize)
+    recipe = server.recipe
     return replace(
         server,
-        recipe=replace(server.recipe, exchange=server.recipe.exchange.merge(words)),
+        recipe=replace(
+            recipe,
+            settings=recipe.settings.model_copy(update={"rounds": rounds}),
+            exchange=recipe.exchange.merge(named),
+        ),
         state=RunState(
             server.initial,
             dict(server.state.counters),
@@ -80,19 +86,23 @@ def start_branch(server: Server, branch: str) -> Server:
     )
 
 
-def _train_alone(server: Server, branch: str, sites: Sequence[SiteId], rounds: int) -> Iterator[None]:
-    """Let sites train models that stay there; a site that fails, or has nothing to train, is asked no more."""
-    own = start_branch(server, branch)
-    plain = {PLAIN: "on"} if branch == PLAIN_WAY else {}
+def _train_alone(source: Server, branch: str, sites: Sequence[SiteId], rounds: int) -> Iterator[None]:
+    """Let the sampled sites of each round train models that stay there; one with nothing to train is asked no more.
+
+    The meaning of names that were unknown is the last estimate of `source`: the run, or its branch without rows apart.
+    """
+    own = start_branch(source, branch, rounds)
+    words = {BRANCH: branch, STAYS: "on"} | ({PLAIN: "on"} if branch == PLAIN_WAY else {})
+    idle: set[SiteId] = set()
     for _ in range(rounds):
-        if sites:
-            # The additions of the run itself: the final meaning of names that were unknown.
-            extra = {site: server.recipe.exchange.brief_for(server, server.cards[site]) for site in sites}
-            words = {BRANCH: branch, STAYS: "on", **plain}
-            briefs = {site: Message(dict(more.tensors), words={**more.words, **words}) for site, more in extra.items()}
-            replies = own.ask("train", briefs, {})
-            sites = [site for site, reply in replies.items() if SILENT not in reply.words]
-            own.state.round += 1
+        briefs = {}
+        for site in own.sample_sites():
+            if site in sites and site not in idle:
+                more = source.recipe.exchange.brief_for(source, source.cards[site])
+                briefs[site] = Message(dict(more.tensors), {ROUNDS: rounds}, {**more.words, **words})
+        replies = own.ask("train", briefs, {}) if briefs else {}
+        idle |= {site for site, reply in replies.items() if SILENT in reply.words}
+        own.state.round += 1
         yield None
 
 
