@@ -12,7 +12,9 @@ import pytest
 from command_line import command
 from fedaccord.config import check_experiment
 from fedaccord.experiment import load_federation
-from fedaccord.recording import play
+from fedaccord.federation.round import evaluate
+from fedaccord.recording import conclude, play
+from fedaccord.runs.records import scopes
 from fedaccord.session import open_server
 
 SEEDS = range(3)
@@ -41,12 +43,14 @@ def last_round(seed, method, **settings):
         }
     )
     with open_server(experiment, load_federation(experiment, Path())) as server:
-        return list(play(experiment, server))[-1].evaluation
+        shared = list(play(experiment, server))[-1].evaluation
+        conclude(server, scopes(shared))
+        return evaluate(server)
 
 
 @pytest.fixture(scope="module")
 def paired():
-    """Figures of the last round by method, one for each seed."""
+    """Figures of what the sites end with by method, one for each seed."""
     return {
         "accord": [last_round(seed, "accord") for seed in SEEDS],
         "local": [last_round(seed, "local") for seed in SEEDS],

@@ -113,7 +113,7 @@ def test_tags_are_headed_by_precision_and_candidates_by_their_sets(tmp_path):
         told = {"labels": ["x"], "sites": {kind: sites[kind]}}
         rows = [{"round": 1, "scope": "sites", "mean": metrics, "min": metrics, "max": metrics}]
         page = report(make_run(tmp_path / kind, rows, summary(final=final), told))
-        assert f"Mean over sites, last round{first}{shown}; nll 1.000" in page.sections[""]
+        assert f"Mean over sites, in the end{first}{shown}; nll 1.000" in page.sections[""]
         assert page.tables["Sites"][1][5] == first
         assert "accuracy" not in page.figures
         assert page.tables["Sites"][0][5].startswith(("mAP, ", "Answers "))

@@ -106,7 +106,7 @@ def _headline(run: Run, verdict: str) -> Html:
     cards = [
         *fairness.exclusion_cards(run),
         _card(run, "Global model, last round", final.overall),
-        _card(run, "Mean over sites, last round", final.sites.mean, final.sites.std),
+        _card(run, "Mean over sites, in the end", final.sites.mean, final.sites.std),
         parts.card(best_title, decimal(figure) if metric == "nll" else percent(figure), chosen_by, "aside"),
         parts.card("Dropped replies", str(summary.dropped), f"of {asked} asked for" if asked else ""),
     ]
@@ -171,7 +171,7 @@ def _sites(run: Run) -> Html:
     more = {words: metric for metric, words in optional if any(metric in metrics for metrics in each.values())}
     best_round = f" ({best.round})" if best.metric else ""
     title = parts.heading(measure_name(main))
-    head = ["Site", "How it labels", "Train", "Test", "Labels taught", f"{title}, last round", "Nll, last round"]
+    head = ["Site", "How it labels", "Train", "Test", "Labels taught", f"{title}, in the end", "Nll, in the end"]
     head += [f"{title}, best round{best_round}", *more]
     rows = []
     for name, site in run.federation.sites.items():

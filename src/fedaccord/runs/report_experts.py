@@ -17,17 +17,18 @@ COLOURS = (draw.BLUE, draw.ORANGE, draw.GREY)
 
 
 def experts(run: Run, beside_alone: bool = False) -> Html:
-    """Return the section; empty if sites end with the shared model.
+    """Return the section, with the parts of the method that were switched on; empty if there is neither.
 
     `beside_alone` says that the page also compares the run with one without federation.
     """
     summary = run.summary
     sites = [name for name in run.federation.sites if name in summary.experts or name in summary.gains]
+    switched = [remark(f"{words}.") for words in summary.parts]
     if not sites:
-        return Html("")
+        return section("Parts of the method", *switched) if switched else Html("")
     names = list(next((found.weights for found in summary.experts.values()), {}))
     rows = [[site, *_fit(summary.experts.get(site)), *_figures(run, site)] for site in sites]
-    notes = [remark(f"{words}.") for words in summary.parts]
+    notes = switched
     if summary.gains:
         notes.insert(0, remark(parts.TEXTS["alone_expert"]))
     if beside_alone:
