@@ -211,7 +211,7 @@ def test_mnist_trains(tmp_path):
         partition = { kind = "label-sets", sites = 4, labels = 6 }
         view = { known = "own" }
         [method]
-        rounds = 8
+        rounds = 5
         [run]
         workers = 0
         """

@@ -35,16 +35,15 @@ def test_a_larger_site_never_takes_fewer_steps(samples, batch):
 
 @pytest.mark.parametrize(
     ("x", "rate"),
-    [(NUMBERS, 0.05), (TEXTS, 0.5), (PIXELS, 0.05), (torch.zeros(4, 1, 8, 8), 0.05), (torch.zeros(4, 9, 6), 0.05)],
+    [(NUMBERS, 0.05), (TEXTS, 1.0), (PIXELS, 0.05), (torch.zeros(4, 1, 8, 8), 0.05), (torch.zeros(4, 9, 6), 0.05)],
 )
 def test_the_rate_follows_the_kind_of_input(x, rate):
-    assert usual_rate(x, "sgd", "constant") == rate
-    assert usual_rate(x, "sgd", "cosine") == 2 * rate
-    assert usual_rate(x, "adam", "constant") == 0.003
+    assert usual_rate(x, "sgd") == rate
+    assert usual_rate(x, "adam") == 0.003
 
 
 def test_two_standardised_columns_are_no_text():
-    assert usual_rate(NUMBERS[:, :2], "sgd", "constant") == 0.05
+    assert usual_rate(NUMBERS[:, :2], "sgd") == 0.05
 
 
 def test_a_site_trains_with_the_rate_of_its_inputs():
@@ -54,7 +53,7 @@ def test_a_site_trains_with_the_rate_of_its_inputs():
     host = server.engine.host
     assert isinstance(host, SiteHost)
     rates = [host._work(name, brief, brief.__class__()).lr for name, brief in briefs(server).items()]
-    assert rates == [0.1, 1.0]
+    assert rates == [0.05, 1.0]
 
 
 def briefs(server):

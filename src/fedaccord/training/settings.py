@@ -95,8 +95,7 @@ class TrainingSettings(BaseModel):
     batch: Count = site_setting(32, "mini-batch size")
     lr: Rate | Auto = site_setting(
         0.05,
-        "local learning rate; auto (some methods): 0.05 for SGD, 0.5 if the inputs are hashed texts, 0.003 for Adam, "
-        "and twice as much at the start of a cosine schedule",
+        "local learning rate; auto (some methods): 0.05 for SGD, 1 if the inputs are hashed texts, 0.003 for Adam",
     )
     optimiser: Optimiser = site_setting(
         "sgd", "local optimiser; adam ignores `momentum` and decouples weight decay from the loss (AdamW)"
