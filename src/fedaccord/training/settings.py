@@ -176,7 +176,7 @@ class TrainingSettings(BaseModel):
     @classmethod
     def _auto_where_it_is_known(cls, value: int | float | str | None) -> int | float | str | None:
         if value == "auto" and not cls.takes_auto:
-            raise ValueError('"auto" is not possible with this method, whose server uses the value too; give a number')
+            raise ValueError('"auto" is not possible with this method; give a number')
         return value
 
     @field_validator("participation")
