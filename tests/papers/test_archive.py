@@ -70,7 +70,8 @@ def test_archived_cells_belong_to_experiments_of_their_table():
         archive = archive_of(find_table(name))
         if archive is None:
             continue
-        digests = [json.loads(line)["digest"] for file in archive.folder.iterdir() for line in file.open()]
+        lines = [line for file in archive.folder.iterdir() for line in file.read_text(encoding="utf-8").splitlines()]
+        digests = [json.loads(line)["digest"] for line in lines]
         assert len(digests) == len(set(digests))
         known = {each.digest for each in find_table(name).cells("default")}
         assert known & set(digests), "no archived cell belongs to the table as it is now; run it again with --archive"
