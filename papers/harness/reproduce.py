@@ -24,6 +24,7 @@ from papers.harness.cells import Cell, FinishedCells, Results, Size
 from papers.harness.pages import Chapter, pictures, to_html, to_markdown
 from papers.harness.registry import Table, archive_of, as_staged, find_table
 from papers.harness.runner import run_cells
+from papers.harness.troubles import troubles_chapter
 
 SECONDS_BETWEEN_LINES = 30.0
 
@@ -88,10 +89,10 @@ def write_table(
             f"{torch.__version__.partition('+')[0]}, Python {platform.python_version()}, {os.cpu_count()} cores. "
             f"{len(results)} of {planned} cells are finished; they took {duration(results.seconds())} of one "
             f"{unit}'s time.",
-            *([f"{len(results.failed)} cells failed: {'; '.join(results.failed)}."] if results.failed else []),
         ],
     )
-    chapters = [*table.chapters(results, size), about]
+    troubles = troubles_chapter(results)
+    chapters = [*table.chapters(results, size), *([] if troubles is None else [troubles]), about]
     for picture in pictures(chapters):
         write_file(out / picture.file, picture.svg, RunFolderError)
     write_file(out / "table.md", to_markdown(table.TITLE, chapters), RunFolderError)
