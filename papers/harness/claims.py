@@ -84,6 +84,7 @@ class Claim(_Strict):
     size: str = ""  # of the default table
     why: str = ""  # it is not run, or smaller
     unjudged: str = ""  # why no comparison judges a claim that is run
+    uncalibrated: str = ""  # how far the undisturbed baseline is from the published one; the verdict is then undecided
     combine: Literal["all", "any"] = "all"
     compare: list[Comparison] = []
 
@@ -97,6 +98,8 @@ class Claim(_Strict):
             raise ValueError(f"{name}, so it {'has no' if self.why else 'needs a'} why")
         if self.compare and (not is_run or self.unjudged):
             raise ValueError(f"{name}; only a claim that is run and has no key unjudged has comparisons")
+        if self.uncalibrated and not self.compare:
+            raise ValueError(f"{name}; only a claim with comparisons can be uncalibrated")
         if is_run and not self.compare and not self.unjudged:
             raise ValueError(f"{name}; add [[claims.compare]], or say in unjudged why there is none")
         return self

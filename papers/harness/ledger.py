@@ -102,7 +102,8 @@ def _introduction(ledger: Ledger, verdicts: list[str]) -> list[Block]:
         f"{ledger.paper} {ledger.source} {len(verdicts)} claims: {counts}.",
         "A verdict follows from the 95 % interval of the paired differences over seeds (Student's t), in points unless "
         "stated otherwise: `holds` or `refuted` if the whole interval is on one side, else `undecided`. A claim on "
-        "several comparisons holds if all hold and is refuted if one is; intervals are not corrected for their number.",
+        "several comparisons holds if all hold and is refuted if one is; intervals are not corrected for their number. "
+        "A claim is undecided as long as the undisturbed baseline is far from the published one (`not calibrated`).",
     ]
 
 
@@ -119,16 +120,19 @@ def _judge(claim: Claim, evidence: Evidence) -> _Judged:
     if missing:
         return _Judged(None, "not measured", f"{missing} of {len(rows)} rows are not finished")
     found = [(pair.name, pair.judge()) for pair in pairs]
+    shown = len(found) > 1 and not claim.uncalibrated
+    words = "; ".join(_with_verdict(name, judgement, shown) for name, judgement in found)
+    if claim.uncalibrated:
+        return _Judged("undecided", "undecided", f"not calibrated: {claim.uncalibrated}; {words}")
     verdict = combined_verdict([judgement.verdict for _, judgement in found], claim.combine)
-    words = "; ".join(_with_verdict(name, judgement, len(found)) for name, judgement in found)
     Finding(claim.claim, verdict, words)  # raises an error if a verdict has no interval
     return _Judged(verdict, verdict, words)
 
 
-def _with_verdict(name: str, judgement: Judgement, number: int) -> str:
+def _with_verdict(name: str, judgement: Judgement, shown: bool) -> str:
     digits = 1 if abs(judgement.mean) >= 1 or judgement.mean == 0 else 3 if abs(judgement.mean) < 0.1 else 2
     text = judgement_text(name, judgement, digits)
-    return text if number == 1 else f"{text}: {judgement.verdict}"
+    return f"{text}, {judgement.verdict}" if shown else text
 
 
 def _is_finished(evidence: Evidence, row: Row) -> bool:
@@ -160,10 +164,21 @@ def _pair(comparison: Comparison, evidence: Evidence, place: list[str], where: l
         second = side(other, comparison.against_minus, comparison.against_when or comparison.when)
         return _verdict_of(comparison, differences(first, second, comparison.scale, not comparison.less_is_better))
 
-    others = [] if other is None else [word for word in _parts(other) if word not in _parts(comparison.first)]
     used = (comparison.first, comparison.first_minus, other, comparison.against_minus)
     rows = tuple(evidence.row(place, part) for part in used if part is not None)
-    return _Pair(", ".join([*where, *others]).format(**evidence.names), rows, judge)
+    return _Pair(_name(comparison, where, other).format(**evidence.names), rows, judge)
+
+
+def _name(comparison: Comparison, where: list[str], other: Part | None) -> str:
+    """Return the name of a comparison, as in `5 labels: A - B`; words that both sides have stand in front."""
+    first, second = _parts(comparison.first), [] if other is None else _parts(other)
+    common = [word for word in first if word in second and first != second]
+    sides = [", ".join(word for word in side if word not in common) for side in (first, second) if side]
+    if first == second:  # at two times
+        sides = [f"{first[-1]}, {comparison.when}", f"{comparison.against_when or comparison.when}"]
+    change = ["change"] if comparison.first_minus is not None else []
+    place = ", ".join([*where, *common, *change])
+    return f"{place}: {' - '.join(sides)}" if place else " - ".join(sides)
 
 
 def _verdict_of(comparison: Comparison, gaps: list[float | None]) -> Judgement:

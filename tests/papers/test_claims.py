@@ -103,20 +103,20 @@ def chapter_of(folder, first, second, more="", failed=()):
     ("second", "more", "verdict", "figures"),
     [
         # Differences 2, 3 and 4 points: t(2) = 4.303, standard error 0.577.
-        ((0.48, 0.57, 0.66), "", "holds", "B +3.0 (+0.5 to +5.5), 3 seeds"),
-        ((0.52, 0.63, 0.74), "", "refuted", "B -3.0 (-5.5 to -0.5), 3 seeds"),
-        ((0.48, 0.57, 0.70), "", "undecided", "B +1.7 (-2.1 to +5.5), 3 seeds"),
-        ((0.48, 0.57, 0.66), 'judge = "equivalent"\nmargin = 6.0', "holds", "B +3.0 (+0.5 to +5.5), 3 seeds"),
-        ((0.48, 0.57, 0.66), 'judge = "equivalent"\nmargin = 5.0', "undecided", "B +3.0 (+0.5 to +5.5), 3 seeds"),
-        ((0.52, 0.63, 0.74), 'judge = "not worse"\nmargin = 0.1', "refuted", "B -3.0 (-5.5 to -0.5), 3 seeds"),
-        ((0.48, 0.57, 0.66), 'judge = "at most"\nbound = 6.0', "holds", "B +3.0 (+0.5 to +5.5), 3 seeds"),
-        ((0.52, 0.63, 0.74), "less_is_better = true", "holds", "B +3.0 (+0.5 to +5.5), 3 seeds"),
+        ((0.48, 0.57, 0.66), "", "holds", "A - B +3.0 (+0.5 to +5.5), 3 seeds"),
+        ((0.52, 0.63, 0.74), "", "refuted", "A - B -3.0 (-5.5 to -0.5), 3 seeds"),
+        ((0.48, 0.57, 0.70), "", "undecided", "A - B +1.7 (-2.1 to +5.5), 3 seeds"),
+        ((0.48, 0.57, 0.66), 'judge = "equivalent"\nmargin = 6.0', "holds", "A - B +3.0 (+0.5 to +5.5), 3 seeds"),
+        ((0.48, 0.57, 0.66), 'judge = "equivalent"\nmargin = 5.0', "undecided", "A - B +3.0 (+0.5 to +5.5), 3 seeds"),
+        ((0.52, 0.63, 0.74), 'judge = "not worse"\nmargin = 0.1', "refuted", "A - B -3.0 (-5.5 to -0.5), 3 seeds"),
+        ((0.48, 0.57, 0.66), 'judge = "at most"\nbound = 6.0', "holds", "A - B +3.0 (+0.5 to +5.5), 3 seeds"),
+        ((0.52, 0.63, 0.74), "less_is_better = true", "holds", "A - B +3.0 (+0.5 to +5.5), 3 seeds"),
         ((0.48, 0.57, None), "", "not measured", "1 of 2 rows are not finished"),
         (
             (0.48, 0.57, float("nan")),
             "",
             "undecided",
-            "B +2.5 (-3.9 to +8.9), 2 seeds, 1 of 3 without a figure",
+            "A - B +2.5 (-3.9 to +8.9), 2 seeds, 1 of 3 without a figure",
         ),
     ],
 )
@@ -126,7 +126,27 @@ def test_verdicts_are_those_of_the_judge(tmp_path, second, more, verdict, figure
 
 def test_a_cell_that_failed_is_finished_and_leaves_its_claim_undecided(tmp_path):
     verdict, figures = chapter_of(tmp_path, (0.5, 0.6, None), (0.4, 0.5, 0.6), failed=[2])
-    assert (verdict, figures) == ("undecided", "B +10.0 (+10.0 to +10.0), 2 seeds, 1 of 3 without a figure")
+    assert (verdict, figures) == ("undecided", "A - B +10.0 (+10.0 to +10.0), 2 seeds, 1 of 3 without a figure")
+
+
+def test_a_claim_without_calibration_is_undecided_whatever_its_interval(tmp_path):
+    rest = COMPARED.replace('size = "3 seeds"', 'size = "3 seeds"\nuncalibrated = "B reaches 40, published 90"')
+    results, cells = Results(), [Cell(("data", name), seed, {}) for name in "AB" for seed in range(2)]
+    for cell in cells:
+        results.add(cell, {"final": {"global": {"accuracy": 0.4 + 0.1 * (cell.row[1] == "A")}}})
+    row = claims_chapter(load_ledger(written(tmp_path, rest)), results, cells).blocks[-1].rows[0]
+    assert row[3] == "undecided"
+    assert row[4] == "not calibrated: B reaches 40, published 90; A - B +10.0 (+10.0 to +10.0), 2 seeds"
+
+
+def test_names_of_comparisons_say_who_is_compared_with_whom(tmp_path):
+    rest = COMPARED.replace('"A"', '["private", "FedAvg"]').replace('["B"]', '[["public", "FedAvg"]]')
+    cells = [Cell(("data", regime, "FedAvg"), 0, {}) for regime in ("private", "public")]
+    results = Results()
+    for cell in cells:
+        results.add(cell, {"final": {"global": {"accuracy": 0.5}}})
+    row = claims_chapter(load_ledger(written(tmp_path, rest)), results, cells).blocks[-1].rows[0]
+    assert row[4] == "FedAvg: private - public +0.0, one seed has no interval"
 
 
 def test_a_change_is_compared_with_another(tmp_path):
@@ -141,7 +161,7 @@ def test_a_change_is_compared_with_another(tmp_path):
             for cell in cells[-3:]:
                 results.add(cell, {"final": {"global": {"accuracy": late[name][cell.seed] if when == "late" else 0.5}}})
     row = claims_chapter(load_ledger(written(tmp_path, rest)), results, cells).blocks[-1].rows[0]
-    assert row[3:] == ("undecided", "B +1.0 (-1.5 to +3.5), 3 seeds")
+    assert row[3:] == ("undecided", "late, change: A - B +1.0 (-1.5 to +3.5), 3 seeds")
 
 
 def test_a_claim_on_several_places_holds_if_it_holds_at_each(tmp_path):
@@ -154,7 +174,9 @@ def test_a_claim_on_several_places_holds_if_it_holds_at_each(tmp_path):
                 results.add(cell, {"final": {"global": {"accuracy": 0.5 + lead * (name == "A")}}})
     row = claims_chapter(load_ledger(written(tmp_path, rest)), results, cells).blocks[-1].rows[0]
     assert row[3] == "refuted"
-    assert row[4] == ("one, B +10.0 (+10.0 to +10.0), 2 seeds: holds; two, B -10.0 (-10.0 to -10.0), 2 seeds: refuted")
+    assert row[4] == (
+        "one: A - B +10.0 (+10.0 to +10.0), 2 seeds, holds; two: A - B -10.0 (-10.0 to -10.0), 2 seeds, refuted"
+    )
     anywhere = load_ledger(written(tmp_path, rest.replace('size = "3 seeds"', 'size = "3 seeds"\ncombine = "any"')))
     assert claims_chapter(anywhere, results, cells).blocks[-1].rows[0][3] == "holds"
 
