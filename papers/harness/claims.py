@@ -8,6 +8,11 @@
     size = "texts, an MLP, 5 seeds"                # unless "not run"
     why = "the paper's network is too large"       # unless "run"
 
+    [[claims.calibration]]                         # undecided while this baseline is too far below
+    row = ["CLINC150", "5 labels", "Single"]
+    published = 60.0
+    within = 3.0
+
     [[claims.compare]]                             # rows are a place, then a method
     places = [["CLINC150", "5 labels"]]
     first = "FedMT (E)"
@@ -74,6 +79,16 @@ class Comparison(_Strict):
         return self
 
 
+class Calibration(_Strict):
+    """A baseline that has to come within some points of its published figure before a claim is judged."""
+
+    row: list[str]
+    published: float
+    within: float = Field(gt=0)
+    figure: str = "global.accuracy"
+    scale: float = 100.0
+
+
 class Claim(_Strict):
     """A claim of a paper, whether it is run and at which size, and the comparisons that judge it."""
 
@@ -84,7 +99,7 @@ class Claim(_Strict):
     size: str = ""  # of the default table
     why: str = ""  # it is not run, or smaller
     unjudged: str = ""  # why no comparison judges a claim that is run
-    uncalibrated: str = ""  # how far the undisturbed baseline is from the published one; the verdict is then undecided
+    calibration: list[Calibration] = []  # a claim is undecided unless every baseline named here is calibrated
     combine: Literal["all", "any"] = "all"
     compare: list[Comparison] = []
 
@@ -98,8 +113,8 @@ class Claim(_Strict):
             raise ValueError(f"{name}, so it {'has no' if self.why else 'needs a'} why")
         if self.compare and (not is_run or self.unjudged):
             raise ValueError(f"{name}; only a claim that is run and has no key unjudged has comparisons")
-        if self.uncalibrated and not self.compare:
-            raise ValueError(f"{name}; only a claim with comparisons can be uncalibrated")
+        if self.calibration and not self.compare:
+            raise ValueError(f"{name}; only a claim with comparisons has a calibration")
         if is_run and not self.compare and not self.unjudged:
             raise ValueError(f"{name}; add [[claims.compare]], or say in unjudged why there is none")
         return self
@@ -120,6 +135,11 @@ class Ledger(_Strict):
                 raise ValueError(f"two claims have the id '{claim.id}'")
             seen.add(claim.id)
         return self
+
+    def calibrations(self) -> Iterator[Calibration]:
+        """Yield the baselines that have to be calibrated."""
+        for claim in self.claims:
+            yield from claim.calibration
 
     def comparisons(self) -> Iterator[Comparison]:
         """Yield the comparisons of all claims."""

@@ -16,9 +16,9 @@ from fedaccord.evaluation.judge import (
 )
 from papers.harness.bars import combined_verdict, judgement_text
 from papers.harness.cells import Cell, Results, Row, When
-from papers.harness.claims import Claim, Comparison, Ledger, Part
+from papers.harness.claims import Calibration, Claim, Comparison, Ledger, Part
 from papers.harness.pages import Block, Chapter, Finding, Grid
-from papers.harness.statistics import Figures, by_seed, differences
+from papers.harness.statistics import Figures, by_seed, differences, mean
 
 TITLE = "Every claim of the paper"
 FigureOf = Callable[[Results, Row], Figures]
@@ -88,7 +88,8 @@ def claims_chapter(
 def needed_rows(ledger: Ledger, names: Mapping[str, str]) -> set[Row]:
     """Return every row that a ledger names."""
     evidence = Evidence(Results(), {}, names=names)
-    return {row for comparison in ledger.comparisons() for pair in _pairs(comparison, evidence) for row in pair.rows}
+    rows = {row for comparison in ledger.comparisons() for pair in _pairs(comparison, evidence) for row in pair.rows}
+    return rows | {evidence.row(calibration.row, []) for calibration in ledger.calibrations()}
 
 
 def how_run(claim: Claim) -> str:
@@ -103,7 +104,7 @@ def _introduction(ledger: Ledger, verdicts: list[str]) -> list[Block]:
         "A verdict follows from the 95 % interval of the paired differences over seeds (Student's t), in points unless "
         "stated otherwise: `holds` or `refuted` if the whole interval is on one side, else `undecided`. A claim on "
         "several comparisons holds if all hold and is refuted if one is; intervals are not corrected for their number. "
-        "A claim is undecided as long as the undisturbed baseline is far from the published one (`not calibrated`).",
+        "A claim is undecided as long as a baseline is too far below its published figure (`not calibrated`).",
     ]
 
 
@@ -113,20 +114,30 @@ def _judge(claim: Claim, evidence: Evidence) -> _Judged:
     if claim.unjudged:
         return _Judged(None, "not judged", claim.unjudged)
     pairs = [pair for comparison in claim.compare for pair in _pairs(comparison, evidence)]
-    rows = {row for pair in pairs for row in pair.rows}
+    rows = {row for pair in pairs for row in pair.rows} | {evidence.row(each.row, []) for each in claim.calibration}
     if not all(row in evidence.planned for row in rows):
         return _Judged(None, "not run at this size", "–")
     missing = sum(not _is_finished(evidence, row) for row in rows)
     if missing:
         return _Judged(None, "not measured", f"{missing} of {len(rows)} rows are not finished")
     found = [(pair.name, pair.judge()) for pair in pairs]
-    shown = len(found) > 1 and not claim.uncalibrated
+    uncalibrated = [text for each in claim.calibration if (text := _uncalibrated(each, evidence))]
+    shown = len(found) > 1 and not uncalibrated
     words = "; ".join(_with_verdict(name, judgement, shown) for name, judgement in found)
-    if claim.uncalibrated:
-        return _Judged("undecided", "undecided", f"not calibrated: {claim.uncalibrated}; {words}")
+    if uncalibrated:
+        return _Judged("undecided", "undecided", f"not calibrated: {'; '.join([*uncalibrated, words])}")
     verdict = combined_verdict([judgement.verdict for _, judgement in found], claim.combine)
     Finding(claim.claim, verdict, words)  # raises an error if a verdict has no interval
     return _Judged(verdict, verdict, words)
+
+
+def _uncalibrated(calibration: Calibration, evidence: Evidence) -> str:
+    """Return how far a baseline is below its published figure, if that is too far."""
+    row = evidence.row(calibration.row, [])
+    reached = calibration.scale * mean(evidence.values(row, calibration.figure, "final"))
+    if reached >= calibration.published - calibration.within:
+        return ""
+    return f"{', '.join(row)} reaches {reached:.1f}, published {calibration.published:g}"
 
 
 def _with_verdict(name: str, judgement: Judgement, shown: bool) -> str:

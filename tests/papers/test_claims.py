@@ -129,14 +129,25 @@ def test_a_cell_that_failed_is_finished_and_leaves_its_claim_undecided(tmp_path)
     assert (verdict, figures) == ("undecided", "A - B +10.0 (+10.0 to +10.0), 2 seeds, 1 of 3 without a figure")
 
 
-def test_a_claim_without_calibration_is_undecided_whatever_its_interval(tmp_path):
-    rest = COMPARED.replace('size = "3 seeds"', 'size = "3 seeds"\nuncalibrated = "B reaches 40, published 90"')
+@pytest.mark.parametrize(
+    ("published", "verdict", "figures"),
+    [
+        (42.0, "holds", "A - B +10.0 (+10.0 to +10.0), 2 seeds"),
+        (
+            43.5,
+            "undecided",
+            "not calibrated: data, B reaches 40.0, published 43.5; A - B +10.0 (+10.0 to +10.0), 2 seeds",
+        ),
+    ],
+)
+def test_a_claim_is_undecided_while_its_baseline_is_not_calibrated(tmp_path, published, verdict, figures):
+    calibration = f'[[claims.calibration]]\nrow = ["data", "B"]\npublished = {published}\nwithin = 3.0\n'
+    rest = COMPARED.replace("[[claims.compare]]", f"{calibration}[[claims.compare]]")
     results, cells = Results(), [Cell(("data", name), seed, {}) for name in "AB" for seed in range(2)]
     for cell in cells:
         results.add(cell, {"final": {"global": {"accuracy": 0.4 + 0.1 * (cell.row[1] == "A")}}})
     row = claims_chapter(load_ledger(written(tmp_path, rest)), results, cells).blocks[-1].rows[0]
-    assert row[3] == "undecided"
-    assert row[4] == "not calibrated: B reaches 40, published 90; A - B +10.0 (+10.0 to +10.0), 2 seeds"
+    assert row[3:] == (verdict, figures)
 
 
 def test_names_of_comparisons_say_who_is_compared_with_whom(tmp_path):
