@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping
 
 from papers.fairfedpapl.cells import NONE, READINGS, SCENARIOS, row_of
 from papers.harness.cells import Results, Row
-from papers.harness.statistics import Paired, mean, paired, spread
+from papers.harness.statistics import Figures, by_seed, mean, spread
 
 LATE = 20  # exclusions are counted after this round
 
@@ -17,15 +16,24 @@ def figure_path(name: str, figure: str) -> str:
     return f"global.{figure}{(SCENARIOS | READINGS)[name].ending}"
 
 
-def delta(results: Results, row: Row, figure: str) -> dict[int, float]:
-    """Return the absolute difference to the run without attack and defence, by seed, on the seeds that both have."""
+def delta(results: Results, row: Row, figure: str) -> Figures:
+    """Return the absolute difference to the run without attack and defence, by seed."""
     name, partition, sites, *_ = row
     unattacked = results.values((name, partition, sites, "30% hostile", NONE, NONE), figure)
-    values = results.values(row, figure)
-    return {seed: abs(values[seed] - unattacked[seed]) for seed in sorted(values.keys() & unattacked.keys())}
+    return by_seed(lambda value, before: abs(value - before), results.values(row, figure), unattacked)
 
 
-def late_mean(results: Results, row: Row, figure: str) -> dict[int, float]:
+def delta_eod(results: Results, row: Row) -> Figures:
+    """Return delta EOD by seed, by the groups that the scenario of a row is measured by."""
+    return delta(results, row, figure_path(row[0], "eod"))
+
+
+def delta_spd(results: Results, row: Row) -> Figures:
+    """Return delta SPD by seed, by the groups that the scenario of a row is measured by."""
+    return delta(results, row, figure_path(row[0], "spd"))
+
+
+def late_mean(results: Results, row: Row, figure: str) -> Figures:
     """Return a server figure by seed, averaged over the rounds after the 20th or the last third of a shorter run."""
     found = {}
     for seed, result in results.cells.get(row, {}).items():
@@ -34,7 +42,7 @@ def late_mean(results: Results, row: Row, figure: str) -> dict[int, float]:
         late = [step[figure] for step in steps if step["round"] > before and figure in step]
         if late:
             found[seed] = statistics.fmean(late)
-    return found
+    return Figures(found)
 
 
 def excluded_shares(results: Results, row: Row) -> str:
@@ -50,26 +58,21 @@ def precision(results: Results, row: Row) -> str:
     found = {seed: hostile * right[seed] for seed in right.keys() & wrong.keys()}
     out = {seed: found[seed] + (1 - hostile) * wrong[seed] for seed in found}
     precision = {seed: found[seed] / out[seed] for seed in sorted(out) if out[seed]}
-    return mean_text(precision, len(results.cells.get(row, {})), 100.0, 1)
+    return spread(Figures(precision, out.keys() - precision.keys()))
 
 
 def level(results: Results, row: Row, figure: str) -> str:
     """Format a figure over seeds."""
-    return mean_text(results.values(row, figure), len(results.cells.get(row, {})))
+    return spread(results.values(row, figure), 1.0, 3)
 
 
 def delta_text(results: Results, row: Row, figure: str) -> str:
     """Format the delta of a figure over seeds."""
-    return mean_text(delta(results, row, figure), len(results.cells.get(row, {})))
+    return spread(delta(results, row, figure), 1.0, 3)
 
 
-def mean_text(values: Mapping[int, float], ran: int, scale: float = 1.0, digits: int = 3) -> str:
-    """Format mean and standard deviation, and the number of seeds with the figure if some of the `ran` lack it."""
-    text = spread(values, scale, digits)
-    return f"{text} ({len(values)} of {ran} seeds)" if 0 < len(values) < ran else text
-
-
-def accuracy_change(results: Results, row: Row) -> Paired | None:
-    """Return the paired difference in accuracy to the run without attack and defence."""
+def accuracy_change(results: Results, row: Row) -> Figures:
+    """Return the difference in accuracy to the run without attack and defence by seed, in points."""
     name, partition, *_ = row
-    return paired(results.values(row), results.values(row_of(name, partition, NONE, NONE)))
+    unattacked = results.values(row_of(name, partition, NONE, NONE))
+    return by_seed(lambda value, before: 100 * (value - before), results.values(row), unattacked)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
-import statistics
 from collections.abc import Sequence
 
+from fedaccord.evaluation.judge import judge_at_least, judge_at_most, judge_better, judge_not_worse, mean_interval
 from papers.fairfedpapl.cells import (
     ALONE,
     ATTACKS,
@@ -19,18 +18,18 @@ from papers.fairfedpapl.cells import (
     places,
     row_of,
 )
-from papers.fairfedpapl.figures import LATE, accuracy_change, delta, figure_path, late_mean, mean_text
-from papers.harness.bars import verdict
+from papers.fairfedpapl.figures import LATE, accuracy_change, delta_eod, late_mean
+from papers.harness.bars import judged_finding
 from papers.harness.cells import Results, Size
 from papers.harness.pages import Block, Finding, findings_grid
-from papers.harness.statistics import Paired, mean, paired
+from papers.harness.statistics import Figures, differences, interval_text, mean, mean_by_seed, spread
+
+POINT = 1.0  # of accuracy, that a defence may cost
 
 
-def _pooled(results: Results, at: Sequence[tuple[str, str]], defence: str, attacks: Sequence[str]) -> dict[int, float]:
-    """Return delta EOD by seed, averaged over scenarios and attacks, on the seeds that have all of them."""
-    every = [delta(results, row_of(n, p, a, defence), figure_path(n, "eod")) for n, p in at for a in attacks]
-    shared = set.intersection(*(set(values) for values in every)) if every else set()
-    return {seed: statistics.fmean(values[seed] for values in every) for seed in sorted(shared)}
+def _pooled(results: Results, at: Sequence[tuple[str, str]], defence: str, attacks: Sequence[str]) -> Figures:
+    """Return delta EOD by seed, averaged over scenarios and attacks."""
+    return mean_by_seed([delta_eod(results, row_of(n, p, attack, defence)) for n, p in at for attack in attacks])
 
 
 def bars(results: Results, size: Size) -> list[Block]:
@@ -40,7 +39,7 @@ def bars(results: Results, size: Size) -> list[Block]:
     if any(len(values) < seeds for values in pooled.values()):
         statement = "The best and the published defence, compared with no defence and with robust rules"
         return [findings_grid([Finding(statement, None, "not every attack and defence was measured on every seed")])]
-    listed = ", ".join(f"{defence} {mean_text(values, seeds)}" for defence, values in pooled.items())
+    listed = ", ".join(f"{defence} {spread(values, 1.0, 3)}" for defence, values in pooled.items())
     best = min(SCORES, key=lambda defence: mean(pooled[defence]))
     about = (
         f"Delta EOD over all scenarios and attacks: {listed}. The criteria are applied to the defence with the "
@@ -48,80 +47,63 @@ def bars(results: Results, size: Size) -> list[Block]:
     )
     found = []
     for defence in dict.fromkeys((best, PUBLISHED)):
-        found += _lower_deltas(results, at, defence)
+        found += _lower_deltas(results, at, defence, seeds)
         found += _close(results, at, defence, seeds)
         found += _exclusions(results, size, defence)
     return [about, findings_grid(found)]
 
 
-def _lower_deltas(results: Results, at: Sequence[tuple[str, str]], defence: str) -> list[Finding]:
+def _lower_deltas(results: Results, at: Sequence[tuple[str, str]], defence: str, seeds: int) -> list[Finding]:
     """Judge whether a defence lowers delta EOD, compared with no defence and with the best robust rule."""
-    found: list[Finding] = []
+
+    def lower(statement: str, theirs: Figures, ours: Figures) -> Finding:
+        judged = {"lower by": judge_better(differences(theirs, ours, 1.0))}
+        return judged_finding(statement, judged, seeds, digits=3)
+
+    found = []
     for attack in ATTACKS:
-        gap = paired(_pooled(results, at, NONE, [attack]), _pooled(results, at, defence, [attack]), 1.0)
-        found.append(_lower(f"{defence}: delta EOD under {attack} is lower than without defence", gap))
+        statement = f"{defence}: delta EOD under {attack} is lower than without defence"
+        found.append(lower(statement, _pooled(results, at, NONE, [attack]), _pooled(results, at, defence, [attack])))
     rules = {rule: _pooled(results, at, rule, ATTACKS) for rule in RULES}
     best = min(rules, key=lambda rule: mean(rules[rule]))
-    gap = paired(rules[best], _pooled(results, at, defence, ATTACKS), 1.0)
-    return [*found, _lower(f"{defence}: delta EOD is lower than the best robust rule's ({best})", gap)]
-
-
-def _lower(statement: str, gap: Paired | None) -> Finding:
-    """Judge whether the second of a pair is lower than the first."""
-    assert gap is not None  # criteria are judged only if every seed has every delta
-    error = "" if math.isnan(gap.error) else f", se {gap.error:.3f}"
-    return Finding(statement, gap.mean > 0, f"{-gap.mean:+.3f}{error}, lower on {gap.wins} of {gap.seeds} seeds")
+    statement = f"{defence}: delta EOD is lower than the best robust rule's ({best})"
+    return [*found, lower(statement, rules[best], _pooled(results, at, defence, ATTACKS))]
 
 
 def _close(results: Results, at: Sequence[tuple[str, str]], defence: str, seeds: int) -> list[Finding]:
     """Judge whether accuracy under attack is within a point of the run without attack, on average and everywhere."""
     rows = [row_of(name, partition, attack, defence) for name, partition in at for attack in ATTACKS]
-    gaps = {f"{row[0]}, {row[1]}, {row[4]}": accuracy_change(results, row) for row in rows}
-    means = {place: gap.mean for place, gap in gaps.items() if gap is not None}
-    statement = f"{defence}: accuracy within 1 point of the run without attack"
-    everywhere = f"{statement}, in every scenario under every attack"
-    if not means:
-        return [Finding(statement, None, "–"), Finding(everywhere, None, "–")]
-    middle, worst = statistics.fmean(means.values()), min(means, key=lambda place: means[place])
-    whole = verdict(gaps.values(), seeds, lambda gap: gap.mean >= -1)
-    alone = [
-        gap.mean for gap in (accuracy_change(results, row_of(*place, NONE, ALONE)) for place in at) if gap is not None
-    ]
-    without = f"; honest sites only: mean {statistics.fmean(alone):+.1f}, worst {min(alone):+.1f}" if alone else ""
+    changes = {f"{row[0]}, {row[1]}, {row[4]}": accuracy_change(results, row) for row in rows}
+    judged = {place: judge_not_worse(_listed(values), POINT) for place, values in changes.items()}
+    statement = f"{defence}: accuracy at most {POINT:g} point below that of the run without attack"
+    middle = judge_not_worse(_listed(mean_by_seed([*changes.values()])), POINT)
+    alone = mean_by_seed([accuracy_change(results, row_of(*place, NONE, ALONE)) for place in at])
+    without = f"honest sites only: {interval_text(mean_interval([*alone.values()]))}" if alone else ""
     return [
-        Finding(statement, None if whole is None else middle >= -1, f"mean {middle:+.1f}{without}"),
-        Finding(everywhere, whole, f"worst {worst}, {means[worst]:+.1f}"),
+        judged_finding(statement, {"mean": middle}, seeds, note=without),
+        judged_finding(f"{statement}, in every scenario under every attack", judged, seeds),
     ]
 
 
 def _exclusions(results: Results, size: Size, defence: str) -> list[Finding]:
-    """Judge how often hostile and honest sites are excluded, if known for every scenario and seed."""
+    """Judge how often hostile and honest sites are excluded, on average over scenarios and attacks."""
     at, seeds, rounds, found = places(size), SCALES[size].seeds, _late_in_words(size), []
-    for words, figure, attacks, holds in (
-        (f"hostile sites are excluded in at least 90 % of {rounds}", "hostile_excluded", ATTACKS, lambda m: m >= 0.9),
-        (
-            f"honest sites are excluded in at most 10 % of {rounds} under attack",
-            "false_exclusions",
-            ATTACKS,
-            lambda m: m <= 0.1,
-        ),
-        (
-            f"honest sites are excluded in at most 10 % of {rounds} without attack",
-            "excluded",
-            (NONE,),
-            lambda m: m <= 0.1,
-        ),
+    for words, figure, attacks, is_hostile in (
+        (f"hostile sites are excluded in at least 90 % of {rounds}", "hostile_excluded", ATTACKS, True),
+        (f"honest sites are excluded in at most 10 % of {rounds} under attack", "false_exclusions", ATTACKS, False),
+        (f"honest sites are excluded in at most 10 % of {rounds} without attack", "excluded", (NONE,), False),
     ):
         every = [late_mean(results, row_of(n, p, attack, defence), figure) for n, p in at for attack in attacks]
-        whole, statement = all(len(values) >= seeds for values in every), f"{defence}: {words}"
-        means = [mean(values) for values in every if values]
-        if not means:
-            found.append(Finding(statement, None, "–"))
-            continue
-        middle = statistics.fmean(means)
-        figures = f"mean {100 * middle:.1f} %, from {100 * min(means):.1f} to {100 * max(means):.1f}"
-        found.append(Finding(statement, holds(middle) if whole else None, figures))
+        shares = [None if share is None else 100 * share for share in _listed(mean_by_seed(every))]
+        judged = judge_at_least(shares, 90) if is_hostile else judge_at_most(shares, 10)
+        means = [100 * mean(values) for values in every if values]
+        note = f"scenarios from {min(means):.1f} to {max(means):.1f}" if means else ""
+        found.append(judged_finding(f"{defence}: {words}", {"mean %": judged}, seeds, note=note))
     return found
+
+
+def _listed(values: Figures) -> list[float | None]:
+    return [value for _, value in sorted(values.with_failures().items())]
 
 
 def _late_in_words(size: Size) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import product
 
+from fedaccord.evaluation.judge import judge_at_most
 from papers.fairfedpapl.cells import (
     BATCH,
     DEFENCES,
@@ -23,9 +24,9 @@ from papers.fairfedpapl.cells import (
 from papers.fairfedpapl.figures import accuracy_change, delta_text, excluded_shares, figure_path, late_mean, level
 from papers.harness.cells import Results
 from papers.harness.pages import Block, Grid
-from papers.harness.statistics import spread
+from papers.harness.statistics import interval_text, spread
 
-VISIBLE = 1.0  # points of accuracy; smaller losses count as no visible effect
+VISIBLE = 1.0  # points of accuracy that a visible attack costs
 
 
 def over_shares(results: Results) -> Grid:
@@ -94,13 +95,14 @@ def general_attacks(results: Results) -> list[Block]:
 def _harm(results: Results) -> str:
     """Describe the change in accuracy under each general attack without defence."""
     found = {attack: accuracy_change(results, row_of(STUDY, "iid", attack, NONE)) for attack in GENERAL}
-    gaps = {attack: gap.mean for attack, gap in found.items() if gap is not None}
-    if not gaps:
+    judged = {attack: judge_at_most(values.with_failures().values(), -VISIBLE) for attack, values in found.items()}
+    ran = {attack: judgement for attack, judgement in judged.items() if judgement.interval.n}
+    if not ran:
         return ""
-    losses = ", ".join(f"{attack} {gap:+.1f}" for attack, gap in gaps.items())
-    none = [attack for attack, gap in gaps.items() if gap > -VISIBLE]
-    seen = f"{', '.join(none)}: no visible effect" if none else "each has a visible effect"
-    return f"Change in accuracy without defence, in points: {losses}; {seen}. "
+    changes = ", ".join(f"{attack} {interval_text(judgement.interval)}" for attack, judgement in ran.items())
+    unclear = [attack for attack, judgement in ran.items() if judgement.verdict != "holds"]
+    which = f"; a loss of {VISIBLE:g} or more is not shown for {', '.join(unclear)}" if unclear else ""
+    return f"Change in accuracy without defence, in points (95 % intervals): {changes}{which}. "
 
 
 def other_readings(results: Results) -> Grid:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
 
 from papers.fairfedpapl.cells import (
     ALONE,
@@ -19,16 +21,34 @@ from papers.fairfedpapl.cells import (
     places,
     row_of,
 )
-from papers.fairfedpapl.figures import LATE, delta_text, excluded_shares, figure_path, late_mean, level, precision
+from papers.fairfedpapl.figures import (
+    LATE,
+    delta_eod,
+    delta_spd,
+    delta_text,
+    excluded_shares,
+    figure_path,
+    late_mean,
+    level,
+    precision,
+)
 from papers.fairfedpapl.findings import bars
 from papers.fairfedpapl.published import TABLES, published_grids, published_of
 from papers.fairfedpapl.studies import general_attacks, other_readings, over_shares, over_sites, variants
 from papers.harness.cells import Results, Row, Size
+from papers.harness.claims import load_ledger
+from papers.harness.ledger import FigureOf, claims_chapter
 from papers.harness.pages import Block, Chapter, Grid
 from papers.harness.statistics import spread
 
 __all__ = ["TITLE", "cells", "chapters"]
 
+OWN_FIGURES: dict[str, FigureOf] = {  # in the ledger
+    "delta EOD": delta_eod,
+    "delta SPD": delta_spd,
+    "hostile excluded": partial(late_mean, figure="hostile_excluded"),
+    "honest excluded": partial(late_mean, figure="false_exclusions"),
+}
 TITLE = "Fairness under partial labels and attributes: FairFedPAPL"
 
 
@@ -38,6 +58,7 @@ def chapters(results: Results, size: Size) -> list[Chapter]:
     at = places(size)
     parts = [
         Chapter("What was run", _what_was_run(scale, size)),
+        claims_chapter(load_ledger(Path(__file__).with_name("claims.toml")), results, cells(size), OWN_FIGURES),
         Chapter("False exclusions", [_false_exclusions(results, at)]),
         Chapter("Criteria", bars(results, size)),
         *(Chapter(f"{name}, {partition}", _scenario(results, name, partition)) for name, partition in at),

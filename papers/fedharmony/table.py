@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
 
+from fedaccord.evaluation.judge import Judgement, judge_better, judge_equivalent, judge_not_worse
 from papers.fedharmony.cells import (
     ALL_PAIRS,
     AVG,
@@ -23,14 +27,18 @@ from papers.fedharmony.cells import (
     Scale,
     cells,
 )
-from papers.harness.bars import ahead_of_all, is_ahead, verdict
+from papers.harness.bars import ahead_of_all, judged_finding
 from papers.harness.cells import Results, Row, Size
+from papers.harness.claims import load_ledger
+from papers.harness.ledger import claims_chapter
 from papers.harness.pages import Block, Chapter, Finding, Grid, findings_grid
-from papers.harness.statistics import Paired, in_words, mean, paired, spread
+from papers.harness.statistics import differences, in_words, mean, paired, spread
 
 __all__ = ["TITLE", "cells", "chapters"]
 
 TITLE = "Multi-label data: FedHarmony"
+JudgeOf = Callable[[list[float | None]], Judgement]
+MARGIN = 0.5  # points of mean average precision within which methods count as equal
 TEST, HELD = "global.map", "sites.mean.map"  # the first compares methods, the second chooses settings
 # Published mean average precision, on data that we do not have.
 PUBLISHED = (
@@ -62,7 +70,8 @@ def chapters(results: Results, size: Size) -> list[Chapter]:
     scale = SCALES[size]
     return [
         Chapter("What was run", _what_was_run(scale, size)),
-        Chapter("Criteria", [findings_grid(_bars(results, scale))]),
+        claims_chapter(load_ledger(Path(__file__).with_name("claims.toml")), results, cells(size)),
+        Chapter("Criteria", _criteria(results, scale)),
         *(Chapter(data, _comparison(results, data)) for data in scale.sets),
         Chapter("Blocks: time and mean average precision", _blocks(results, scale)),
         Chapter("What was not run", _left_out()),
@@ -146,28 +155,28 @@ def _blocks(results: Results, scale: Scale) -> list[Block]:
     return [text, Grid(("data", "with blocks, s", "all pairs, s", "blocks - all pairs"), lines)]
 
 
-def _bars(results: Results, scale: Scale) -> list[Finding]:
+def _criteria(results: Results, scale: Scale) -> list[Block]:
     found: list[Finding] = []
+    counts: list[Block] = []
     for is_tuned, which in ((True, "tuned"), (False, "by default")):
         ahead = [_ahead_of_both(results, data, scale, is_tuned) for data in scale.sets]
-        complete = len(ahead) == len(SETS) and all(finding.holds is not None for finding in ahead)
-        number = sum(finding.holds is True for finding in ahead)
-        statement = f"fedharmony+ {which} is better than both on at least four of the five sets"
-        found += [*ahead, Finding(statement, number >= 4 if complete else None, f"{number} of {len(ahead)}")]
+        found += ahead
+        verdicts = Counter(each.verdict or "not measured" for each in ahead)
+        number = ", ".join(f"{verdict} {count}" for verdict, count in verdicts.items())
+        counts.append(f"Number of sets, fedharmony+ {which} against FedAvg and tuned FedProx: {number}.")
     found += [_closest(results, data, scale) for data in scale.sets]
-    return found + _claims(results, scale)
+    return [findings_grid(found + _claims(results, scale)), *counts]
 
 
 def _ahead_of_both(results: Results, data: str, scale: Scale, is_tuned: bool) -> Finding:
     best, ours = tuned(results, data), tuned_plus(results, data) if is_tuned else PLUS
     plus = results.values((data, ours), TEST)
-    gaps = {other: paired(plus, results.values((data, other), TEST)) for other in (AVG, best)}
+    judged = {other: judge_better(differences(plus, results.values((data, other), TEST))) for other in (AVG, best)}
     tried = [*(f"FedProx {mu:g}" for mu in MUS), *(TUNINGS if is_tuned else ())]
     complete = _all_tried(results, data, scale, tried)
-    words = "; ".join(f"{other}: {in_words(gap)}" for other, gap in gaps.items())
     statement = f"{data}: fedharmony+ {'tuned' if is_tuned else 'by default'} is better than FedAvg and tuned FedProx"
-    words = f"{ours}. {words}" if is_tuned else words
-    return Finding(statement, verdict(gaps.values(), scale.seeds, is_ahead) if complete else None, words)
+    found = judged_finding(statement, judged, scale.seeds, note=f"tuned to {ours}" if is_tuned else "")
+    return found if complete else replace(found, verdict=None)
 
 
 def _all_tried(results: Results, data: str, scale: Scale, names: Iterable[str]) -> bool:
@@ -179,37 +188,28 @@ def _closest(results: Results, data: str, scale: Scale) -> Finding:
     """Judge whether tuned `fedharmony+` is better than all baselines at any mu, and name the closest."""
     rivals = [name for name in BASELINES if name in MAIN or not SETS[data].large]
     plus = results.values((data, tuned_plus(results, data)), TEST)
-    gaps = {other: paired(plus, results.values((data, other), TEST)) for other in rivals}
+    figures = {other: results.values((data, other), TEST) for other in rivals}
     which = "every baseline" if len(rivals) == len(BASELINES) else "every baseline that was run on it"
-    found = ahead_of_all(f"{data}: fedharmony+ tuned is better than {which}", gaps, scale.seeds)
-    return found if _all_tried(results, data, scale, TUNINGS) else replace(found, holds=None)
+    found = ahead_of_all(f"{data}: fedharmony+ tuned is better than {which}", plus, figures, scale.seeds)
+    return found if _all_tried(results, data, scale, TUNINGS) else replace(found, verdict=None)
 
 
 def _claims(results: Results, scale: Scale) -> list[Finding]:
     small = [data for data in scale.sets if not SETS[data].large]
-    statements: dict[str, tuple[str, str, Sequence[str], Callable[[Paired], bool]]] = {
-        "As published: FedHarmony is better than FedAvg": (OURS, AVG, scale.sets, is_ahead),
-        "As published: blocks have no effect": ("FedHarmony, no blocks", OURS, small, _is_the_same),
-        "One exchange is not worse than two": (OURS, "FedHarmony, two exchanges", small, _is_not_worse),
-        "Correlations matter: permuted tags are worse": (PLUS, CONTROL, small, is_ahead),
-        "The teacher helps in addition to the weights": (PLUS, "fedharmony+, no teacher", scale.sets, is_ahead),
+    equal, not_worse = partial(judge_equivalent, margin=MARGIN), partial(judge_not_worse, margin=MARGIN)
+    statements: dict[str, tuple[str, str, Sequence[str], JudgeOf]] = {
+        "As published: FedHarmony is better than FedAvg": (OURS, AVG, scale.sets, judge_better),
+        f"As published: blocks change less than {MARGIN}": ("FedHarmony, no blocks", OURS, small, equal),
+        f"One exchange is at most {MARGIN} worse than two": (OURS, "FedHarmony, two exchanges", small, not_worse),
+        "Correlations matter: permuted tags are worse": (PLUS, CONTROL, small, judge_better),
+        "The teacher helps in addition to the weights": (PLUS, "fedharmony+, no teacher", scale.sets, judge_better),
     }
     found = []
-    for statement, (one, other, sets, holds) in statements.items():
-        gaps = {d: paired(results.values((d, one), TEST), results.values((d, other), TEST)) for d in sets}
-        words = "; ".join(f"{data}: {in_words(gap)}" for data, gap in gaps.items())
-        found.append(Finding(statement, verdict(gaps.values(), scale.seeds, holds), words))
+    for statement, (one, other, sets, of) in statements.items():
+        pairs = {data: (results.values((data, one), TEST), results.values((data, other), TEST)) for data in sets}
+        judged = {data: of(differences(*pair)) for data, pair in pairs.items()}
+        found.append(judged_finding(statement, judged, scale.seeds))
     return found
-
-
-def _is_the_same(gap: Paired) -> bool:
-    """Return whether a difference is within two standard errors."""
-    return abs(gap.mean) <= 2 * gap.error
-
-
-def _is_not_worse(gap: Paired) -> bool:
-    """Return whether the first of a pair is at most two standard errors worse."""
-    return gap.mean >= -2 * gap.error
 
 
 def _plain(values: Mapping[int, float]) -> str:

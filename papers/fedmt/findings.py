@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import pairwise
 
+from fedaccord.evaluation.judge import judge_at_least, judge_better, judge_not_worse
 from papers.fedmt.cells import (
     AT,
     BASELINES,
@@ -23,12 +24,13 @@ from papers.fedmt.cells import (
     image_row,
     text_row,
 )
-from papers.harness.bars import ahead_of_all, is_ahead, verdict
+from papers.harness.bars import ahead_of_all, judged_finding
 from papers.harness.cells import Results, Row, look_up
 from papers.harness.pages import Finding
-from papers.harness.statistics import in_words, mean, paired
+from papers.harness.statistics import differences, mean
 
 ERROR = "sites.mean.matrix_error"
+MARGIN = 0.5  # points by which T may be worse than E
 
 
 def findings(results: Results, scale: Scale) -> list[Finding]:
@@ -49,66 +51,61 @@ def _order(results: Results, scale: Scale) -> list[Finding]:
     ]
     for where, row, baselines, seeds in places:
         ours = results.values(row(FOUND))
-        true = paired(results.values(row(KNOWN)), ours)
-        not_worse = verdict([true], seeds, lambda gap: gap.mean >= 0)
-        found.append(Finding(f"{where}: {KNOWN} is not worse than {FOUND}", not_worse, in_words(true)))
-        gaps = {name: paired(ours, results.values(row(name))) for name in baselines}
-        words = "; ".join(f"{name} {in_words(gap)}" for name, gap in gaps.items())
-        ahead = verdict(gaps.values(), seeds, is_ahead)
-        found.append(Finding(f"{where}: {FOUND} is better than every baseline", ahead, words))
+        true = judge_not_worse(differences(results.values(row(KNOWN)), ours), MARGIN)
+        found.append(judged_finding(f"{where}: {KNOWN} is at most {MARGIN} worse than {FOUND}", {"": true}, seeds))
+        rivals = {name: results.values(row(name)) for name in baselines}
+        found.append(ahead_of_all(f"{where}: {FOUND} is better than every baseline", ours, rivals, seeds))
     return found
 
 
 def _beyond(results: Results, scale: Scale) -> list[Finding]:
     """Judge `fedmt+` against FedMT, the controls and the baselines."""
-    gap = paired(results.values(text_row(PLUS)), results.values(text_row(FOUND)))
-    enough = verdict([gap], scale.seeds, lambda gap: gap.mean >= 2)
-    found = [Finding(f"{TEXTS}, n = {AT}: {PLUS} is at least 2 points better than {FOUND}", enough, in_words(gap))]
+    enough = judge_at_least(differences(results.values(text_row(PLUS)), results.values(text_row(FOUND))), 2)
+    statement = f"{TEXTS}, n = {AT}: {PLUS} is at least 2 points better than {FOUND}"
+    found = [judged_finding(statement, {"": enough}, scale.seeds)]
     ahead = partial(ahead_of_all, seeds=scale.seeds)
     for n in scale.labels:
         of = partial(text_row, labels=n, linear=True)
-        gaps = {name: paired(results.values(of(PLUS)), results.values(of(name))) for name in ("Single", FOUND, KNOWN)}
-        found.append(ahead(f"{TEXTS}, linear, n = {n}: {PLUS} is better than Single, {FOUND} and {KNOWN}", gaps))
-        rivals = (KNOWN, *CONTROLS[:2], *BASELINES)
-        gaps = {name: paired(results.values(text_row(PLUS, n)), results.values(text_row(name, n))) for name in rivals}
-        found.append(ahead(f"{TEXTS}, n = {n}: {PLUS} is better than {KNOWN}, likelihood only and the baselines", gaps))
+        rivals = {name: results.values(of(name)) for name in ("Single", FOUND, KNOWN)}
+        statement = f"{TEXTS}, linear, n = {n}: {PLUS} is better than Single, {FOUND} and {KNOWN}"
+        found.append(ahead(statement, results.values(of(PLUS)), rivals))
+        rivals = {name: results.values(text_row(name, n)) for name in (KNOWN, *CONTROLS[:2], *BASELINES)}
+        statement = f"{TEXTS}, n = {n}: {PLUS} is better than {KNOWN}, likelihood only and the baselines"
+        found.append(ahead(statement, results.values(text_row(PLUS, n)), rivals))
     if scale.studies:
         for gamma in GAMMAS:
             row = partial(text_row, gamma=gamma)
-            others = (FOUND, *CONTROLS[:2], "SemiFL")
-            gaps = {name: paired(results.values(row(PLUS)), results.values(row(name))) for name in others}
-            found.append(
-                ahead(f"{TEXTS}, gamma {gamma}: {PLUS} is better than {FOUND}, likelihood only and SemiFL", gaps)
-            )
+            rivals = {name: results.values(row(name)) for name in (FOUND, *CONTROLS[:2], "SemiFL")}
+            statement = f"{TEXTS}, gamma {gamma}: {PLUS} is better than {FOUND}, likelihood only and SemiFL"
+            found.append(ahead(statement, results.values(row(PLUS)), rivals))
     return found
 
 
 def _matrix(results: Results, scale: Scale) -> list[Finding]:
-    by_round = matrix_error_by_round(results, text_row(FOUND))
-    ends = list(by_round.values())
+    row = text_row(FOUND)
+    first, last = (results.values(row, "sites.matrix_error", when) for when in ("first", "last"))
     by_size = {size: results.values(text_row(FOUND, size=size), ERROR) for size in SIZES}
-    errors = {size: mean(values) for size, values in by_size.items() if values}
-    all_sizes = all(len(values) >= scale.seeds for values in by_size.values())
+    falls = {
+        f"{few} to {many} texts": judge_better(differences(by_size[few], by_size[many], 1.0))
+        for few, many in pairwise(SIZES)
+    }
     spread_as = {"evenly": 0.0} | ({f"by gamma {gamma}": gamma for gamma in GAMMAS} if scale.studies else {})
     return [
-        Finding(
-            "The error of the estimated matrix decreases over the rounds",
-            ends[-1] < ends[0] if len(ends) > 1 and results.ran([text_row(FOUND)], scale.seeds) else None,
-            f"{ends[0]:.2f} in round {min(by_round)}, {ends[-1]:.2f} in round {max(by_round)}" if ends else "–",
+        judged_finding(
+            "The error of the estimated matrix is lower in the last round than in the first",
+            {"lower by": judge_better(differences(first, last, 1.0))},
+            scale.seeds,
+            digits=2,
         ),
-        Finding(
-            "It is lower with more samples per site",
-            all(a > b for a, b in pairwise(errors.values())) if all_sizes else None,
-            ", ".join(f"{size} texts: {error:.2f}" for size, error in errors.items()) or "–",
-        ),
+        judged_finding("It is lower with more samples per site", falls, scale.seeds, digits=2),
         *(_ahead_of_learned(results, how, gamma, scale.seeds) for how, gamma in spread_as.items()),
     ]
 
 
 def _ahead_of_learned(results: Results, how: str, gamma: float, seeds: int) -> Finding:
     ours = results.values(text_row(FOUND, gamma=gamma))
-    gaps = {name: paired(ours, results.values(text_row(name, gamma=gamma))) for name in (LEARNED, LEARNED_AVERAGED)}
-    return ahead_of_all(f"{FOUND} is better than the learnable matrix, texts split {how}", gaps, seeds)
+    rivals = {name: results.values(text_row(name, gamma=gamma)) for name in (LEARNED, LEARNED_AVERAGED)}
+    return ahead_of_all(f"{FOUND} is better than the learnable matrix, texts split {how}", ours, rivals, seeds)
 
 
 def matrix_error_by_round(results: Results, row: Row) -> dict[int, float]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from papers.fedmt import published
@@ -34,6 +35,8 @@ from papers.fedmt.cells import (
 )
 from papers.fedmt.findings import findings, matrix_error_by_round
 from papers.harness.cells import Results, Row, Size
+from papers.harness.claims import load_ledger
+from papers.harness.ledger import claims_chapter
 from papers.harness.pages import Block, Chapter, Chart, Curve, Grid, findings_grid
 from papers.harness.statistics import in_words, mean, paired, spread
 
@@ -49,6 +52,7 @@ def chapters(results: Results, size: Size) -> list[Chapter]:
     labels = scale.labels
     parts = [
         Chapter("What was run", _what_was_run(scale, size)),
+        claims_chapter(load_ledger(Path(__file__).with_name("claims.toml")), results, cells(size)),
         Chapter("Criteria", [findings_grid(findings(results, scale))]),
         Chapter(f"{TEXTS} over labels at the server", _over_labels(results, labels)),
         Chapter(f"{TEXTS} without the hidden layer", _linear(results, labels)),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -12,8 +13,10 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from fedaccord.errors import RunFolderError
+from papers.harness.statistics import Figures
 
 Size = Literal["quick", "default", "full"]
+When = Literal["final", "best", "first", "last"]
 Row = tuple[str, ...]
 Result = dict[str, Any]
 # Part of every digest. It was the version of the first release, whose finished cells stay valid; change it when the
@@ -104,10 +107,24 @@ class Results:
         """Add a finished cell."""
         self.cells.setdefault(cell.row, {})[cell.seed] = result
 
-    def values(self, row: Row, figure: str = "global.accuracy", when: str = "final") -> dict[int, float]:
-        """Return a figure of a row by seed: `figure` as in "sites.mean.accuracy", `when` is "final" or "best"."""
-        found = {seed: look_up(result[when], figure) for seed, result in self.cells.get(row, {}).items()}
-        return {seed: value for seed, value in sorted(found.items()) if value is not None}
+    def values(self, row: Row, figure: str = "global.accuracy", when: When = "final") -> Figures:
+        """Return a figure of a row by seed: `figure` as in "sites.mean.accuracy".
+
+        `when` is the "final" or the "best" round, or the "first" or "last" that the curve has; a curve's figures of
+        sites are means, as in "sites.accuracy". A seed has failed if its cell did, if the figure is not finite, or if
+        only other seeds have it.
+        """
+        cells = self.cells.get(row, {})
+        found = {seed: look_up(_at(result, when), figure) for seed, result in sorted(cells.items())}
+        values = {seed: value for seed, value in found.items() if value is not None and math.isfinite(value)}
+        is_known = any(value is not None for value in found.values())
+        missing = set(found) - set(values) if is_known else set()
+        dropped = [seed for seed, result in cells.items() if result.get("dropped")]
+        return Figures(values, missing | self._failed_seeds(row), dropped)
+
+    def _failed_seeds(self, row: Row) -> set[int]:
+        start = "/".join((*row, "seed-"))
+        return {int(key.removeprefix(start)) for key in self.failed if re.fullmatch(re.escape(start) + r"\d+", key)}
 
     def has(self, cell: Cell) -> bool:
         """Return whether a cell is finished or has failed."""
@@ -120,7 +137,8 @@ class Results:
     def of_seeds(self, seeds: Collection[int]) -> Results:
         """Return only the cells of these seeds, to compare rows that ran on different numbers of seeds."""
         cells = {row: {seed: by[seed] for seed in by if seed in seeds} for row, by in self.cells.items()}
-        return Results({row: by for row, by in cells.items() if by})
+        failed = {key: why for key, why in self.failed.items() if int(key.rpartition("seed-")[2]) in seeds}
+        return Results({row: by for row, by in cells.items() if by}, failed)
 
     def seconds(self) -> float:
         """Return the total time of all cells, on one core each."""
@@ -128,6 +146,13 @@ class Results:
 
     def __len__(self) -> int:
         return sum(map(len, self.cells.values()))
+
+
+def _at(result: Result, when: When) -> Mapping[str, Any]:
+    if when in ("final", "best"):
+        return dict(result[when])
+    curve = result.get("curve") or [{}]
+    return dict(curve[0 if when == "first" else -1])
 
 
 def look_up(figures: Mapping[str, Any], path: str) -> float | None:

@@ -52,6 +52,10 @@ def reproduce(
         bool,
         typer.Option("--archive", help="Write the finished cells into the repository too."),
     ] = False,
+    verify: Annotated[
+        int,
+        typer.Option("--verify", min=0, help="Cells to run again as `fedaccord run` does, stopped and resumed."),
+    ] = 0,
 ) -> None:
     """Run a paper's table and compare its figures with ours; an interrupted run continues with the missing cells."""
     if table is None:
@@ -68,7 +72,7 @@ def reproduce(
 
     name = table if size == "default" else f"{table}-{size}"
     folder = out or Path("reproduce") / name
-    page, results = reproduce_table(table, size, folder, workers, console, device, archive)
+    page, results = reproduce_table(table, size, folder, workers, console, device, archive, verify)
     console.print(f"table: {page}", highlight=False, soft_wrap=True)
     if results.failed:
         raise typer.Exit(1)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from fedaccord.evaluation.judge import Verdict
 from fedaccord.runs import page as html
+
+INTERVAL = re.compile(r"[-+]\d[\d.]* to [-+]\d")  # stands beside every verdict that is not `undecided`
 
 
 @dataclass(frozen=True)
@@ -40,11 +44,15 @@ class Chart:
 
 @dataclass(frozen=True)
 class Finding:
-    """A statement of the paper or a criterion of ours, whether it holds here, and the figures that decide it."""
+    """A statement of the paper or a criterion of ours, the verdict on it, and the intervals that decide it."""
 
     statement: str
-    holds: bool | None  # None: not measured
+    verdict: Verdict | None  # None: not measured
     figures: str
+
+    def __post_init__(self) -> None:
+        if self.verdict in ("holds", "refuted") and not INTERVAL.search(self.figures):
+            raise ValueError(f"the verdict '{self.verdict}' on '{self.statement}' has no interval: {self.figures}")
 
 
 @dataclass(frozen=True)
@@ -69,9 +77,8 @@ class Chapter:
 
 def findings_grid(findings: Iterable[Finding]) -> Grid:
     """Return findings as a table."""
-    verdict = {True: "holds", False: "does not hold", None: "not measured"}
-    rows = [(f.statement, verdict[f.holds], f.figures) for f in findings]
-    return Grid(("statement", "verdict", "figures"), rows, words=True)
+    rows = [(f.statement, f.verdict or "not measured", f.figures) for f in findings]
+    return Grid(("statement", "verdict", "mean differences (95 % intervals)"), rows, words=True)
 
 
 def to_markdown(title: str, chapters: Iterable[Chapter]) -> str:

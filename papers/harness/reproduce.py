@@ -24,6 +24,8 @@ from papers.harness.cells import Cell, FinishedCells, Results, Size
 from papers.harness.pages import Chapter, pictures, to_html, to_markdown
 from papers.harness.registry import Table, archive_of, as_staged, find_table
 from papers.harness.runner import run_cells
+from papers.harness.troubles import troubles_chapter
+from papers.harness.verify import Verified, verify_cells
 
 SECONDS_BETWEEN_LINES = 30.0
 
@@ -36,10 +38,12 @@ def reproduce_table(
     console: Console,
     device: str = "cpu",
     archive: bool = False,
+    verify: int = 0,
 ) -> tuple[Path, Results]:
     """Run a table, write table.html and table.md, and return the HTML file and the results.
 
-    With `archive`, finished cells are also written into the repository, those of an interrupted run as well.
+    With `archive`, finished cells are also written into the repository, those of an interrupted run as well. `verify`
+    is the number of cells that are run again by the path of `fedaccord run`.
     """
     table = find_table(name)
     if archive and (archive_of(table) is None or size != "default"):
@@ -56,6 +60,7 @@ def reproduce_table(
     try:
         with signals_stop(), _Progress(name, console) as progress:
             results = run_stages(table, size, cells, lambda more: progress.run(more, finished, processes, device))
+        verified = verify_cells(cells, results, verify, processes, out, device) if verify else None
     except Stopped as stopped:
         results = _finished_results(table, size, cells, finished)
         write_table(table, name, size, out, results, len(cells), device)
@@ -66,8 +71,10 @@ def reproduce_table(
         raise
     finally:
         lock.release()
-    page = write_table(table, name, size, out, results, len(cells), device)
+    page = write_table(table, name, size, out, results, len(cells), device, verified)
     _archive(table, cells, finished, archive)
+    for key, problem in verified.problems.items() if verified is not None else ():
+        console.print(f"cell {key}, run again: {problem}", highlight=False, markup=False, soft_wrap=True)
     for key, reason in results.failed.items():
         console.print(f"cell {key} failed: {reason}", highlight=False, markup=False, soft_wrap=True)
     console.print(f"{len(results)} of {len(cells)} cells in {duration(time.monotonic() - start)}", highlight=False)
@@ -75,7 +82,14 @@ def reproduce_table(
 
 
 def write_table(
-    table: Table, name: str, size: Size, out: Path, results: Results, planned: int, device: str = "cpu"
+    table: Table,
+    name: str,
+    size: Size,
+    out: Path,
+    results: Results,
+    planned: int,
+    device: str = "cpu",
+    verified: Verified | None = None,
 ) -> Path:
     """Write the page of the finished cells and return the HTML file."""
     options = ("" if size == "default" else f" --{size}") + ("" if device == "cpu" else f" --device {device}")
@@ -88,10 +102,11 @@ def write_table(
             f"{torch.__version__.partition('+')[0]}, Python {platform.python_version()}, {os.cpu_count()} cores. "
             f"{len(results)} of {planned} cells are finished; they took {duration(results.seconds())} of one "
             f"{unit}'s time.",
-            *([f"{len(results.failed)} cells failed: {'; '.join(results.failed)}."] if results.failed else []),
         ],
     )
-    chapters = [*table.chapters(results, size), about]
+    troubles = troubles_chapter(results)
+    further = [troubles, None if verified is None else verified.chapter()]
+    chapters = [*table.chapters(results, size), *(each for each in further if each is not None), about]
     for picture in pictures(chapters):
         write_file(out / picture.file, picture.svg, RunFolderError)
     write_file(out / "table.md", to_markdown(table.TITLE, chapters), RunFolderError)

@@ -9,8 +9,8 @@ from pathlib import Path
 from fedaccord.settings_search.parallel_jobs import run_jobs
 from papers.harness.cells import Cell, FinishedCells, Results
 
-_SERVING = "papers.harness.worker:main"
-_CLONE = str(Path(__file__).parents[2])  # so that workers can import `papers` from any folder
+SERVING = "papers.harness.worker:main"
+CLONE = str(Path(__file__).parents[2])  # so that workers can import `papers` from any folder
 
 
 def run_cells(
@@ -35,7 +35,7 @@ def run_cells(
             advance(cell, False)
     base = str(finished.folder.parent.resolve())  # files that a table makes are there
     jobs = [{"table": cell.table, "runner": cell.runner, "device": device, "base": base} for cell in missing]
-    with closing(run_jobs(jobs, workers, _SERVING, [_CLONE])) as answers:
+    with closing(run_jobs(jobs, workers, SERVING, [CLONE])) as answers:
         for index, answer in answers:
             cell = missing[index]
             if "result" in answer:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
-from papers.harness.bars import ahead_of_all, is_ahead, verdict
+from fedaccord.evaluation.judge import judge_at_most, judge_better
+from papers.harness.bars import ahead_of_all, judged_finding
 from papers.harness.cells import Results, Row, Size
+from papers.harness.claims import load_ledger
+from papers.harness.ledger import claims_chapter
 from papers.harness.pages import Block, Chapter, Chart, Curve, Finding, Grid, findings_grid
-from papers.harness.statistics import in_words, mean, paired, spread
+from papers.harness.statistics import Figures, differences, in_words, mean, paired, spread
 from papers.pfedmo.cells import (
     ALONE,
     ALPHAS,
@@ -54,6 +58,7 @@ def chapters(results: Results, size: Size) -> list[Chapter]:
     scale = SCALES[size]
     parts = [
         Chapter("What was run", _what_was_run(scale, size)),
+        claims_chapter(load_ledger(Path(__file__).with_name("claims.toml")), results, cells(size)),
         Chapter("Criteria", [findings_grid(_bars(results, scale))]),
         Chapter(f"Classes per site: {scale.skew}", _over_classes(results)),
         *(Chapter(f"Main table: {t}", _main(results, t)) for t in scale.iterations),
@@ -166,7 +171,7 @@ def _studies() -> str:
     )
 
 
-def _values(results: Results, *row: str) -> dict[int, float]:
+def _values(results: Results, *row: str) -> Figures:
     return results.values(row, ACCURACY)
 
 
@@ -192,7 +197,7 @@ def _comparison(
     return Grid(head, rows)
 
 
-def _early(results: Results, row: Row) -> dict[int, float]:
+def _early(results: Results, row: Row) -> Figures:
     """Return the accuracy after two fifths of the rounds by seed, a round in which all networks are evaluated."""
     found = {}
     for seed, result in results.cells.get(row, {}).items():
@@ -200,7 +205,7 @@ def _early(results: Results, row: Row) -> dict[int, float]:
         at = [point for point in curve if 5 * point["round"] == 2 * curve[-1]["round"]]
         if at and "accuracy" in at[0]["global"]:
             found[seed] = at[0]["global"]["accuracy"]
-    return found
+    return Figures(found)
 
 
 def _over_classes(results: Results) -> list[Block]:
@@ -312,29 +317,24 @@ def _reached(results: Results, row: Row, target: float = TARGET) -> str:
 
 def _bars(results: Results, scale: Scale) -> list[Finding]:
     ours = {c: _values(results, "classes", str(c), OURS) for c in CLASSES}
-    gaps = {n: paired(ours[3], _values(results, "classes", "3", n)) for n in BASELINES}
-    lost = paired(ours[9], ours[3])
-    alone = paired(ours[3], _values(results, "classes", "3", ALONE))
-    printed = paired(ours[3], _values(results, "classes", "3", PRINTED))
+    rivals = {name: _values(results, "classes", "3", name) for name in (*BASELINES, ALONE, PRINTED)}
+
+    def ahead(statement: str, name: str) -> Finding:
+        return judged_finding(statement, {"": judge_better(differences(ours[3], rivals[name]))}, scale.seeds)
+
     return [
         ahead_of_all(
-            f"{scale.skew}, 3 classes per site: pFedMo is better than all nine baselines, mean over paired seeds",
-            gaps,
+            f"{scale.skew}, 3 classes per site: pFedMo is better than all nine baselines",
+            ours[3],
+            {name: rivals[name] for name in BASELINES},
             scale.seeds,
         ),
-        Finding(
-            f"{scale.skew}: pFedMo loses less than 2 points from 9 to 3 classes per site",
-            verdict([lost], scale.seeds, lambda gap: gap.mean < 2),
-            "–" if lost is None else f"lost {lost.mean:.1f} ({OF_LENET}: {LOST})",
+        judged_finding(
+            f"{scale.skew}: pFedMo loses at most 2 points from 9 to 3 classes per site",
+            {"lost": judge_at_most(differences(ours[9], ours[3]), 2)},
+            scale.seeds,
+            note=f"{OF_LENET}: {LOST}",
         ),
-        Finding(
-            "pFedMo is better than training on the server's public data alone, 3 classes per site",
-            verdict([alone], scale.seeds, is_ahead),
-            in_words(alone),
-        ),
-        Finding(
-            "The default rule is better than the printed one, 3 classes per site",
-            verdict([printed], scale.seeds, is_ahead),
-            in_words(printed),
-        ),
+        ahead("pFedMo is better than training on the server's public data alone, 3 classes per site", ALONE),
+        ahead("The default rule is better than the printed one, 3 classes per site", PRINTED),
     ]

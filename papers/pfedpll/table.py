@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
-from papers.harness.bars import ahead_of_all, is_ahead, reaches, verdict
+from fedaccord.evaluation.judge import judge_at_least, judge_better
+from papers.harness.bars import ahead_of_all, judged_finding, reaches
 from papers.harness.cells import Results, Row, Size
+from papers.harness.claims import load_ledger
+from papers.harness.ledger import claims_chapter
 from papers.harness.pages import Block, Chapter, Chart, Curve, Finding, Grid, findings_grid
-from papers.harness.statistics import in_words, mean, paired, spread
+from papers.harness.statistics import differences, in_words, mean, paired, spread
 from papers.pfedpll.cells import (
     ALONE,
     BASELINES,
@@ -47,6 +51,7 @@ def chapters(results: Results, size: Size) -> list[Chapter]:
     scale = SCALES[size]
     parts = [
         Chapter("What was run", _what_was_run(scale, size)),
+        claims_chapter(load_ledger(Path(__file__).with_name("claims.toml")), results, cells(size)),
         Chapter("Criteria", [findings_grid(_bars(results, scale))]),
         Chapter("The paper's orderings", [findings_grid(_orderings(results, scale))]),
         *(Chapter(data, _comparison(results, data, {n: (data, n) for n in METHODS})) for data in REAL),
@@ -178,21 +183,20 @@ def _bars(results: Results, scale: Scale) -> list[Finding]:
             which = ", larger runs" if larger else ""
             statement = f"{data}{which}: pFedPLL reaches at least {printed:.2f}"
             found.append(reaches(statement, larger or ours, printed, seeds))
-        gaps = {other: paired(ours, figures[other]) for other in BASELINES}
-        found.append(ahead_of_all(f"{data}: pFedPLL is better than every baseline", gaps, seeds))
+        rivals = {other: figures[other] for other in BASELINES}
+        found.append(ahead_of_all(f"{data}: pFedPLL is better than every baseline", ours, rivals, seeds))
         if data in PLUS_BARS:
             bar = PLUS_BARS[data]
             found.append(reaches(f"{data}: pfedpll+ reaches at least {bar:.0f}", plus, bar, seeds))
-            gap = paired(plus, figures[ALONE])
-            holds = verdict([gap], seeds, lambda gap: gap.mean >= 3)
-            found.append(
-                Finding(f"{data}: pfedpll+ is at least 3 points better than local training", holds, in_words(gap))
-            )
+            statement = f"{data}: pfedpll+ is at least 3 points better than local training"
+            judged = {"": judge_at_least(differences(plus, figures[ALONE]), 3)}
+            found.append(judged_finding(statement, judged, seeds))
         for name in (
             (PLUS, PLUS_LOCAL) if data == "FG-NET" else (PLUS,)
         ):  # the only set where validation favoured a local head
-            gaps = {other: paired(figures[name], figures[other]) for other in (*BASELINES, "local, CC", ALONE)}
-            found.append(ahead_of_all(f"{data}: {name} is better than every baseline and local training", gaps, seeds))
+            rivals = {other: figures[other] for other in (*BASELINES, "local, CC", ALONE)}
+            statement = f"{data}: {name} is better than every baseline and local training"
+            found.append(ahead_of_all(statement, figures[name], rivals, seeds))
     return found
 
 
@@ -203,7 +207,7 @@ def _orderings(results: Results, scale: Scale) -> list[Finding]:
         ("The full method is better than every ablation of its components", COMPONENTS),
         ("All three loss terms are better than any subset", TERMS),
     ):
-        gaps = {n: paired(whole, results.values(image_row("MNIST", n), ACCURACY)) for n in variants}
-        words = "; ".join(f"better than {name} by {gap}" for name, gap in gaps.items() if gap is not None)
-        found.append(Finding(statement, verdict(gaps.values(), scale.image_seeds, is_ahead), words or "–"))
+        rivals = {name: results.values(image_row("MNIST", name), ACCURACY) for name in variants}
+        judged = {name: judge_better(differences(whole, values)) for name, values in rivals.items()}
+        found.append(judged_finding(statement, judged, scale.image_seeds))
     return found

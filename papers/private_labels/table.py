@@ -5,13 +5,23 @@ The figures of the paper were not available, only its findings in words; each is
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import statistics
 from dataclasses import dataclass
+from pathlib import Path
 
-from papers.harness.bars import is_ahead, verdict
-from papers.harness.cells import Results, Size
+from fedaccord.evaluation.judge import (
+    Judgement,
+    judge_at_least,
+    judge_better,
+    judge_equivalent,
+    judge_not_worse,
+)
+from papers.harness.bars import judged_finding
+from papers.harness.cells import Results, Row, Size
+from papers.harness.claims import load_ledger
+from papers.harness.ledger import claims_chapter
 from papers.harness.pages import Block, Chapter, Chart, Curve, Finding, Grid, findings_grid
-from papers.harness.statistics import Paired, deviation, in_words, mean, paired, rank_correlation, spread
+from papers.harness.statistics import Figures, deviation, differences, in_words, mean, paired, rank_correlation, spread
 from papers.private_labels.cells import (
     AT,
     CAUSES,
@@ -36,6 +46,7 @@ from papers.private_labels.cells import (
 __all__ = ["TITLE", "cells", "chapters"]
 TITLE = "Private label sets"
 ENOUGH = 8  # seeds required by our criteria
+SIMILAR = 3.0  # points within which two methods are similar
 
 
 @dataclass(frozen=True)
@@ -49,14 +60,17 @@ class _Figures:
     def model(self) -> str:
         return self.scale.model
 
-    def of(self, dataset: str, labels: int, regime: str, name: str, model: str = "") -> dict[int, float]:
+    def of(self, dataset: str, labels: int, regime: str, name: str, model: str = "") -> Figures:
         return self.results.values(row(dataset, model or self.model, labels, regime, name))
 
-    def at(self, regime: str, name: str) -> dict[int, float]:
+    def at(self, regime: str, name: str) -> Figures:
         return self.of(FASHION, AT, regime, name)
 
-    def gap(self, ours: RegimeAndMethod, theirs: RegimeAndMethod) -> Paired | None:
-        return paired(self.at(*ours), self.at(*theirs))
+    def gaps(self, ours: RegimeAndMethod, theirs: RegimeAndMethod) -> list[float | None]:
+        return differences(self.at(*ours), self.at(*theirs))
+
+    def better(self, ours: RegimeAndMethod, theirs: RegimeAndMethod) -> Judgement:
+        return judge_better(self.gaps(ours, theirs))
 
 
 def chapters(results: Results, size: Size) -> list[Chapter]:
@@ -65,6 +79,13 @@ def chapters(results: Results, size: Size) -> list[Chapter]:
     figures = _Figures(results, scale)
     return [
         Chapter("What was run", _what_was_run(scale, size)),
+        claims_chapter(
+            load_ledger(Path(__file__).with_name("claims.toml")),
+            results,
+            cells(size),
+            {"deviation": deviation_by_seed},
+            {"model": scale.model},
+        ),
         Chapter("The paper's findings", [findings_grid(_findings(figures))]),
         Chapter("Our criteria", [findings_grid(_bars(figures, _longer(results, scale)))]),
         *(Chapter(f"{NAMES[d]}, {AT} labels per site", [_everyone_grid(figures, d)]) for d in (FASHION, CIFAR)),
@@ -182,52 +203,47 @@ def _causes(results: Results, scale: Scale) -> list[Block]:
 
 
 def _findings(figures: _Figures) -> list[Finding]:
-    ranks = [_rise(figures, d, "private", "FedAvg") for d in (FASHION, CIFAR)]
-    seeds = figures.scale.seeds[FASHION]
-    drop = _fall(figures)
-    regimes = [figures.gap(("private", n), ("public", n)) for n in ("FedAvg", "FedProx")]
-    tuned = [figures.gap(("private", n), ("private", "FedAvg")) for n in TUNED]
-    order = figures.gap(("private", "FedAvg + MSE"), ("private", "FedAvg + pairwise"))
-    public = figures.gap(("public", "FedAvg + pairwise"), ("public", "FedAvg + MSE"))
-    worse = [figures.gap(("public", n), ("public", "FedAvg")) for n in TUNED]
-    variance = _variance(figures)
+    seeds, over = figures.scale.seeds[FASHION], {NAMES[d]: of.over for d, of in figures.scale.seeds.items()}
+    few, many = ({d: figures.of(d, n, "private", "FedAvg") for d in NAMES} for n in (LABELS[0], LABELS[-1]))
+    falls = {NAMES[dataset]: judge_better(differences(many[dataset], few[dataset])) for dataset in few}
+    similar = {
+        name: judge_equivalent(figures.gaps(("private", name), ("public", name)), SIMILAR)
+        for name in ("FedAvg", "FedProx")
+    }
+    mse, pairs = TUNED
+    plain = {regime: figures.at(regime, "FedAvg") for regime in REGIMES}
+    tuned = {name: judge_better(differences(figures.at("private", name), plain["private"])) for name in TUNED}
+    worse = {name: judge_better(differences(plain["public"], figures.at("public", name))) for name in TUNED}
+    varying = {
+        name: judge_better(differences(_around(figures.at("private", name)), _around(plain["private"])))
+        for name in TUNED
+    }
+    order = figures.better(("private", mse), ("private", pairs))
+    public = figures.better(("public", pairs), ("public", mse))
     return [
-        Finding(
-            "1. Accuracy drops substantially as sites know fewer labels (private FedAvg: Spearman above 0.9)",
-            _rises(ranks),
-            drop,
+        judged_finding("1. Private FedAvg is better with 10 labels than with 2", falls, over, note=_fall(figures)),
+        judged_finding(
+            f"2. Private FedAvg and FedProx are within {SIMILAR:g} points of their public forms", similar, seeds.untuned
         ),
-        Finding(
-            "2. Private FedAvg and FedProx perform similarly to their public forms (mean differences within 3 points)",
-            verdict(regimes, seeds.untuned, lambda gap: abs(gap.mean) <= 3),
-            f"private - public: FedAvg {in_words(regimes[0])}; FedProx {in_words(regimes[1])}",
-        ),
-        Finding(
-            "3. Private: tuning beats the adapted methods (each mean difference above one standard error)",
-            verdict(tuned, max(2, seeds.tuned), lambda gap: gap.mean > gap.error),  # one seed has no error
-            f"MSE {in_words(tuned[0])}; pairwise {in_words(tuned[1])}",
-        ),
-        Finding(
-            "3. Private: MSE is slightly better than pairwise (mean difference above 0)",
-            verdict([order], seeds.tuned, is_ahead),
-            in_words(order),
-        ),
-        Finding(
-            "4. Public: pairwise is better than MSE (mean difference above 0)",
-            verdict([public], seeds.tuned, is_ahead),
-            in_words(public),
-        ),
-        Finding(
-            "4. Public, Fashion-MNIST: tuning can be worse than none (a mean difference below 0)",
-            verdict(worse, seeds.tuned, lambda gap: gap.mean < 0, of=any),
-            f"MSE {in_words(worse[0])}; pairwise {in_words(worse[1])}",
-        ),
-        Finding(
-            "5. Tuning increases the variance over seeds (each standard deviation above that of FedAvg)",
-            all(variance[name] > variance["FedAvg"] for name in TUNED) if variance else None,
-            ", ".join(f"{name} ± {100 * found:.1f}" for name, found in variance.items()) or "–",
+        judged_finding("3. Private: tuning is better than none", tuned, seeds.tuned),
+        judged_finding("3. Private: MSE is better than pairwise", {"": order}, seeds.tuned),
+        judged_finding("4. Public: pairwise is better than MSE", {"": public}, seeds.tuned),
+        judged_finding("4. Public, Fashion-MNIST: a tuning is worse than none", worse, seeds.tuned, of="any"),
+        judged_finding(
+            "5. Private: tuning increases the deviation over seeds (from their median)", varying, seeds.tuned
         ),
     ]
+
+
+def _around(values: Figures) -> Figures:
+    """Return the distance of each seed from the median over seeds, whose paired differences compare variances."""
+    middle = statistics.median(values.values()) if values else 0.0
+    return Figures({seed: abs(value - middle) for seed, value in values.items()}, values.failed, values.dropped)
+
+
+def deviation_by_seed(results: Results, row: Row) -> Figures:
+    """Return the distance of the accuracy from its median over seeds, by seed."""
+    return _around(results.values(row))
 
 
 def _longer(results: Results, scale: Scale) -> Finding | None:
@@ -235,66 +251,47 @@ def _longer(results: Results, scale: Scale) -> Finding | None:
     if not scale.longer:
         return None
     private, public = (results.values(longer_row(scale, regime)) for regime in REGIMES)
-    gap = paired(private, public)
-    return Finding(
+    return judged_finding(
         f"The same after {3 * scale.on[FASHION].rounds} rounds",
-        verdict([gap], ENOUGH, lambda gap: abs(gap.mean) <= 3),
-        f"{in_words(gap)}; private {spread(private)}, public {spread(public)}",
+        {"": judge_equivalent(differences(private, public), SIMILAR)},
+        ENOUGH,
+        note=f"private {spread(private)}, public {spread(public)}",
     )
 
 
 def _bars(figures: _Figures, longer: Finding | None) -> list[Finding]:
-    regimes = figures.gap(("private", "FedAvg"), ("public", "FedAvg"))
-    ranks = {NAMES[d]: _rise(figures, d, "private", "FedAvg") for d in (FASHION, CIFAR)}
-    tuned = figures.gap(("private", "FedAvg + MSE"), ("private", "FedAvg"))
-    ours = {name: figures.gap(("private", name), ("private", "FedAvg")) for name in OURS}
+    regimes = figures.gaps(("private", "FedAvg"), ("public", "FedAvg"))
+    ranks = {NAMES[d]: judge_at_least(_rises(figures, d), 0.9) for d in (FASHION, CIFAR)}
+    tuned = figures.gaps(("private", "FedAvg + MSE"), ("private", "FedAvg"))
+    ours = {name: judge_at_least(figures.gaps(("private", name), ("private", "FedAvg")), SIMILAR) for name in OURS}
+    over = {NAMES[dataset]: of.over for dataset, of in figures.scale.seeds.items()}
     return [
-        Finding(
-            f"|private FedAvg - public FedAvg| is at most 3 points (mean difference, {ENOUGH} seeds or more)",
-            verdict([regimes], ENOUGH, lambda gap: abs(gap.mean) <= 3),
-            in_words(regimes),
+        judged_finding(
+            f"Private and public FedAvg are within {SIMILAR:g} points ({ENOUGH} seeds or more)",
+            {"": judge_equivalent(regimes, SIMILAR)},
+            ENOUGH,
         ),
         *([longer] if longer else []),
-        Finding(
-            "Accuracy increases with labels per site (Spearman above 0.9, private FedAvg)",
-            _rises(ranks.values()),
-            ", ".join(f"{name} {rank:.2f}" for name, rank in ranks.items() if rank is not None) or "–",
+        judged_finding("Spearman's correlation of accuracy and labels per site is at least 0.9", ranks, over, digits=2),
+        judged_finding(
+            f"Private with MSE tuning is at most 1 point worse than private FedAvg ({ENOUGH} seeds or more)",
+            {"": judge_not_worse(tuned, 1.0)},
+            ENOUGH,
         ),
-        Finding(
-            "Private with MSE tuning is not worse than private FedAvg (by more than one standard error, "
-            f"{ENOUGH} seeds or more)",
-            verdict([tuned], ENOUGH, lambda gap: gap.mean >= -gap.error),
-            in_words(tuned),
-        ),
-        Finding(
-            "Our best method is at least 3 points better than private FedAvg (mean difference, "
-            f"{ENOUGH} seeds or more)",
-            verdict(ours.values(), ENOUGH, lambda gap: gap.mean >= 3, of=any),
-            "; ".join(f"{name} {in_words(gap)}" for name, gap in ours.items()),
+        judged_finding(
+            f"A method of ours is at least {SIMILAR:g} points better than private FedAvg ({ENOUGH} seeds or more)",
+            ours,
+            ENOUGH,
+            of="any",
         ),
     ]
 
 
-def _variance(figures: _Figures) -> dict[str, float]:
-    """Return the standard deviation of each private method; empty unless all have the seeds of the table."""
-    seen = {name: figures.at("private", name) for name in ("FedAvg", *TUNED)}
-    common = set.intersection(*(set(values) for values in seen.values()))
-    if len(common) < max(2, figures.scale.seeds[FASHION].tuned):
-        return {}
-    return {name: deviation({seed: values[seed] for seed in common}) for name, values in seen.items()}
-
-
-def _rise(figures: _Figures, dataset: str, regime: str, name: str) -> float | None:
-    """Return the rank correlation of mean accuracy with labels per site; None if a figure is missing."""
-    found = [figures.of(dataset, labels, regime, name) for labels in LABELS]
-    if any(len(values) < figures.scale.seeds[dataset].over for values in found):
-        return None
-    return rank_correlation(LABELS, [*map(mean, found)])
-
-
-def _rises(ranks: Iterable[float | None]) -> bool | None:
-    known = [rank for rank in ranks if rank is not None]
-    return all(rank > 0.9 for rank in known) if len(known) == 2 else None  # both data sets
+def _rises(figures: _Figures, dataset: str) -> list[float | None]:
+    """Return the rank correlation of private FedAvg's accuracy with labels per site, for each seed with all figures."""
+    found = [figures.of(dataset, labels, "private", "FedAvg") for labels in LABELS]
+    seeds = sorted(set.intersection(*(set(values) for values in found)))
+    return [rank_correlation(LABELS, [values[seed] for values in found]) for seed in seeds]
 
 
 def _fall(figures: _Figures) -> str:

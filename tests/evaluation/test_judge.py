@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from fedaccord.evaluation.judge import (
+    judge_at_least,
+    judge_at_most,
     judge_better,
     judge_equivalent,
     judge_not_worse,
@@ -44,6 +46,18 @@ def test_the_interval_is_that_of_a_paired_t_test():
 )
 def test_better(differences, verdict):
     assert judge_better(differences).verdict == verdict
+
+
+@pytest.mark.parametrize(
+    ("bound", "least", "most"),
+    [(0.1, "holds", "refuted"), (1.2, "undecided", "undecided"), (2.3, "refuted", "holds")],
+)
+def test_a_mean_is_judged_against_a_bound_by_the_same_interval(bound, least, most):
+    """FIVE has the interval 0.1611 to 2.2389."""
+    assert judge_at_least(FIVE, bound).verdict == least
+    assert judge_at_most(FIVE, bound).verdict == most
+    assert judge_at_least(FIVE, bound).interval == mean_interval(FIVE)
+    assert judge_at_least([*FIVE, None], bound).verdict == "undecided"
 
 
 @pytest.mark.parametrize(

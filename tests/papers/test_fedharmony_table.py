@@ -7,7 +7,7 @@ from papers.harness.cells import Results
 from papers.harness.pages import Grid
 
 DELICIOUS = "delicious: fedharmony+ tuned is better than every baseline that was run on it"
-FOUR = "fedharmony+ tuned is better than both on at least four of the five sets"
+EQUAL, EXCHANGES = "As published: blocks change less than 0.5", "One exchange is at most 0.5 worse than two"
 AHEAD = {table.PLUS: 0.1, table.OURS: 0.05}  # of what all others have
 
 
@@ -16,7 +16,7 @@ def filled(kept=lambda cell: True, **gains):
     made = Results()
     for cell in filter(kept, table.cells("default")):
         name = cell.row[1]
-        value = 0.5 + AHEAD.get(name, 0.0) + gains.get(name, 0.0) * (0.9 + 0.2 * (cell.seed % 2))
+        value = 0.5 + AHEAD.get(name, 0.0) + gains.get(name, 0.0) * (0.99 + 0.02 * (cell.seed % 2))
         figures = {"map": value, "of1": value, "correlation_error": 0.1}
         made.add(cell, {"final": {"global": figures, "sites": {"mean": figures}}, "seconds": 1.0})
     return made
@@ -52,20 +52,19 @@ def test_nothing_is_said_of_a_table_that_was_cut_after_some_seeds():
             ("delicious", "FedProx 10"),
             [
                 "delicious: fedharmony+ tuned is better than FedAvg and tuned FedProx",
-                "fedharmony+ by default is better than both on at least four of the five sets",
-                FOUR,
+                "delicious: fedharmony+ by default is better than FedAvg and tuned FedProx",
             ],
             "scene: fedharmony+ tuned is better than FedAvg and tuned FedProx",
         ),
         (
             ("delicious", "fedharmony+, mu 0.1"),
-            ["delicious: fedharmony+ tuned is better than FedAvg and tuned FedProx", DELICIOUS, FOUR],
-            "fedharmony+ by default is better than both on at least four of the five sets",
+            ["delicious: fedharmony+ tuned is better than FedAvg and tuned FedProx", DELICIOUS],
+            "delicious: fedharmony+ by default is better than FedAvg and tuned FedProx",
         ),
         (
             ("corel5k", table.OURS),
             ["As published: FedHarmony is better than FedAvg"],
-            "As published: blocks have no effect",
+            EQUAL,
         ),
         (
             ("emotions", table.CONTROL),
@@ -89,15 +88,20 @@ def test_mu_is_chosen_by_what_sites_keep_apart_and_not_by_the_test_part():
             made.add(cell, {"final": {"global": test, "sites": {"mean": held}}, "seconds": 1.0})
     assert table.tuned_plus(made, "scene") == "fedharmony+, mu 1"
     found = said(made)
-    assert found["scene: fedharmony+ tuned is better than FedAvg and tuned FedProx"] == "does not hold"
+    assert found["scene: fedharmony+ tuned is better than FedAvg and tuned FedProx"] == "refuted"
     assert found["scene: fedharmony+ by default is better than FedAvg and tuned FedProx"] == "holds"
 
 
 @pytest.mark.parametrize(
     ("gain", "exchange", "blocks"),
-    [(0.0, "holds", "does not hold"), (0.05, "holds", "holds"), (0.1, "does not hold", "does not hold")],
+    [(0.0, "holds", "refuted"), (0.05, "holds", "holds"), (0.1, "refuted", "refuted")],
 )
 def test_one_exchange_may_be_better_than_two_and_blocks_may_not_change_anything(gain, exchange, blocks):
     found = said(filled(**{"FedHarmony, two exchanges": gain, "FedHarmony, no blocks": gain}))
-    assert found["One exchange is not worse than two"] == exchange
-    assert found["As published: blocks have no effect"] == blocks
+    assert found[EXCHANGES] == exchange
+    assert found[EQUAL] == blocks
+
+
+def test_the_page_counts_the_sets_on_which_the_defaults_lead():
+    chapter = next(c for c in table.chapters(filled(), "default") if c.title == "Criteria")
+    assert chapter.blocks[2] == "Number of sets, fedharmony+ by default against FedAvg and tuned FedProx: holds 5."

@@ -106,9 +106,10 @@ def test_bars_follow_the_figures():
         return {table.OURS: 0.9, table.ALONE: 0.85, table.PRINTED: 0.5}.get(row[-1], 0.6) + 0.01 * seed
 
     assert bars(filled(good)) == ["holds"] * 4
-    assert bars(filled(lambda row, seed: 0.95 if row[-1] == "FedMom" else good(row, seed)))[0] == "does not hold"
-    assert bars(filled(lambda row, seed: good(row, seed) - 0.05 * (row[1] == "3")))[1] == "does not hold"
-    assert bars(filled(lambda row, seed: 0.91 if row[-1] == table.ALONE else good(row, seed)))[2] == "does not hold"
+    assert bars(filled(lambda row, seed: 0.95 if row[-1] == "FedMom" else good(row, seed)))[0] == "refuted"
+    assert bars(filled(lambda row, seed: good(row, seed) - 0.05 * (row[1] == "3")))[1] == "refuted"
+    near = bars(filled(lambda row, seed: 0.91 if row[-1] == table.ALONE else good(row, seed)))
+    assert near[2] == "undecided"  # differences of -1, 0 and +1 points
     assert bars(Results()) == ["not measured"] * 4
 
 
@@ -156,7 +157,8 @@ def chapter(page, title):
 @pytest.mark.parametrize("size", ["quick", "default"])
 def test_published_figures_of_lenet_say_so_beside_another_network(size):
     page = to_markdown("t", table.chapters(filled(lambda row, seed: 0.5, size), size))
-    assert "lost 0.0 (published, LeNet-5: 0.17)" in chapter(page, "Criteria")
+    seeds = table.SCALES[size].seeds
+    assert f"lost +0.0 (+0.0 to +0.0), {seeds} seeds; published, LeNet-5: 0.17" in chapter(page, "Criteria")
     margins = "| published, LeNet-5, over all nine baselines | 34.26 | 5.94 | 1.28 |"
     assert margins in chapter(page, "Classes per site")
     assert "| method | published, LeNet-5 |" in chapter(page, f"Main table: {HAR}")
@@ -174,8 +176,8 @@ def test_the_smallest_margin_is_told_with_who_ran():
         return {table.OURS: 0.9, table.ALONE: 0.95, "FedNAG": 0.8 - 0.02 * seed, "FedADC": 0.85}.get(row[-1], 0.6)
 
     page = chapter(to_markdown("t", table.chapters(filled(accuracy), "default")), "Classes per site")
-    few = "FedNAG: +12.0, se 1.2, better on 3 of 3"
-    closest = f"FedADC: +5.0, se 0.0, better on 3 of 3 | {few} | {few}"
+    few = "FedNAG: +12.0 (+7.0 to +17.0), better on 3 of 3"
+    closest = f"FedADC: +5.0 (+5.0 to +5.0), better on 3 of 3 | {few} | {few}"
     assert f"| here, closest baseline that was run | {closest} |" in page
     some = "FastSlowMo, FedNAG, FedAvg"
     assert f"| baselines that were run | all nine | {some} | {some} |" in page

@@ -4,8 +4,12 @@ A difference belongs to one seed and is positive where the first method is bette
 difference is Student's t over seeds, and every verdict follows from it:
 
     judge_better       the first is better           holds above 0            refuted below 0
+    judge_at_least     better by `least` or more     holds above least        refuted below least
+    judge_at_most      better by `most` or less      holds below most         refuted above most
     judge_not_worse    worse by at most the margin   holds above -margin      refuted below -margin
     judge_equivalent   equal within the margin       holds inside +-margin    refuted outside of it
+
+`judge_at_least` and `judge_at_most` also judge a single figure over seeds, such as an accuracy.
 
 `judge_equivalent` is two one-sided tests, each at 2.5 %, so that the interval that is shown also decides. A verdict is
 `undecided` for a single seed, which has no interval, and if a pair has no figure, because leaving out the seeds that
@@ -85,6 +89,16 @@ def _difference(first: float | None, second: float | None, more_is_better: bool)
 def judge_better(differences: Iterable[float | None]) -> Judgement:
     """Judge the claim that the first method is better."""
     return _judge(differences, "better", 0.0, math.inf)
+
+
+def judge_at_least(differences: Iterable[float | None], least: float) -> Judgement:
+    """Judge the claim that the mean is at least `least`."""
+    return _judge(differences, f"at least {least:g}", least, math.inf)
+
+
+def judge_at_most(differences: Iterable[float | None], most: float) -> Judgement:
+    """Judge the claim that the mean is at most `most`."""
+    return _judge(differences, f"at most {most:g}", -math.inf, most)
 
 
 def judge_not_worse(differences: Iterable[float | None], margin: float) -> Judgement:
