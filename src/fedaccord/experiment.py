@@ -259,6 +259,8 @@ def _run(
             recorder = Recorder(experiment, data, server, folder, past, watcher, tracked)
             outcome = recorder.play(signals)
             recorder.conclude()
+            for text in server.concluded:
+                folder.log(f"{experiment.method_name}: {text}")
             for text in untrained(experiment, server, outcome):
                 note(text)
             problems = find_problems(read_metrics(folder.path), len(data.space))
@@ -273,6 +275,7 @@ def _run(
             workers = worker_count(experiment, data) if remote is None else len(data.sites)
             quality = examine_run(server, data.views, folder) if experiment.run.evaluate_every else {}
             summary = summarise(experiment, server, outcome, workers, federation) | quality
+            parts += server.concluded
             summary |= {"parts": parts} if parts else {}
             summary["problems"] = [problem.as_dict() for problem in problems]
         summary["verdict"] = conclude(folder.path, alone_folder(run), summary, federation)

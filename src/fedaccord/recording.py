@@ -86,11 +86,13 @@ def conclude(
 
     `figures` are those of the last evaluation, whose sites are then under `shared`; without any, nothing is evaluated.
     """
-    if not server.recipe.conclude:
-        return figures
+    changed = False
     for step in server.recipe.conclude:
         for progress in step(server):
+            changed = True
             each(progress)
+    if not changed:
+        return figures
     measured = figures["global"] or figures["sites"]["each"]
     ended = scopes(evaluate(server, server.state.round)) if measured else figures
     return {**ended, "shared": figures["sites"]} if measured else figures

@@ -17,7 +17,16 @@ from fedaccord.federation.examination import RESAMPLED, examine_site
 from fedaccord.federation.final_model import KEEP, with_final_model
 from fedaccord.federation.recipe import Recipe, SiteTask
 from fedaccord.federation.site_evaluation import Trial, replies_of, reply_of, start_trial
-from fedaccord.federation.site_views import annotated_rows, estimate_prior, owned_labels, site_view, usable_samples
+from fedaccord.federation.site_views import (
+    annotated_rows,
+    answering_offset,
+    estimate_prior,
+    faded,
+    owned_labels,
+    prior_fades,
+    site_view,
+    usable_samples,
+)
 from fedaccord.federation.state import MEANING, UNKNOWN
 from fedaccord.federation.streaming import COHORT_SAMPLES, REPRESENTATIVE, CohortMeans, stacked_mean
 from fedaccord.labels.views.likelihoods import PRIOR
@@ -112,7 +121,7 @@ class SiteHost:
             work = self._work(site, brief, memory_in(brief, memory), works[-1] if works else None)
             works.append(work)
             work.random = torch.Generator().manual_seed(derive(self.seed, "task", "train", site, work.round))
-            self._use_prior(work, store=True)
+            self._use_prior(work)
             silent = start(work, self.recipe.objective)
             if silent is not None:
                 replies[site] = silent
@@ -189,7 +198,7 @@ class SiteHost:
         return Message({"informs": self.informs[data.name]}, {"samples": samples}, words)
 
     def _train(self, work: LocalWork) -> Message:
-        self._use_prior(work, store=True)
+        self._use_prior(work)
         recipe = self.recipe
         reply = train_locally(work, recipe.objective, recipe.site_solver, recipe.settings)
         return reply if SILENT in reply.words else self._complete(work, reply, self._tensors)
@@ -244,8 +253,9 @@ class SiteHost:
         name = work.site.name
         if self.recipe.sharing.own_rows and not bool(self.informs[name].any()):  # it has no head
             return None
-        if PRIOR not in work.memory.tensors:
-            self._use_prior(work)  # not stored: a site that never trains estimates it for every model
+        if PRIOR not in work.memory.tensors:  # not stored: it is found for every model anew
+            offset = answering_offset(work.site, work.view, work.model, self.recipe.settings)
+            work.view = work.view if offset is None else work.view.with_offset(offset)
         return start_trial(work, self._declared[name], self.recipe)
 
     def _evaluate_together(self, jobs: Sequence[Job]) -> list[Answer]:
@@ -274,8 +284,10 @@ class SiteHost:
             evaluate()
         return [(self._addressed(replies[work.site.name], work.brief), work.memory) for work in works]
 
-    def _use_prior(self, work: LocalWork, store: bool = False) -> None:
-        """Estimate the site's prior with the loaded model and add it to the view, if the site has one.
+    def _use_prior(self, work: LocalWork) -> None:
+        """Estimate the site's prior with the loaded model for training, if the site has one.
+
+        A prior that remains is stored for the evaluation.
 
         A model that stays at the site has no frequencies of other sites to be freed from, and a prior that is estimated
         by such a model alone would confirm its errors.
@@ -284,11 +296,16 @@ class SiteHost:
             return
         confidences = self.recipe.objective.confidences(work.memory)
         rows = self.recipe.objective.prior_rows(work)
-        offset = estimate_prior(work.site, work.view, work.model, self.recipe.settings, confidences, rows)
-        if offset is not None:
-            work.view = work.view.with_offset(offset)
-            if store:
-                work.memory.tensors[PRIOR] = offset
+        settings = self.recipe.settings
+        offset = estimate_prior(work.site, work.view, work.model, settings, confidences, rows)
+        if offset is None:
+            return
+        if prior_fades(settings.prior, work.site.view):
+            rounds = int(work.brief.numbers.get(ROUNDS, 0)) or settings.rounds
+            offset = faded(offset, (work.round - 1) / rounds)
+        else:
+            work.memory.tensors[PRIOR] = offset
+        work.view = work.view.with_offset(offset)
 
     def _addressed(self, reply: Message, brief: Message) -> Message:
         reply.words["run"] = brief.words["run"]

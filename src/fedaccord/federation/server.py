@@ -63,6 +63,7 @@ class Server:
     replies: Replies | None = None  # of the current round
     silent: list[SiteId] = field(default_factory=list)  # sites with no sample to train on in this round
     figures: dict[str, float] = field(default_factory=dict)  # measured by the steps of the current round
+    concluded: list[str] = field(default_factory=list)  # sentences of the steps after the last round
     traffic: Traffic = field(default_factory=Traffic)
 
     def __post_init__(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from operator import itemgetter
 
 import torch
@@ -10,9 +11,13 @@ from torch import Tensor, nn
 from fedaccord.data.site_data import SiteData
 from fedaccord.federation.recipe import Recipe
 from fedaccord.labels.views import View
+from fedaccord.labels.views.fitted_offset import fit_offset
 from fedaccord.messages.message import Message
 from fedaccord.models.network import predict_logits
 from fedaccord.training.settings import TrainingSettings
+
+FADED = 0.5  # share of the rounds after which a fading prior is gone
+MOST_ROWS = 2_000  # training rows that an offset is fitted on
 
 
 def training_view(site: SiteData, settings: TrainingSettings) -> View:
@@ -88,4 +93,34 @@ def estimate_prior(
 
 def uses_prior(setting: str, view: View) -> bool:
     """Return whether a site with this view adds its log label frequencies to the logits."""
-    return setting == "all" or (setting == "exact-sites" and view.exact)
+    return setting in ("all", "fading") or (setting == "exact-sites" and view.exact)
+
+
+def prior_fades(setting: str, view: View) -> bool:
+    """Return whether a site's prior fades in training, so that its offset is fitted to the model at the end.
+
+    The prior stays where annotations are ambiguous, because it decides between the candidates.
+    """
+    return setting == "fading" and not view.ambiguous
+
+
+def faded(prior: Tensor, share: float) -> Tensor:
+    """Return a prior, (labels,), after a share of the rounds; labels that the site does not know remain unknown."""
+    strength = max(0.0, 1 - share / FADED)
+    return torch.where(torch.isfinite(prior), strength * prior, prior)
+
+
+def answering_offset(
+    site: SiteData, view: View, model: nn.Module, settings: TrainingSettings, rows: Tensor | None = None
+) -> Tensor | None:
+    """Return the offset that a site answers with: its prior, or the fitted one if the prior fades; None: neither.
+
+    `rows` are the training rows to count; None: all.
+    """
+    if not prior_fades(settings.prior, site.view):
+        return estimate_prior(site, view, model, settings, rows=rows)
+    data = site.train if rows is None else site.train.map(itemgetter(rows))
+    step = math.ceil(len(data) / MOST_ROWS)
+    x, target = (data.x, data.target) if step <= 1 else (data.x[::step], data.target[::step])
+    start = view.with_offset(training_view(site, settings).offset)
+    return fit_offset(start, predict_logits(model, x), target)

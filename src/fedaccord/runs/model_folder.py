@@ -34,7 +34,7 @@ from fedaccord.federation.host import PERSONAL
 from fedaccord.federation.recipe import Recipe
 from fedaccord.federation.server import Server
 from fedaccord.federation.sharing import MODEL
-from fedaccord.federation.site_views import estimate_prior, evaluation_view, site_view
+from fedaccord.federation.site_views import answering_offset, evaluation_view, site_view
 from fedaccord.hosting import build_network
 from fedaccord.labels.correspondence import CORRESPONDENCE
 from fedaccord.labels.views.likelihoods import PRIOR
@@ -160,9 +160,9 @@ def site_part(
     values = {**initial, **memory.select(PERSONAL), **shared}
     load_tensors(network, values)
     view = site_view(site, recipe, memory, brief)
-    # A site that never trained has no stored prior; it estimates one with every model that it receives.
+    # A site without a stored prior finds its offset for every model that it receives.
     stored = memory.tensors.get(PRIOR)
-    prior = estimate_prior(site, view, network, recipe.settings) if stored is None else stored
+    prior = answering_offset(site, view, network, recipe.settings) if stored is None else stored
     offset = evaluation_view(site, view if prior is None else view.with_offset(prior)).offset
     part = Message(words={"site": site.name, "view": json.dumps(site.view.describe(), ensure_ascii=False)})
     part.put(MODEL, {key: value for key, value in values.items() if not torch.equal(value.cpu(), common[key].cpu())})

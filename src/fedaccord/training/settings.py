@@ -27,7 +27,7 @@ Auto = Literal["auto"]
 Optimiser = Literal["sgd", "adam"]
 Schedule = Literal["constant", "cosine"]
 Softmax = Literal["view", "full"]
-Prior = Literal["off", "exact-sites", "all"]
+Prior = Literal["off", "exact-sites", "all", "fading"]
 Place = Literal["server", "site", "hostile site"]
 T = TypeVar("T")
 LARGEST_ADAM_LR = 0.02  # a step of Adam changes each parameter by about `lr`, whatever the size of the gradient
@@ -111,7 +111,11 @@ class TrainingSettings(BaseModel):
         1.0, "sites sampled per round: a fraction up to 1.0, or a whole number of sites"
     )
     softmax: Softmax = site_setting("view", "labels in a site's softmax: those its view knows, or all")
-    prior: Prior = site_setting("off", "sites that add the log of their own label frequencies to the logits")
+    prior: Prior = site_setting(
+        "off",
+        "sites that add the log of their own label frequencies to the logits; fading: all sites, less and less in the "
+        "first half of the rounds unless they have candidate sets",
+    )
     prior_count: Positive = site_setting(1.0, "pseudo-count that smooths these frequencies")
     bn: Literal["average", "pooled", "local"] = site_setting(
         "average", "batch-norm statistics: averaged, pooled exactly, or kept at the site"

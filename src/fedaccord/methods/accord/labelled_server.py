@@ -1,15 +1,28 @@
-"""The server's supervised step on its labelled samples (docs/methods.md 3.1)."""
+"""The server's labelled samples: one more site in every round, and more training after the last (docs/methods.md 3.1).
+
+Both train with an offset that is fitted to the model before, because the class mix among a few labelled samples says
+nothing about the mix at the sites.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import TYPE_CHECKING, ClassVar
 
+import torch
+from torch import Tensor
+
 from fedaccord.data.site_data import Samples, SiteData
+from fedaccord.data.validation_rows import split_rows
+from fedaccord.federation.round import Progress
 from fedaccord.federation.server_training import work_at_server
-from fedaccord.federation.site_views import estimate_prior, training_view
-from fedaccord.labels.views import Exact, view_class
+from fedaccord.federation.site_views import training_view
+from fedaccord.labels.views import Exact, View, view_class
+from fedaccord.labels.views.fitted_offset import fit_offset
 from fedaccord.messages.checks import all_finite
+from fedaccord.models.network import predict_logits
 from fedaccord.seeds import derive
 from fedaccord.training.local import seeded, train_locally
 
@@ -17,6 +30,7 @@ if TYPE_CHECKING:
     from fedaccord.federation.server import Server
 
 SERVER = "(server)"  # the server's name in place of a site's
+NOT_FINITE = "the server's steps led to a model that is not finite and were discarded; lower method.lr"
 
 
 def labelled_site(server: Server) -> SiteData | None:
@@ -36,29 +50,108 @@ def labelled_site(server: Server) -> SiteData | None:
 
 
 @dataclass(frozen=True)
-class SupervisedStep:
-    """A server step after the aggregation: train on the labelled samples for as long as a site does in a round.
-
-    After it, because the labels of few samples would be lost in the training of sites whose annotations cannot tell
-    the same classes apart.
-    """
+class OneMoreSite:
+    """A server step after the aggregation: train on the labelled samples, and count the result as one more site."""
 
     reads_replies: ClassVar[bool] = False
 
     def __call__(self, server: Server) -> None:
-        """Train the model; discard one that is not finite, with a warning."""
-        site, recipe = labelled_site(server), server.recipe
+        """Move the model towards the trained one; discard one that is not finite, with a warning."""
+        site, aggregated = labelled_site(server), server.state.model
         if site is None:
             return
-        network = server.load_network()
-        work = work_at_server(server, site)
-        view = training_view(site, recipe.settings)
-        prior = estimate_prior(site, view, network, recipe.settings)
-        work.view = view if prior is None else view.with_offset(prior)
-        with seeded(derive(server.seed, SERVER, work.round)):
-            train_locally(work, recipe.objective, recipe.site_solver, recipe.settings)
-        model = server.layout.read(network.eval())
+        view = _fitted(server, site, aggregated)
+        trained = _train(server, site, view, aggregated, server.state.round + 1)
+        if all_finite(trained):
+            server.state.model = torch.lerp(aggregated, trained, _shares(server, site))
+        else:
+            server.warn(NOT_FINITE)
+
+
+@dataclass(frozen=True)
+class TrainOn:
+    """After the last round, train the global model on the labelled samples, if rows kept apart say that it helps.
+
+    The rounds before have seen these rows too, so that the comparison favours to leave the model as it is.
+    """
+
+    def __call__(self, server: Server) -> Iterator[Progress]:
+        """Train for as many rounds as the run had, first without the rows kept apart, then with all rows."""
+        site, before, rounds = labelled_site(server), server.state.model, server.state.round
+        if site is None or not rounds:
+            return
+        rows, apart = split_rows(site.train.target >= 0, site.train.target.cpu(), derive(server.seed, SERVER))
+        if not len(apart):
+            return
+        rest, judged = _part(site, rows), _part(site, apart)
+        view, tried = _fitted(server, rest, before), before
+        for done in range(1, rounds + 1):
+            tried = _train(server, rest, view, tried, done, rounds)
+            yield _progress(done, 2 * rounds)
+        losses = [_loss(server, model, view, judged) for model in (before, tried)]
+        helps = losses[1] < losses[0]
+        words = f"loss on {len(apart)} rows kept apart {losses[0]:.3g} before and {losses[1]:.3g} after"
+        server.concluded.append(
+            f"the server's {len(site.train)} labelled samples {'train' if helps else 'do not train'} the global model "
+            f"after the last round: {words}"
+        )
+        if not helps:
+            return
+        view, model = _fitted(server, site, before), before
+        for done in range(1, rounds + 1):
+            model = _train(server, site, view, model, done, rounds)
+            yield _progress(rounds + done, 2 * rounds)
         if all_finite(model):
             server.state.model = model
         else:
-            server.warn("the server's steps led to a model that is not finite and were discarded; lower method.lr")
+            server.warn(NOT_FINITE)
+
+
+def _train(server: Server, site: SiteData, view: View, model: Tensor, round_: int, rounds: int | None = None) -> Tensor:
+    """Return a model after a round of training on labelled samples; `rounds` replaces those of the schedule."""
+    recipe = server.recipe
+    server.layout.load(server.network, model)
+    work = work_at_server(server, site, round_=round_, rounds=rounds)
+    work.view = view
+    with seeded(derive(server.seed, SERVER, round_)):
+        train_locally(work, recipe.objective, recipe.site_solver, recipe.settings)
+    return server.layout.read(server.network.eval())
+
+
+def _fitted(server: Server, site: SiteData, model: Tensor) -> View:
+    """Return the view of labelled samples with the offset that fits a model."""
+    server.layout.load(server.network, model)
+    view = training_view(site, server.recipe.settings)
+    return view.with_offset(fit_offset(view, predict_logits(server.network, site.train.x), site.train.target))
+
+
+def _loss(server: Server, model: Tensor, view: View, judged: SiteData) -> float:
+    """Return the mean loss of a model on labelled samples."""
+    server.layout.load(server.network, model)
+    loss = view.nll(predict_logits(server.network, judged.train.x), judged.train.target).mean()
+    return float(loss.nan_to_num(nan=float("inf")))
+
+
+def _shares(server: Server, site: SiteData) -> Tensor:
+    """Return the weight of the labelled samples beside the sites of the round, for each value of the model.
+
+    A head row counts the sites that inform its label, as in the aggregation.
+    """
+    teaching = [server.cards[name] for name in server.sample_sites() if name not in server.silent]
+    samples, layout = len(site.train), server.layout
+    shares = torch.full((layout.size,), samples / (samples + sum(card.samples for card in teaching)))
+    owned = torch.zeros(len(server.space))
+    for card in teaching:
+        owned += card.samples * card.informs
+    rows = torch.where(site.view.informs(), samples / (samples + owned), torch.zeros(()))
+    shares[layout.head_rows()] = rows[:, None]
+    return shares
+
+
+def _part(site: SiteData, rows: Tensor) -> SiteData:
+    samples = site.train.map(itemgetter(rows.to(site.train.x.device)))
+    return SiteData(site.name, site.view, samples, samples)
+
+
+def _progress(done: int, total: int) -> Progress:
+    return Progress("training on the server's labelled samples", done, total)

@@ -15,9 +15,9 @@ import torch
 from torch import Tensor, nn
 
 from fedaccord.federation.branch import branch_memory, with_branch
-from fedaccord.federation.experts import Experts, usual_weights
+from fedaccord.federation.experts import KEEPS_SHARED, Experts, usual_weights
 from fedaccord.federation.host import PERSONAL
-from fedaccord.federation.site_views import annotated_rows, estimate_prior
+from fedaccord.federation.site_views import annotated_rows, answering_offset
 from fedaccord.labels.views import View
 from fedaccord.labels.views.likelihoods import PRIOR
 from fedaccord.messages.checks import all_finite
@@ -89,7 +89,8 @@ def fit_experts(work: LocalWork, settings: AccordSettings) -> Message:
     is_plain = PLAIN in chosen.words or not settings.regularise or not is_regularised(work)
     way = PLAIN_WAY if is_plain else REGULARISED
     if all(map(all_finite, (*head.values(), *alone.values()))):
-        Experts(weights, head, alone, WAYS[way], rows).store(work.memory)
+        kept = shared if KEEPS_SHARED in work.brief.words else {}
+        Experts(weights, head, alone, kept, WAYS[way], rows).store(work.memory)
         work.memory.tensors |= {} if prior is None else {PRIOR: prior}  # evaluation uses the same
     return Message()
 
@@ -156,11 +157,11 @@ def _model_alone(work: LocalWork, branch: str) -> dict[str, Tensor]:
 def _use_prior(
     work: LocalWork, shared: Tensors, memory: Message, settings: AccordSettings, rows: Tensor | None
 ) -> Tensor | None:
-    """Set the view's prior to the one in a memory, or estimate it with a shared model; return it if there is one."""
+    """Set the view's offset to the prior in a memory, or find it for a shared model; return it if there is one."""
     prior = memory.tensors.get(PRIOR)
     if prior is None:
         load_tensors(work.model, shared)
-        prior = estimate_prior(work.site, work.view, work.model, settings, rows=rows)
+        prior = answering_offset(work.site, work.view, work.model, settings, rows)
     if prior is not None:
         work.view = work.view.with_offset(prior)
     return prior

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from fedaccord.federation.branch import BRANCH, ROUNDS, STAYS
+from fedaccord.federation.experts import KEEPS_SHARED
 from fedaccord.federation.membership import Membership
 from fedaccord.federation.recipe import Exchange
 from fedaccord.federation.round import Progress, RoundRecord, play_round
@@ -14,6 +15,7 @@ from fedaccord.federation.server import Server
 from fedaccord.federation.state import RunState
 from fedaccord.messages.message import Message, SiteId
 from fedaccord.messages.names import SILENT
+from fedaccord.methods.accord.labelled_server import labelled_site
 from fedaccord.methods.accord.objective import ALONE, PLAIN_WAY, REGULARISED, WEIGHING
 from fedaccord.methods.accord.personal import FIT, WEIGH
 from fedaccord.methods.accord.settings import AccordSettings
@@ -49,7 +51,7 @@ class Personalise:
                 yield from _train_alone(shared, way, sites, rounds)
             server.ask(WEIGH, _weigh_briefs(server, shared, sites), {})
         yield from _train_alone(server, ALONE, sites, played if weigh else _share(CHEAP_SHARE, played))
-        server.ask(FIT, {site: server.brief(site, server.tensors) for site in sites}, {})
+        server.ask(FIT, _fit_briefs(server, sites), {})
 
 
 def ways_alone(settings: AccordSettings) -> tuple[str, ...]:
@@ -113,6 +115,15 @@ def _weigh_briefs(server: Server, branch: Server, sites: Sequence[SiteId]) -> di
     for site, brief in briefs.items():
         sent = sharing.outgoing(branch.layout, branch.tensors, branch.cards[site].informs)
         brief.put(WEIGHING, {name.removeprefix(f"{sharing.prefix}/"): tensor for name, tensor in sent.items()})
+    return briefs
+
+
+def _fit_briefs(server: Server, sites: Sequence[SiteId]) -> dict[SiteId, Message]:
+    """Return briefs with the final shared model; sites keep it if the server may train its own model on."""
+    briefs = {site: server.brief(site, server.tensors) for site in sites}
+    if labelled_site(server) is not None:
+        for brief in briefs.values():
+            brief.words[KEEPS_SHARED] = "on"
     return briefs
 
 

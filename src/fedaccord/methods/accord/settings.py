@@ -15,13 +15,18 @@ Personal = Literal["mixture", "cheap", "off"]
 class AccordSettings(SharedModelSettings):
     """Likelihood of each site's own annotations, head rows averaged per label, site priors (ours, the default)."""
 
-    formerly: ClassVar[Mapping[str, Any]] = {"confidences": False, "regularise": False, "personal": "off"}
+    formerly: ClassVar[Mapping[str, Any]] = {
+        "confidences": False,
+        "regularise": False,
+        "personal": "off",
+        "prior": "all",
+    }
     takes_auto: ClassVar[bool] = True
 
     steps: Count | Auto | None = "auto"
     lr: Rate | Auto = "auto"
     schedule: Schedule = "cosine"
-    prior: Prior = "all"
+    prior: Prior = "fading"
     confidences: bool = server_setting(
         True,
         "label confidences at sites with candidate sets, the loss of `pfedpll+` in place of the likelihood, if at "
