@@ -16,7 +16,7 @@ from fedaccord.runs.page import duration
 from fedaccord.settings_search.grid import Setting
 from fedaccord.settings_search.ranking import rank
 from papers.accord.contestants import ACCORD, ALONE, UNRANKED, Contestant, contestants, rates
-from papers.accord.sets import EVERY, HEART_DISEASE, SECONDS, SETS, DataSet
+from papers.accord.sets import EVERY, FLAMBY_SETS, SECONDS, SETS, DataSet
 from papers.harness.cells import Cell, Results, Row, Size, in_order
 from papers.harness.statistics import mean
 
@@ -37,13 +37,13 @@ class Scale:
 
     def seeds_of(self, name: str, contestant: str) -> int:
         """Return the number of seeds that a contestant has on a set from the start; FLamby's set is always whole."""
-        if name == HEART_DISEASE:
+        if name in FLAMBY_SETS:
             return FLAMBY_SEEDS
         return self.many if contestant == ACCORD or contestant in ALONE else self.seeds
 
     def searches(self, name: str) -> bool:
         """Return whether learning rates are searched on a set."""
-        return self.searched or name == HEART_DISEASE
+        return self.searched or name in FLAMBY_SETS
 
 
 SCALES: dict[Size, Scale] = {
@@ -160,7 +160,7 @@ def experiment(scale: Scale, chosen: DataSet, contestant: Contestant, rate: floa
         found["data"] = dict(chosen.data)
     else:
         found["labels"] = {"classes": list(chosen.classes)}
-        found["features"] = {"standardise": "none"}
+        found["features"] = {"standardise": chosen.standardise}
         found["sites"] = [
             {"name": site, "data": file, "view": {"kind": "exact"}} for site, file in chosen.sites.items()
         ]

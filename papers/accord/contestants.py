@@ -37,7 +37,7 @@ _AVERAGING = (
     Contestant("fedprox", {"name": "fedprox"}),
     Contestant("FedPer, own heads", {"name": "fed-cc", "head": "local"}),
 )
-RECIPE = "2026-11-18"
+RECIPE, REGULARISED_RECIPE = "2026-11-18, fading prior", "2026-11-18"
 _OWN = Contestant(ACCORD, {"name": "accord"}, recipe=RECIPE)
 _PLAIN = Contestant(LOCAL, {"name": "local"})
 _SPECIAL: dict[Kind, tuple[Contestant, ...]] = {
@@ -71,7 +71,7 @@ def contestants(chosen: DataSet) -> list[Contestant]:
     # The loss of pfedpll+ belongs to its regularisation at candidate sites (docs/methods.md 5.12).
     loss = {"loss": "pfedpll"} if chosen.kind == "candidates" else {}
     found = [_OWN, *_SPECIAL[chosen.kind], *_AVERAGING, _PLAIN]
-    found.append(Contestant(REGULARISED, {"name": "local", "regularise": True, **loss}, 1.3, recipe=RECIPE))
+    found.append(Contestant(REGULARISED, {"name": "local", "regularise": True, **loss}, 1.3, recipe=REGULARISED_RECIPE))
     if has_trees(chosen):
         found.append(Contestant(TREES, cost=8.0))
     labels = "views" if chosen.kind == "tags" else "truth"

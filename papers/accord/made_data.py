@@ -22,6 +22,7 @@ HOSPITALS = ("cleveland", "hungarian", "switzerland", "va")
 HEALTHY = ("healthy", "disease")
 HEART, GOEMOTIONS = "made/heart.npz", "made/goemotions.npz"
 FLAMBY = {name: f"made/flamby-{name}.npz" for name in HOSPITALS}
+FLAMBY_RAW = {name: f"made/flamby-raw-{name}.npz" for name in HOSPITALS}  # not scaled
 FLAMBY_SEED, FLAMBY_TRAIN = 43, 0.66  # of FLamby's split of each hospital
 
 
@@ -29,6 +30,7 @@ def make_files(folder: Path) -> None:
     """Write all files that are not there yet into `made` in a folder."""
     makers: dict[str, Callable[[], Arrays]] = {HEART: heart_by_hospital, GOEMOTIONS: single_emotions}
     makers |= {file: partial(flamby_hospital, name) for name, file in FLAMBY.items()}
+    makers |= {file: partial(flamby_hospital, name, scaled=False) for name, file in FLAMBY_RAW.items()}
     for file, make in makers.items():
         if not (folder / file).exists():
             arrays = make()
@@ -46,11 +48,11 @@ def heart_by_hospital() -> Arrays:
     return {"x": table[:, :-1], "y": _diseased(table), "label_names": np.array(HEALTHY), "hospital": hospital}
 
 
-def flamby_hospital(name: str) -> Arrays:
-    """Return a hospital's patients as FLamby's Fed-Heart-Disease has them: complete rows, its split, scaled.
+def flamby_hospital(name: str, scaled: bool = True) -> Arrays:
+    """Return a hospital's patients as FLamby's Fed-Heart-Disease has them: complete rows and its split.
 
     The columns slope, vessels and thal are dropped, then rows with a missing value; chest pain and ECG are one-hot
-    without their first level. 66 % of the rows train, and features are scaled by the moments of these.
+    without their first level. 66 % of the rows train, and if `scaled`, features are scaled by the moments of these.
     """
     from sklearn.model_selection import train_test_split
 
@@ -66,8 +68,9 @@ def flamby_hospital(name: str) -> Arrays:
         shuffle=True,
         stratify=y if (counts > 2).all() else None,
     )
-    spread = x[train].std(0, ddof=1)
-    x = (x - x[train].mean(0)) / np.where(spread > 0, spread, 1.0)
+    if scaled:
+        spread = x[train].std(0, ddof=1)
+        x = (x - x[train].mean(0)) / np.where(spread > 0, spread, 1.0)
     order = np.concatenate([train, test])
     is_test = np.arange(len(order)) >= len(train)
     return {"x": x[order], "y": y[order], "is_test": is_test, "label_names": np.array(HEALTHY)}

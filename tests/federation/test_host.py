@@ -11,7 +11,7 @@ from fedaccord.data.site_data import site_tensors
 from fedaccord.errors import FedAccordError
 from fedaccord.federation.host import SiteHost
 from fedaccord.federation.recipe import Recipe
-from fedaccord.federation.site_views import uses_prior
+from fedaccord.federation.site_views import faded, uses_prior
 from fedaccord.labels.views import Candidates, Coarse, Tags, Unlabelled
 from fedaccord.messages.message import Message, to_bytes
 from fedaccord.training.objectives import Objective, Sum, ViewLikelihood
@@ -213,6 +213,27 @@ def test_which_sites_have_a_prior(setting, exact_site, other_site):
         assert ("prior" in kept.tensors) == has
         for sent in (reply, figures):
             assert not any("prior" in key for key in (*sent.tensors, *sent.numbers, *sent.words))
+
+
+@pytest.mark.parametrize(("round_", "strength"), [(1, 1.0), (2, 0.5), (3, 0.0), (4, 0.0)])
+def test_a_fading_prior_is_gone_after_half_of_the_rounds(round_, strength):
+    data = site("a", samples=20)
+    prior = torch.tensor([math.log((1 + n) / (3 + 20)) for n in torch.bincount(data.train.target, minlength=3)])
+    replies = {
+        setting: ask(host(data, prior=setting, rounds=4), "train", "a", round_=round_)[0].tensors
+        for setting in ("fading", "all", "off")
+    }
+    same = {1.0: "all", 0.0: "off"}.get(strength)
+    for other in ("all", "off"):
+        equal = all(torch.equal(replies["fading"][key], replies[other][key]) for key in replies[other])
+        assert equal == (other == same)
+    torch.testing.assert_close(faded(prior, (round_ - 1) / 4), strength * prior)
+
+
+def test_a_fading_prior_is_not_stored_unless_annotations_are_ambiguous():
+    served = host(site("a"), site("b", view=Candidates(SPACE)), prior="fading")
+    assert "prior" not in ask(served, "train", "a")[1].tensors
+    assert "prior" in ask(served, "train", "b")[1].tensors
 
 
 def test_the_prior_of_an_exact_site_is_its_smoothed_counts():

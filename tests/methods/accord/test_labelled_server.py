@@ -1,24 +1,27 @@
-"""accord with labelled samples at the server: a supervised step after every aggregation."""
+"""accord with labelled samples at the server: one more site, and more training after the last round."""
 
 import pytest
 import torch
 
 from fedaccord.aggregation.mean import per_label
 from fedaccord.data.sites import FederationData
-from fedaccord.federation.round import play_round
+from fedaccord.federation.experts import stored_experts
+from fedaccord.federation.round import evaluate, play_round
 from fedaccord.federation.streaming import needs_only_mean
 from fedaccord.labels.views import Tags
 from fedaccord.methods.accord.checks import labelled_findings
-from fedaccord.methods.accord.labelled_server import SupervisedStep
+from fedaccord.methods.accord.labelled_server import OneMoreSite, _shares, labelled_site
 from fedaccord.methods.accord.parts import parts_of
 from fedaccord.methods.accord.settings import AccordSettings
 from fedaccord.methods.registry import make_recipe
+from fedaccord.recording import conclude
+from fedaccord.runs.records import scopes
 from mixed_federation import coarse_sites, samples
 from small_federation import INPUTS, SPACE, exact, federation, pets_or_cattle, site, small_network, whole_and_resumed
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 QUICK = {"rounds": 3, "schedule": "constant", "lr": 0.1, "batch": 8, "epochs": 2, "personal": "off"}
-SENTENCE = "the server's 12 labelled samples: a supervised step in every round"
+SENTENCE = "the server's 12 labelled samples: one more site in every round"
 
 
 def started(labelled, sites=None, network=None, **settings):
@@ -32,6 +35,11 @@ def started(labelled, sites=None, network=None, **settings):
 def played(labelled, sites=None, rounds=3, **settings):
     server = started(labelled, sites, **settings)
     return server, [play_round(server) for _ in range(rounds)]
+
+
+def ended(server, records):
+    """Return the figures after the steps that follow the last round."""
+    return conclude(server, scopes(records[-1].evaluation))
 
 
 def of_classes(*classes):
@@ -48,7 +56,7 @@ def findings(labelled, sites=None):
 
 def test_classes_that_no_coarse_name_separates_are_learned_from_the_server():
     accuracy = {
-        has: played(samples() if has else None, rounds=6)[1][-1].evaluation.global_["accuracy"] for has in (True, False)
+        has: ended(*played(samples(30) if has else None, rounds=6))["global"]["accuracy"] for has in (True, False)
     }
     assert accuracy[True] > 0.9
     assert accuracy[True] > accuracy[False] + 0.2
@@ -109,11 +117,10 @@ def test_samples_beside_tags_are_not_used_and_check_says_so():
 
 def test_a_class_without_samples_keeps_its_row_and_is_taught_by_the_sites():
     server = started(of_classes("cat", "dog"), regularise=False)
-    SupervisedStep()(server)
+    OneMoreSite()(server)
     start = small_network().head.weight
     assert (server.tensors["head.weight"] != start).any(1).tolist() == [True, True, False]
-    server, records = played(of_classes("cat", "dog"), rounds=6)
-    assert records[-1].evaluation.global_["accuracy"] > 0.9
+    assert ended(*played(of_classes("cat", "dog"), rounds=6))["global"]["accuracy"] > 0.9
     assert findings(of_classes("cat", "dog")) == []  # the name "cattle" stands for cows alone
 
 
@@ -145,6 +152,70 @@ def test_the_server_alone_learns_while_no_site_replies():
 @pytest.mark.parametrize("personal", ["mixture", "cheap"])
 def test_every_site_still_fits_its_experts(personal):
     server, _ = played(samples(), personal=personal)
-    (conclude,) = server.recipe.conclude
-    assert list(conclude(server))[-1].done > 0
+    conclude(server, scopes(None))
     assert all("experts/weights" in memory.tensors for memory in server.engine.memories().values())
+
+
+def test_the_samples_count_as_one_more_site_by_their_number():
+    sites = [site("a", samples=24), site("b", samples=36, view=exact(["cat", "dog"]))]
+    server = started(of_classes("cat", "cow"), sites)
+    number = len(server.labelled[0])
+    shares, rows = _shares(server, labelled_site(server)), server.layout.head_rows()
+    encoder = server.layout.mask("encoder")
+    torch.testing.assert_close(shares[encoder], torch.full((int(encoder.sum()),), number / (number + 60)))
+    # Cats: both sites; dogs: the server has none of them; cows: only the first site.
+    by_label = torch.tensor([number / (number + 60), 0.0, number / (number + 24)])
+    torch.testing.assert_close(shares[rows], by_label[:, None].expand(rows.shape))
+
+
+def test_silent_sites_do_not_count():
+    server = started(samples(), [site("a", samples=24)])
+    server.silent = ["a"]
+    assert _shares(server, labelled_site(server)).eq(1).all()
+
+
+class TestAfterTheLastRound:
+    def test_the_server_trains_on_if_rows_kept_apart_say_so(self):
+        server, records = played(samples(30))
+        before, figures = server.state.model.clone(), ended(server, records)
+        assert not torch.equal(server.state.model, before)
+        assert figures["global"]["accuracy"] > records[-1].evaluation.global_["accuracy"]
+        (words,) = server.concluded
+        assert words.startswith("the server's 30 labelled samples train the global model after the last round: loss on")
+
+    def test_otherwise_the_model_stays_and_the_summary_says_why(self):
+        x, truth = samples(30)
+        wrong = torch.randint(0, 3, truth.shape, generator=torch.Generator().manual_seed(1))
+        server, records = played((x, wrong), [site(name, samples=60) for name in "abc"], lr=0.5)
+        before = server.state.model.clone()
+        ended(server, records)
+        assert torch.equal(server.state.model, before)
+        (words,) = server.concluded
+        assert words.startswith("the server's 30 labelled samples do not train the global model after the last round")
+
+    def test_too_few_samples_to_keep_some_apart_are_not_trained_on(self):
+        x, truth = samples(6)
+        server, records = played((x, truth))
+        before = server.state.model.clone()
+        assert ended(server, records) == scopes(records[-1].evaluation)
+        assert torch.equal(server.state.model, before)
+        assert server.concluded == []
+
+    def test_sites_keep_the_shared_model_that_their_experts_stand_on(self):
+        server, _ = played(samples(30), personal="cheap")
+        shared = {name: tensor.clone() for name, tensor in server.tensors.items()}
+        conclude(server, scopes(None))
+        assert not torch.equal(server.tensors["head.weight"], shared["head.weight"])
+        for memory in server.engine.memories().values():
+            kept = stored_experts(memory).shared
+            assert all(torch.equal(kept[name], tensor) for name, tensor in shared.items())
+
+    def test_a_site_answers_as_before_the_server_trained_on(self):
+        server, _ = played(samples(30), personal="cheap")
+        personalise, train_on = server.recipe.conclude
+        list(personalise(server))
+        before = evaluate(server, server.state.round)
+        list(train_on(server))
+        after = evaluate(server, server.state.round)
+        assert after.sites == before.sites
+        assert after.global_ != before.global_

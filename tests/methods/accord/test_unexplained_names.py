@@ -24,6 +24,8 @@ from fedaccord.methods.accord.parts import parts_of
 from fedaccord.methods.accord.settings import AccordSettings
 from fedaccord.methods.accord.unexplained_names import count_names
 from fedaccord.methods.registry import make_recipe
+from fedaccord.recording import conclude
+from fedaccord.runs.records import scopes
 from mixed_federation import horses_and_others, samples
 from small_federation import SPACE, copied, federation, pets_or_cattle, site, small_network, whole_and_resumed, work_for
 
@@ -63,7 +65,7 @@ def test_what_the_names_stand_for_is_learned(others, labelled):
         assert (matrix_at(server, name) - TRUTH).abs().max() < 0.1
         assert records[-1].evaluation.sites[name]["accuracy"] > 0.9
     assert torch.equal(matrix_at(server, "a"), matrix_at(server, "b"))
-    assert records[-1].evaluation.global_["accuracy"] > 0.9
+    assert conclude(server, scopes(records[-1].evaluation))["global"]["accuracy"] > 0.9
     assert records[-1].dropped == []
 
 
@@ -93,7 +95,7 @@ def test_sites_that_declare_a_correspondence_keep_it():
     asked = [(task, brief) for task, name, brief in server.engine.asked if name == "d"]
     assert COUNT not in [task for task, _ in asked]
     assert not any(CORRESPONDENCE in brief.tensors for _, brief in asked)
-    assert CORRESPONDENCE not in server.engine.memories()["d"].tensors
+    assert "d" not in server.engine.memories()
     view = server.recipe.objective.site_view(declared.view, Message({CORRESPONDENCE: TRUTH}), Message())
     assert view is declared.view
 
@@ -148,8 +150,7 @@ def test_with_a_robust_rule_one_hostile_site_does_not_decide_the_meaning():
 @pytest.mark.parametrize("personal", ["mixture", "cheap"])
 def test_the_experts_answer_in_the_sites_own_names(personal):
     server, _ = played([unexplained("a"), unexplained("b")], personal=personal)
-    (conclude,) = server.recipe.conclude
-    list(conclude(server))
+    conclude(server, scopes(None))
     assert all("experts/weights" in memory.tensors for memory in server.engine.memories().values())
     assert not any(name.startswith(BRANCH) for name in server.engine.memories()["a"].tensors)
 
