@@ -25,10 +25,11 @@ from fedaccord.federation.streaming import without_representative
 from fedaccord.federation.traffic import Traffic
 from fedaccord.labels.space import LabelSpace
 from fedaccord.messages.checks import TensorSpec, all_finite, find_answer_problem, find_metrics_problem, find_problem
-from fedaccord.messages.message import Failure, Message, SiteId, one_line
+from fedaccord.messages.message import Failure, Message, SiteId
 from fedaccord.messages.names import NOT_BATCHED, POOL, SILENT
 from fedaccord.models.layout import Layout
 from fedaccord.models.network import Network, use_channels_last
+from fedaccord.plain_text import one_line
 from fedaccord.seeds import derive
 
 _ONE_BY_ONE = "sites trained one by one, because the method failed for several at once"

@@ -24,7 +24,8 @@ from fedaccord.engines.engine import NamedSites
 from fedaccord.engines.flower.envelope import TASK, Fields, cloned, data, open_sealed, seal, text
 from fedaccord.engines.flower.nodes import UNREACHABLE, Nodes, Roster
 from fedaccord.errors import EngineError, MessageError
-from fedaccord.messages.message import Failure, Message, SiteId, from_bytes, one_line, to_bytes
+from fedaccord.messages.message import Failure, Message, SiteId, from_bytes, to_bytes
+from fedaccord.plain_text import one_line
 
 if TYPE_CHECKING:
     from flwr.serverapp import Grid

@@ -27,6 +27,7 @@ from fedaccord.durable import atomic_write
 from fedaccord.engines.flower.environment import flower_environment
 from fedaccord.engines.flower.gate import make_gate
 from fedaccord.errors import EngineError
+from fedaccord.plain_text import printable
 
 CONNECTION = "deployment"  # name of the SuperLink for Flower's command line
 _REGISTERED = "already in use"  # part of Flower's message for a public key that is already registered
@@ -105,7 +106,7 @@ def main() -> None:
     try:
         serve_nodes(Path(sys.argv[1]).resolve())
     except EngineError as error:
-        sys.exit(f"error: {error}")
+        sys.exit(printable(f"error: {error}"))
 
 
 def serve_nodes(folder: Path) -> None:
