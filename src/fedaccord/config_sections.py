@@ -130,7 +130,7 @@ class Stop(Section):
     """`[stop]`: early stopping."""
 
     metric: MetricName | None = Field(
-        None, description='metric to monitor, such as "sites.mean.accuracy" or "global.nll"'
+        None, description='metric to monitor, such as "sites.mean.accuracy", "sites.median.nll" or "global.nll"'
     )
     patience: Count = Field(10, description="number of evaluations without improvement before the run stops")
     min_delta: float = Field(0.0, ge=0, description="smallest change that counts as an improvement")

@@ -99,6 +99,7 @@ def _server(experiment: Experiment, data: FederationData, engine: Engine, run: s
         input_shape=data.input_shape,
         deadline=experiment.run.deadline,
         memberships=_memberships(experiment, data),
+        answers={name: len(site.view.answers) for name, site in data.sites.items()},
         target=_target(experiment, data),
         test_groups=data.test_groups,
         attack=make_attack(experiment.settings),
