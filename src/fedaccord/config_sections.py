@@ -20,6 +20,7 @@ from fedaccord.data.declarations import (
     Standardise,
     check_stay,
 )
+from fedaccord.federation.admission import AdmitSection
 from fedaccord.federation.membership import Membership
 from fedaccord.federation.network import MetricName, NetworkSection
 from fedaccord.labels.synonyms import check_own_synonyms, check_synonyms
@@ -202,6 +203,7 @@ class Experiment(Section):
     model: Model = Field(default_factory=Model)
     method: dict[str, Any] = Field(default_factory=dict)
     stop: Stop = Field(default_factory=Stop)
+    admit: AdmitSection = Field(default_factory=AdmitSection)
     run: Run = Field(default_factory=Run)
     network: NetworkSection | None = None
 

@@ -101,7 +101,7 @@ def play_round(server: Server, evaluated: bool | Callable[[], bool] = True) -> R
         record.asked = server.sample_sites()
         tensors = server.tensors
         briefs = {site: server.brief(site, tensors) for site in record.asked}
-    if streaming.needs_only_mean(recipe) and server.attack is None:
+    if streaming.needs_only_mean(recipe) and server.attack is None and not server.admission.clip:
         with _phase(record, "train"):
             streamed = streaming.train(server, briefs)
         with _phase(record, "admit"):

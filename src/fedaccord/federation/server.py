@@ -14,6 +14,7 @@ from fedaccord.aggregation.replies import Replies
 from fedaccord.data.sensitive import Target
 from fedaccord.engines.engine import Engine
 from fedaccord.errors import ConfigError, TooFewSitesError, did_you_mean
+from fedaccord.federation.admission import AdmitSection
 from fedaccord.federation.attack import Attack
 from fedaccord.federation.joining import Joining
 from fedaccord.federation.membership import ALWAYS, Membership
@@ -24,6 +25,7 @@ from fedaccord.federation.state import Dropped, RunState
 from fedaccord.federation.state import SiteCard as SiteCard
 from fedaccord.federation.streaming import without_representative
 from fedaccord.federation.traffic import Traffic
+from fedaccord.federation.update_norms import UpdateNorms
 from fedaccord.labels.space import LabelSpace
 from fedaccord.messages.checks import TensorSpec, all_finite, find_answer_problem, find_problem
 from fedaccord.messages.message import Failure, Message, SiteId
@@ -52,6 +54,7 @@ class Server:
     labelled: tuple[Tensor, Tensor] | None = None  # inputs and true classes for training
     input_shape: tuple[int, ...] = ()  # of one sample; empty: not known
     deadline: float | None = None  # seconds for a reply
+    admission: AdmitSection = field(default_factory=AdmitSection)
     averages_cohorts: bool = False  # worker processes may reply with the mean of a cohort
     memberships: Mapping[SiteId, Membership] = field(default_factory=dict)  # of sites that join late or leave
     answers: Mapping[SiteId, int] = field(default_factory=dict)  # of the sites' own tasks, as far as known
@@ -75,6 +78,7 @@ class Server:
         self.reply_format = ReplyFormat(self.recipe.sharing, self.layout, self.state)
         self.joining = Joining(self)
         self.reported = ReportedFigures(self)
+        self.norms = UpdateNorms(self)
 
     @property
     def has_full_model(self) -> bool:
@@ -251,6 +255,8 @@ class Server:
         self.replies = self._stack(valid) if valid else None
         if self.replies is not None and self.attack is not None:
             self.replies = self.attack.apply(self, self.replies)
+        if self.replies is not None:
+            self.replies = self.norms.admit(self.replies)
         for step in self.recipe.admit:
             if self.replies is not None and len(self.replies):
                 self.replies = step(self, self.replies)
