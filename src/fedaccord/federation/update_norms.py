@@ -7,7 +7,7 @@ others look hostile. So the usual length is at least
 
 - nine tenths of that of the round before,
 - a hundredth of the length of the model (1 / norm^2), and its whole length if fewer than three sites reply, which have
-  no majority.
+  no majority, or for tensors beside the model, such as correlations, which may differ by any factor.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ class UpdateNorms:
         usual = _lower_median(self._seen[part]) if moved > 1 else 0.0  # one update says nothing about itself
         trained = next(iter(self._parts.values()))
         scale = _norm(self._server.state.model[self._parts.get(part, trained)])
-        if moved >= _MAJORITY:
+        if moved >= _MAJORITY and part in self._parts:
             scale /= self._norm**2
         return max(usual, scale, self._floor.get(part, 0.0))
 
