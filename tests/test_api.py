@@ -289,3 +289,11 @@ def test_one_class_is_refused():
     space = LabelSpace(["a", "b"])
     with pytest.raises(DataError, match="every label in the training samples is 'a', so no model can learn anything"):
         Federation([Site("s", [[1.0]] * 4, ["a"] * 4, Exact(space))]).train(rounds=1)
+
+
+def test_the_limit_of_updates_is_a_section_of_its_own(sites, tmp_path):
+    quick = {"method": "fedavg", "rounds": 1, "steps": 1}
+    Federation(sites).train(**quick, admit={"norm": 5.0}, out=tmp_path / "run")
+    assert "norm = 5.0" in (tmp_path / "run/config.toml").read_text(encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"admit.norm"):
+        Federation(sites).train(**quick, admit={"norm": -1.0})

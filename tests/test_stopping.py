@@ -105,9 +105,18 @@ class TestAFigureThatNoLongerImproves:
 
     def test_all_that_can_be_watched(self):
         there = figures(global_nll=1.0, mean_accuracy=0.5)
-        assert metric_names(there) == ["global.nll", "sites.mean.accuracy", "sites.each.St. Mary.accuracy"]
-        assert [figure(there, name) for name in metric_names(there)] == [1.0, 0.5, 0.25]
+        names = ["global.nll", "sites.mean.accuracy", "sites.median.accuracy", "sites.each.St. Mary.accuracy"]
+        assert metric_names(there) == names
+        assert [figure(there, name) for name in names] == [1.0, 0.5, 0.25, 0.25]
         assert figure(there, "sites.each.St.accuracy") is None
+
+
+def test_one_site_cannot_shift_the_median():
+    there = figures(mean_nll=2e8)
+    there["sites"]["each"] = {"a": {"nll": 1.0}, "b": {"nll": 2.0}, "liar": {"nll": 9e8}, "silent": {}}
+    assert figure(there, "sites.median.nll") == 2.0
+    assert figure(there, "sites.median.accuracy") is None
+    assert Stop(metric="sites.median.nll").metric == "sites.median.nll"
 
 
 class TestATimeBudget:

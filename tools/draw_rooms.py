@@ -16,7 +16,10 @@ from pathlib import Path
 SOURCE = Path(__file__).parents[1] / "src" / "fedaccord"
 # Top-level modules that form one room; every other module or folder is a separate room.
 TOGETHER = {
-    "base": ("errors", "extensions", "findings", "seeds", "durable", "lazy", "config_errors", "toml_text"),
+    "base": (
+        *("errors", "extensions", "findings", "seeds", "durable", "lazy", "config_errors", "toml_text"),
+        *("plain_text", "terminal"),
+    ),
     "config": ("config", "stopping", "renamed"),
     "running": ("experiment", "session", "recording", "summary"),
     "hosting": ("hosting", "clean_classifier"),

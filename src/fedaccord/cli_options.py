@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from fedaccord.extensions import INSTALLED, importable, trusting
+from fedaccord.terminal import Terminal
 
-console = Console(emoji=False, markup=False)  # names such as "[a]:b:" are printed as they are
+console = Terminal(emoji=False, markup=False)  # names such as "[a]:b:" are printed as they are
 
 
 def say(text: str) -> None:
@@ -22,14 +22,14 @@ def say(text: str) -> None:
 
 def print_table(table: Table) -> None:
     """Print a table; into a file or a pipe as wide as it needs to be."""
-    wide = Console(emoji=False, markup=False, width=250, file=console.file)
+    wide = Terminal(emoji=False, markup=False, width=250, file=console.file)
     (console if console.is_terminal else wide).print(table)
 
 
 def complain(*parts: str | tuple[str, str]) -> None:
     """Print a note or an error to stderr; a part may have a style."""
     # As Text, because a message may contain what rich would read as markup.
-    Console(stderr=True).print(Text.assemble(*parts), soft_wrap=True)
+    Terminal(stderr=True).print(Text.assemble(*parts), soft_wrap=True)
 
 
 Config = Annotated[Path, typer.Argument(help="The experiment file (TOML).")]

@@ -20,6 +20,7 @@ from fedaccord.data.declarations import (
     Standardise,
     check_stay,
 )
+from fedaccord.federation.admission import AdmitSection
 from fedaccord.federation.membership import Membership
 from fedaccord.federation.network import MetricName, NetworkSection
 from fedaccord.labels.synonyms import check_own_synonyms, check_synonyms
@@ -130,7 +131,7 @@ class Stop(Section):
     """`[stop]`: early stopping."""
 
     metric: MetricName | None = Field(
-        None, description='metric to monitor, such as "sites.mean.accuracy" or "global.nll"'
+        None, description='metric to monitor, such as "sites.mean.accuracy", "sites.median.nll" or "global.nll"'
     )
     patience: Count = Field(10, description="number of evaluations without improvement before the run stops")
     min_delta: float = Field(0.0, ge=0, description="smallest change that counts as an improvement")
@@ -202,6 +203,7 @@ class Experiment(Section):
     model: Model = Field(default_factory=Model)
     method: dict[str, Any] = Field(default_factory=dict)
     stop: Stop = Field(default_factory=Stop)
+    admit: AdmitSection = Field(default_factory=AdmitSection)
     run: Run = Field(default_factory=Run)
     network: NetworkSection | None = None
 

@@ -98,7 +98,9 @@ def _server(experiment: Experiment, data: FederationData, engine: Engine, run: s
         labelled=data.labelled,
         input_shape=data.input_shape,
         deadline=experiment.run.deadline,
+        admission=experiment.admit,
         memberships=_memberships(experiment, data),
+        answers={name: len(site.view.answers) for name, site in data.sites.items()},
         target=_target(experiment, data),
         test_groups=data.test_groups,
         attack=make_attack(experiment.settings),
@@ -207,9 +209,9 @@ def _is_missing(device: str) -> bool:
 
 
 def _averages_cohorts(experiment: Experiment) -> bool:
-    """Return whether cohorts may reply with their mean; attacks and a simulated network need each site's own reply."""
-    is_attacked = attack_of(experiment.settings) is not None
-    return experiment.run.engine == "embedded" and experiment.network is None and not is_attacked
+    """Return whether cohorts may reply with their mean; attacks, clipping and a network need each site's own reply."""
+    needs_each = attack_of(experiment.settings) is not None or experiment.admit.clip or experiment.network is not None
+    return experiment.run.engine == "embedded" and not needs_each
 
 
 def _cohorts(experiment: Experiment, data: FederationData, sites: Mapping[str, SiteData]) -> Cohorts | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import statistics
 import threading
 import time
 from collections.abc import Iterator
@@ -128,8 +129,14 @@ def gain(metric: str, value: float) -> float:
 
 
 def figure(figures: dict[str, Any], metric: str) -> float | None:
-    """Return a metric by its dotted name, or None: `global.M`, `sites.mean.M` or `sites.each.SITE.M`."""
+    """Return a metric by its dotted name, or None: `global.M`, `sites.mean.M`, `sites.median.M`, `sites.each.SITE.M`.
+
+    One site can shift a mean, within the range of the metric; it cannot shift a median.
+    """
     scope, _, name = metric.rpartition(".")
+    if scope == "sites.median":
+        values = [metrics[name] for metrics in figures["sites"]["each"].values() if name in metrics]
+        return statistics.median(values) if values else None
     if scope.startswith("sites.each."):  # the name of a site may contain dots
         place = figures["sites"]["each"].get(scope.removeprefix("sites.each."), {})
     else:
@@ -144,5 +151,6 @@ def unknown_metric(where: str, metric: str, figures: dict[str, Any]) -> ConfigEr
 
 def metric_names(figures: dict[str, Any]) -> list[str]:
     """Return the dotted names of all measured metrics."""
+    over = [f"sites.{which}.{k}" for which in ("mean", "median") for k in figures["sites"]["mean"]]
     each = [f"sites.each.{site}.{name}" for site, metrics in figures["sites"]["each"].items() for name in metrics]
-    return [f"global.{k}" for k in figures["global"]] + [f"sites.mean.{k}" for k in figures["sites"]["mean"]] + each
+    return [f"global.{k}" for k in figures["global"]] + over + each

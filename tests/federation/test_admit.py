@@ -5,6 +5,7 @@ is, and the model must be the one that 'a' and 'c' make without it.
 """
 
 import math
+from unittest import mock
 
 import pytest
 import torch
@@ -14,6 +15,7 @@ from fedaccord.federation.recipe import Exchange, Recipe
 from fedaccord.federation.round import play_round
 from fedaccord.federation.state import Dropped
 from fedaccord.labels.views import Exact
+from fedaccord.labels.views.registry import VIEWS as VIEWS_BY_KIND
 from fedaccord.messages.checks import NOT_FINITE, TensorSpec
 from fedaccord.messages.message import Failure
 from fedaccord.methods.averaging.recipe import fedavg
@@ -329,6 +331,54 @@ def test_a_figure_that_would_end_the_run_is_dropped(name, value, tmp_path):
     folder.close()
     assert list(record.evaluation.sites) == ["a", "c"]
     assert [(d.site, d.task) for d in record.dropped] == [("b", "evaluate")]
+
+
+@pytest.mark.parametrize(
+    ("numbers", "at_fault"),
+    [
+        ({"accuracy": 9e99}, "accuracy"),
+        ({"nll": 1e30}, "nll"),
+        ({f"figure {number}": 1.0 for number in range(20_000)}, "figure 0"),
+        ({"samples": 5}, "samples"),  # the confusion counts six rows
+    ],
+)
+def test_figures_out_of_range_neither_stop_the_run_nor_become_the_best(numbers, at_fault):
+    def boast(reply):
+        reply.numbers |= numbers
+        if "samples" in numbers:
+            reply.tensors["confusion"][:] = 0
+        return reply
+
+    server, honest = three_sites(), three_sites(sites="ac")
+    first, expected = play_round(server), play_round(honest)
+    assert first.evaluation.sites.keys() == {"a", "b", "c"}
+    server.engine.spoil["evaluate", "b"] = boast
+    record = play_round(server)
+    assert list(record.evaluation.sites) == ["a", "c"]
+    assert [(d.site, d.task, d.tensor) for d in record.dropped] == [("b", "evaluate", at_fault)]
+    assert 0 <= record.evaluation.over_sites()["max"]["accuracy"] <= 1
+    assert len(str(round_lines(record, SPACE, VIEWS))) < 10_000
+    assert expected.dropped == []
+
+
+def test_a_view_outside_fedaccord_lists_its_own_figures():
+    class Graded(Exact):
+        kind = "exact"
+
+        def judge(self, logits, target, truth):
+            metrics, counts = super().judge(logits, target, truth)
+            return metrics | {"kappa": -0.25}, counts
+
+    class Declared(Graded):
+        kind = "exact"
+        figures = {"kappa": "difference"}
+
+    for view, admitted in ((Graded, []), (Declared, ["a"])):
+        server = federation(recipe(), [site("a", view=view(SPACE))])
+        with mock.patch.dict(VIEWS_BY_KIND, {"exact": view}):
+            record = play_round(server)
+        assert list(record.evaluation.sites) == admitted
+        assert [drop.tensor for drop in record.dropped] == ["kappa"] * (1 - len(admitted))
 
 
 @pytest.mark.parametrize("loss", [math.nan, 1e308, 10**308])

@@ -7,6 +7,7 @@ import torch
 
 from fedaccord.config import check_experiment
 from fedaccord.errors import ConfigError
+from fedaccord.federation.admission import AdmitSection
 from fedaccord.federation.membership import Membership
 from fedaccord.federation.round import play_round
 from fedaccord.federation.state import RunState
@@ -59,6 +60,7 @@ class TestHostileSites:
         made = federation(recipe(method, aggregation=rule), sites(), small_network(batch_norm=True))
         plain = federation(recipe(method), sites(), small_network(batch_norm=True))
         for server in (made, plain):
+            server.admission = AdmitSection(norm=0)  # the rule alone
             server.engine.spoil["train", "s2"] = screaming
             for _ in range(2):
                 assert play_round(server).replied == 5

@@ -158,10 +158,10 @@ def test_a_gain_in_a_measure_that_is_no_headline_is_ignored():
 
     def rename(reply):
         for name in [name for name in reply.numbers if "/accuracy" in name]:
-            reply.numbers[name.replace("/accuracy", "/fame")] = reply.numbers.pop(name)
+            reply.numbers[name.replace("/accuracy", "/hamming")] = reply.numbers.pop(name)
         return reply
 
     server.engine.spoil["examine", "a"] = rename
     found = examine(server)
     assert found.gains == {}
-    assert not any("fame" in name for name in found.sites["a"].measures)
+    assert not any("hamming" in name for name in found.sites["a"].measures)

@@ -102,7 +102,7 @@ class TestWrongMetrics:
         [
             ("accuracy", "'accuracy' does not say whose figure it is; did you mean 'global.accuracy'?"),
             ("site.mean.nll", "'site.mean.nll' does not say whose figure it is; did you mean 'sites.mean.nll'?"),
-            ("sites.std.nll", "'sites.std.nll' does not say whose figure it is; did you mean 'sites.mean.nll'?"),
+            ("sites.std.nll", "'sites.std.nll' does not say whose figure it is; did you mean 'sites.median.nll'?"),
         ],
     )
     def test_a_name_of_the_wrong_form(self, tmp_path, metric, said):

@@ -1,12 +1,11 @@
 """A reply is what was asked for, or its first problem is named."""
 
 import math
-from dataclasses import replace
 
 import pytest
 import torch
 
-from fedaccord.messages.checks import MOST_SAMPLES, NOT_FINITE, Problem, TensorSpec, find_metrics_problem, find_problem
+from fedaccord.messages.checks import MOST_SAMPLES, NOT_FINITE, Problem, TensorSpec, find_problem
 from fedaccord.messages.message import Message
 
 EXPECTED = {"w": TensorSpec((2, 3), torch.float32), "count": TensorSpec((), torch.int64)}
@@ -92,25 +91,3 @@ def test_where_the_site_gave_no_number_there_is_still_a_largest_one():
 )
 def test_a_tensor_is_neither_broadcast_nor_cast_nor_renamed(tensors, found):
     assert problem(reply(tensors=tensors)) == found
-
-
-def figures(**changes):
-    numbers = {"round": 5, "samples": 4, "accuracy": 0.5} | changes
-    return Message({"confusion": torch.eye(2, dtype=torch.int64)}, numbers, {"run": "r"})
-
-
-def test_figures_are_finite_and_counts_stand_in_a_square():
-    assert find_metrics_problem(figures(), "r", 5) is None
-    assert find_metrics_problem(Message(numbers={"round": 5, "samples": 0}, words={"run": "r"}), "r", 5) is None
-    assert find_metrics_problem(figures(accuracy=math.nan), "r", 5) == Problem("accuracy", "the metric is nan")
-    assert find_metrics_problem(figures(samples=math.inf), "r", 5) == Problem("samples", "the metric is inf")
-    assert find_metrics_problem(figures(), "s", 5).tensor == "run"
-    assert find_metrics_problem(figures(), "r", 6).tensor == "round"
-    assert find_metrics_problem(figures(accuracy=1e200), "r", 5) == Problem("accuracy", "the metric is 1e+200")
-    assert find_metrics_problem(figures(accuracy=-(10**200)), "r", 5).tensor == "accuracy"
-    for name in ("a\nb", "\ud800", "x" * 201):
-        assert find_metrics_problem(figures(**{name: 1.0}), "r", 5) == Problem(name, "is not a valid metric name")
-    square = (torch.zeros(2, 2), torch.zeros(2, 2, dtype=torch.complex64), torch.zeros(2, 2, dtype=torch.uint64))
-    for counts in (torch.zeros(2, 3, dtype=torch.int64), torch.zeros(4, dtype=torch.int64), *square):
-        spoiled = replace(figures(), tensors={"confusion": counts})
-        assert find_metrics_problem(spoiled, "r", 5).tensor == "confusion"

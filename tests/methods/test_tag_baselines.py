@@ -5,6 +5,7 @@ import torch
 from torch import nn, tensor
 
 from fedaccord.errors import ConfigError
+from fedaccord.federation.admission import AdmitSection
 from fedaccord.federation.round import play_round
 from fedaccord.labels.views import Candidates, Tags
 from fedaccord.methods.averaging.fedcurv import (
@@ -82,6 +83,7 @@ class TestFedCurv:
 
     def test_a_negative_fisher_information_is_taken_as_none(self):
         server = federation(make_recipe("fedcurv", WORK), [site("a"), site("b")])
+        server.admission = AdmitSection(norm=0)
 
         def hostile(reply):
             reply.tensors[FISHER] = reply.tensors[FISHER] * 0 - 1e6

@@ -5,6 +5,7 @@ import random
 import re
 import subprocess
 import sys
+import time
 from html import unescape
 from html.parser import HTMLParser
 
@@ -247,6 +248,25 @@ def test_confusion_counts_are_written_into_cells_up_to_thirty_classes(tmp_path, 
     assert trace.get("texttemplate", "") == numbers
     assert trace["z"][0][0] == 3 / (classes + 2)
     assert "site Basel, round 2" in page.sections["Confusion"]
+
+
+@pytest.mark.parametrize("form", ["counts", "cells"])
+def test_the_confusions_of_2000_classes_are_a_short_table(tmp_path, form):
+    """A drawn matrix of 2,000 classes took 75 seconds and megabytes; versions before 0.2 wrote one."""
+    names, wrong = [f"class {i}" for i in range(2000)], [[5, 6, 4], [1999, 0, 9]]
+    counts = [[0] * 2000 for _ in names]
+    for truth, predicted, count in wrong:
+        counts[truth][predicted] = count
+    line = {"round": 2, "scope": "confusion", "names": names, form: counts if form == "counts" else wrong}
+    small = {"round": 2, "scope": "confusion", "site": "Bonn", "names": ["a", "b"], "counts": [[1, 0], [0, 1]]}
+    start = time.process_time()
+    page = report(make_run(tmp_path, [line, small]))
+    assert time.process_time() - start < 10
+    assert page.tables["Confusion"][1:] == [
+        ["global model", "class 1999", "class 0", "9"],
+        ["global model", "class 5", "class 6", "4"],
+    ]
+    assert [key for key in page.figures if key.startswith("confusion")] == ["confusion-1"]
 
 
 def test_lonely_untaught_and_unconnected_labels_are_called_out(tmp_path):

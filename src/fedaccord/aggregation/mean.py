@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -104,8 +106,16 @@ class RunningMean:
     `federation/streaming.py`.)
     """
 
-    def __init__(self, layout: Layout, previous: Tensor, per_label: bool = False) -> None:
-        self._previous = previous
+    def __init__(
+        self,
+        layout: Layout,
+        previous: Tensor,
+        per_label: bool = False,
+        used: Callable[[Tensor], Tensor] | None = None,
+    ) -> None:
+        """Start a mean; `used` returns which of the next replies, (replies, parameters), are used: bool (replies,)."""
+        self._previous, self._used = previous, used
+        self._sifted = 0  # replies of the block that `used` has seen
         self._rows = layout.head_rows() if per_label else torch.zeros(0, 0, dtype=torch.int64)
         self._block = max(1, min(_LONGEST, _BLOCK_BYTES // max(1, previous.nbytes)))
         self._buffer = previous.new_empty(0, 0)  # replies of the block that is not yet full
@@ -125,6 +135,8 @@ class RunningMean:
         """Add the reply written to `place()`; `informs`, bool (labels,), marks the head rows that it informs."""
         self._waiting.append((weight, informs))
         if len(self._waiting) == self._block:
+            self.sift()
+        if len(self._waiting) == self._block:  # else more replies take the places of those left out
             self._fold_waiting()
 
     def add_all(self, matrix: Tensor, weights: Tensor, informs: Tensor) -> None:
@@ -134,8 +146,20 @@ class RunningMean:
             end = start + self._block
             self._fold(matrix[start:end], weights[start:end], informs[start:end])
 
+    def sift(self) -> None:
+        """Remove the added replies that are not used."""
+        new = len(self._waiting) - self._sifted
+        if self._used is not None and new:
+            used = self._used(self._buffer[self._sifted : len(self._waiting)]).tolist()
+            kept = [*range(self._sifted), *(self._sifted + at for at in range(new) if used[at])]
+            if len(kept) < len(self._waiting):
+                self._buffer[: len(kept)] = self._buffer[kept]
+                self._waiting = [self._waiting[at] for at in kept]
+        self._sifted = len(self._waiting)
+
     def result(self) -> Tensor:
         """Return the mean; a head row that no site informed keeps its previous values."""
+        self.sift()
         self._fold_waiting()
         tiny = torch.finfo(torch.float64).tiny
         mean = torch.empty_like(self._previous)
@@ -149,7 +173,7 @@ class RunningMean:
         if self._waiting:
             weights, informs = zip(*self._waiting, strict=True)
             self._fold(self._buffer[: len(weights)], torch.tensor(weights, dtype=torch.float64), torch.stack(informs))
-            self._waiting = []
+            self._waiting, self._sifted = [], 0
 
     def _fold(self, matrix: Tensor, weights: Tensor, informs: Tensor) -> None:
         total = float(weights.sum())

@@ -94,6 +94,7 @@ class Federation:
         run: Mapping[str, Any] | None = None,
         stop: Mapping[str, Any] | None = None,
         fairness: Mapping[str, Any] | None = None,
+        admit: Mapping[str, Any] | None = None,
         trust: Iterable[str] = (),
         **settings: Any,
     ) -> Result:
@@ -102,14 +103,14 @@ class Federation:
         `method` is a name or a recipe function, whose argument is annotated with its class of settings. One that other
         processes cannot import needs `workers=0`.
 
-        `run`, `stop` and `fairness` are the sections of these names in an experiment file. With `fairness`, groups join
-        the features at their end unless its `input` is false.
+        `run`, `stop`, `fairness` and `admit` are the sections of these names in an experiment file. With `fairness`,
+        groups join the features at their end unless its `input` is false.
 
         `model` is a catalogue name, a table with a name and settings, or any module with an `encoder` and a `head`.
         Names such as "package.module:factory" need that package in `trust`; objects that you hand over do not. The run
         folder is written to `out`, or to a temporary one that lives as long as the result.
         """
-        sections = {"seed": seed, "run": run, "stop": stop, "fairness": fairness}
+        sections = {"seed": seed, "run": run, "stop": stop, "fairness": fairness, "admit": admit}
         with self._experiment(method, model, workers, trust, sections, settings) as (experiment, packages):
             return self._train(experiment, out, packages)
 
@@ -121,6 +122,7 @@ class Federation:
         run: Mapping[str, Any] | None = None,
         stop: Mapping[str, Any] | None = None,
         fairness: Mapping[str, Any] | None = None,
+        admit: Mapping[str, Any] | None = None,
         trust: Iterable[str] = (),
         **settings: Any,
     ) -> list[Finding]:
@@ -128,7 +130,7 @@ class Federation:
 
         Data that cannot be used are findings of level "error". Wrong arguments raise, as in `train`.
         """
-        sections = {"seed": seed, "run": run, "stop": stop, "fairness": fairness}
+        sections = {"seed": seed, "run": run, "stop": stop, "fairness": fairness, "admit": admit}
         with self._experiment(method, model, 0, trust, sections, settings) as (experiment, _):
             try:
                 findings = check_data(experiment, Path(), self._data(experiment)).all_findings()

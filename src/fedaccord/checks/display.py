@@ -12,6 +12,7 @@ from fedaccord.checks.reports import Report, SiteReport
 from fedaccord.data.column_uses import ColumnUse
 from fedaccord.errors import are_lists_in_full, listed
 from fedaccord.findings import Finding
+from fedaccord.terminal import Terminal
 
 MOST_SITES = 12  # as columns of the coverage matrix
 WIDE = 10_000  # outside a terminal lines are not wrapped
@@ -100,7 +101,7 @@ def _table(headings: list[str], rows: list[list[str]], console: Console, numbers
     if console.is_terminal:
         console.print(table)
     else:
-        Console(file=console.file, width=WIDE, color_system=None).print(table)  # `print` takes no width above its own
+        Terminal(file=console.file, width=WIDE, color_system=None).print(table)  # `print` takes no width above its own
 
 
 def _heading(title: str, console: Console) -> None:

@@ -16,6 +16,7 @@ from fedaccord.errors import ConfigError, FedAccordError, UserError
 from fedaccord.experiment import RemoteSites, resume_experiment, run_experiment
 from fedaccord.extensions import importable, trusting
 from fedaccord.federation.round import RoundRecord
+from fedaccord.plain_text import printable
 from fedaccord.recording import Watcher
 from fedaccord.runs.folder import RunFolder, free_folder
 
@@ -48,25 +49,26 @@ def serve(grid: Grid, folder: Path) -> dict[str, Any]:
 
     def note(text: str) -> None:
         run.log(text)
-        print(text, flush=True)
+        _print(text)
 
     def print_round(record: RoundRecord) -> None:
         replied = f"{record.replied} of {len(record.asked)} sites"
-        print(f"round {record.round}/{experiment.settings.rounds}: {replied}", *record.dropped, sep="\n  ", flush=True)
+        first = f"round {record.round}/{experiment.settings.rounds}: {replied}"
+        _print("\n  ".join([first, *map(str, record.dropped)]))
 
     try:
         keys = {site: wire_key((folder / file).read_bytes()) for site, file in link["keys"].items()}
         roll = Roster(tuple(sorted(keys)), keys, link["deployment"])
         engine = FlowerEngine(grid, roll, carries_memories=False, patience=link.get("patience", PATIENCE), note=note)
         remote = RemoteSites(read_known(folder), engine)
-        watcher = Watcher(round=print_round, note=lambda text: print(text, flush=True))
+        watcher = Watcher(round=print_round, note=_print)
         if interrupted is not None:
             note(f"resumes runs/{interrupted.name} with its original settings; remove that folder to start a new run")
             summary = resume_experiment(run, watcher, remote=remote)
         else:
             summary = run_experiment(experiment, folder / "code", run, watcher, remote=remote)
         for problem in summary["problems"]:
-            print(f"problem: {problem['text']}", flush=True)
+            _print(f"problem: {problem['text']}")
         return summary
     except Exception as error:
         run.log(f"the run ended with an error\n{traceback.format_exc()}")  # Flower's log is elsewhere
@@ -75,6 +77,10 @@ def serve(grid: Grid, folder: Path) -> dict[str, Any]:
         raise
     finally:
         run.close()
+
+
+def _print(text: str) -> None:
+    print(printable(text), flush=True)
 
 
 def unfinished(runs: Path) -> Path | None:

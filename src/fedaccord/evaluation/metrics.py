@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
+from fedaccord.evaluation.confusion import class_sums
 from fedaccord.lazy import Tensor, torch
 
 Metrics = dict[str, float]
@@ -67,8 +68,7 @@ def summarise_sites(each: Mapping[str, Metrics]) -> dict[str, Metrics]:
 
 def recall(counts: Tensor, names: Sequence[str]) -> dict[str, float | None]:
     """Return the recall of each class; None for a class without test samples."""
-    totals = counts.sum(1).tolist()
-    hits = counts.diagonal().tolist()
+    hits, totals = class_sums(counts)
     return {name: hit / total if total else None for name, hit, total in zip(names, hits, totals, strict=True)}
 
 

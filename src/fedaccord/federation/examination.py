@@ -21,12 +21,11 @@ from fedaccord.federation.site_gain import gain_numbers, take_gain
 from fedaccord.federation.traffic import Bytes
 from fedaccord.labels.views import view_class
 from fedaccord.messages.message import Message, SiteId
-from fedaccord.messages.names import POOL
+from fedaccord.messages.names import CALIBRATION, POOL
 from fedaccord.models.network import predict_logits
 from fedaccord.seeds import derive
 
 RESAMPLED = "resampled"  # in a site's memory: the first figure of every resample
-CALIBRATION = "calibration"  # tensor of a reply
 _ALL_SITES = 50_000  # resamples over all sites; more sites draw fewer
 _COUNTS = ("rows", "classes", "resamples")
 _ENDS = (".low", ".high")

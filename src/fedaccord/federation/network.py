@@ -25,9 +25,9 @@ SHARES = {"accuracy", "map", "o_map", "cp", "cr", "cf1", "op", "or", "of1", "ham
 
 def check_metric(name: str) -> str:
     """Return the dotted name of a metric; raise ValueError if it has no scope."""
-    if not re.fullmatch(r"(global|sites\.mean|sites\.each\..+)\.\w+", name):
+    if not re.fullmatch(r"(global|sites\.mean|sites\.median|sites\.each\..+)\.\w+", name):
         metric = name.rsplit(".", 1)[-1] or "accuracy"
-        forms = [f"global.{metric}", f"sites.mean.{metric}", f"sites.each.SITE.{metric}"]
+        forms = [f"global.{metric}", f"sites.mean.{metric}", f"sites.median.{metric}", f"sites.each.SITE.{metric}"]
         raise ValueError(f"'{name}' does not say whose figure it is; {did_you_mean(name, forms)}")
     return name
 

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from fedaccord.aggregation.replies import Replies
 from fedaccord.engines.network import SimulatedNetwork
+from fedaccord.evaluation.confusion import received
 from fedaccord.evaluation.groups import fairness_figures, pooled_figures
 from fedaccord.evaluation.metrics import Metrics, class_metrics, finite, summarise_sites, tag_metrics
 from fedaccord.federation import streaming
@@ -25,7 +26,7 @@ from fedaccord.federation.traffic import Bytes
 from fedaccord.labels.judging import correlation_error
 from fedaccord.messages.checks import all_finite, is_finite
 from fedaccord.messages.message import SiteId
-from fedaccord.messages.names import POOL
+from fedaccord.messages.names import CONFUSION, POOL
 from fedaccord.models.network import predict_logits
 
 
@@ -100,7 +101,7 @@ def play_round(server: Server, evaluated: bool | Callable[[], bool] = True) -> R
         record.asked = server.sample_sites()
         tensors = server.tensors
         briefs = {site: server.brief(site, tensors) for site in record.asked}
-    if streaming.needs_only_mean(recipe) and server.attack is None:
+    if streaming.needs_only_mean(recipe) and server.attack is None and not server.admission.clip:
         with _phase(record, "train"):
             streamed = streaming.train(server, briefs)
         with _phase(record, "admit"):
@@ -175,8 +176,9 @@ def evaluate(server: Server, round_: int | None = None) -> Evaluation:
     for site, answer in server.admit_figures(server.ask("evaluate", briefs)).items():
         if answer.numbers.get("samples"):
             result.sites[site] = {name: float(value) for name, value in answer.numbers.items() if name != "round"}
-            if "confusion" in answer.tensors:
-                result.site_confusions[site] = answer.tensors["confusion"]
+            if CONFUSION in answer.tensors:
+                counts = received(answer.tensors[CONFUSION], server.reported.answers(site))
+                result.site_confusions[site] = counts
     return result
 
 

@@ -14,21 +14,25 @@ from fedaccord.aggregation.replies import Replies
 from fedaccord.data.sensitive import Target
 from fedaccord.engines.engine import Engine
 from fedaccord.errors import ConfigError, TooFewSitesError, did_you_mean
+from fedaccord.federation.admission import AdmitSection
 from fedaccord.federation.attack import Attack
 from fedaccord.federation.joining import Joining
 from fedaccord.federation.membership import ALWAYS, Membership
 from fedaccord.federation.recipe import Recipe
+from fedaccord.federation.reported_figures import ReportedFigures
 from fedaccord.federation.sharing import MODEL, ReplyFormat
 from fedaccord.federation.state import Dropped, RunState
 from fedaccord.federation.state import SiteCard as SiteCard
 from fedaccord.federation.streaming import without_representative
 from fedaccord.federation.traffic import Traffic
+from fedaccord.federation.update_norms import UpdateNorms
 from fedaccord.labels.space import LabelSpace
-from fedaccord.messages.checks import TensorSpec, all_finite, find_answer_problem, find_metrics_problem, find_problem
-from fedaccord.messages.message import Failure, Message, SiteId, one_line
+from fedaccord.messages.checks import TensorSpec, all_finite, find_answer_problem, find_problem
+from fedaccord.messages.message import Failure, Message, SiteId
 from fedaccord.messages.names import NOT_BATCHED, POOL, SILENT
 from fedaccord.models.layout import Layout
 from fedaccord.models.network import Network, use_channels_last
+from fedaccord.plain_text import one_line
 from fedaccord.seeds import derive
 
 _ONE_BY_ONE = "sites trained one by one, because the method failed for several at once"
@@ -50,8 +54,10 @@ class Server:
     labelled: tuple[Tensor, Tensor] | None = None  # inputs and true classes for training
     input_shape: tuple[int, ...] = ()  # of one sample; empty: not known
     deadline: float | None = None  # seconds for a reply
+    admission: AdmitSection = field(default_factory=AdmitSection)
     averages_cohorts: bool = False  # worker processes may reply with the mean of a cohort
     memberships: Mapping[SiteId, Membership] = field(default_factory=dict)  # of sites that join late or leave
+    answers: Mapping[SiteId, int] = field(default_factory=dict)  # of the sites' own tasks, as far as known
     expected_cards: Mapping[SiteId, SiteCard] = field(default_factory=dict)  # of remote sites
     dropped: list[Dropped] = field(default_factory=list)
     recorded_drops: int = 0  # number of drops that are already in the record of a round
@@ -72,6 +78,8 @@ class Server:
         self.initial = self.state.model  # before any training; a checkpoint replaces `state` later
         self.reply_format = ReplyFormat(self.recipe.sharing, self.layout, self.state)
         self.joining = Joining(self)
+        self.reported = ReportedFigures(self)
+        self.norms = UpdateNorms(self)
 
     @property
     def has_full_model(self) -> bool:
@@ -248,6 +256,8 @@ class Server:
         self.replies = self._stack(valid) if valid else None
         if self.replies is not None and self.attack is not None:
             self.replies = self.attack.apply(self, self.replies)
+        if self.replies is not None:
+            self.replies = self.norms.admit(self.replies)
         for step in self.recipe.admit:
             if self.replies is not None and len(self.replies):
                 self.replies = step(self, self.replies)
@@ -255,14 +265,7 @@ class Server:
 
     def admit_figures(self, answers: dict[SiteId, Message], task: str = "evaluate") -> dict[SiteId, Message]:
         """Return the valid replies to a task that measures figures."""
-        valid = {}
-        for site, answer in answers.items():
-            problem = find_metrics_problem(answer, self.run, self.state.round + 1)
-            if problem:
-                self.drop(site, task, problem.tensor, problem.reason)
-            else:
-                valid[site] = answer
-        return valid
+        return self.reported.admit(answers, task)
 
     def combine(self, replies: Replies | None) -> None:
         """Aggregate the replies into the next model; without replies it does not change."""

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from fedaccord.data.sensitive import Target
 from fedaccord.data.site_data import SiteData
+from fedaccord.evaluation.confusion import to_send
 from fedaccord.evaluation.groups import fairness_figures
 from fedaccord.evaluation.metrics import Metrics, finite
 from fedaccord.federation.recipe import Recipe
@@ -21,6 +22,7 @@ from fedaccord.federation.site_views import evaluation_view
 from fedaccord.labels.judging import disambiguation, metrics_of_sites, site_metrics
 from fedaccord.labels.views import View
 from fedaccord.messages.message import Message
+from fedaccord.messages.names import CONFUSION
 from fedaccord.models.network import predict_logits
 from fedaccord.training.work import FIGURES, LocalWork
 
@@ -87,7 +89,7 @@ def _reply(trial: Trial, logits: Tensor, judged: tuple[Metrics, Tensor], target:
         metrics |= disambiguation(view, predict_logits(work.model, train.x), train.target, train.truth)
     prefix = f"{FIGURES}/"
     stored = {k.removeprefix(prefix): v for k, v in work.memory.numbers.items() if k.startswith(prefix)}
-    return Message({"confusion": counts}, {**finite(metrics), **finite(stored), "samples": len(trial.site.test)})
+    return Message({CONFUSION: to_send(counts)}, {**finite(metrics), **finite(stored), "samples": len(trial.site.test)})
 
 
 def _fairness(site: SiteData, view: View, logits: Tensor, target: Target) -> Metrics:

@@ -9,8 +9,9 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from fedaccord.messages.message import Message, SiteId, one_line
+from fedaccord.messages.message import Message, SiteId
 from fedaccord.models.layout import Layout
+from fedaccord.plain_text import one_line
 
 MEANING, UNKNOWN = "meaning", "unknown"  # the word of a card whose coarse names have no declared correspondence
 

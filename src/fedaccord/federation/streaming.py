@@ -41,7 +41,7 @@ class StreamedReplies:
 
     mean: RunningMean
     numbers: dict[SiteId, Message] = field(default_factory=dict)
-    counters: dict[str, Tensor] = field(default_factory=dict)  # of the first reply
+    counters: dict[str, Tensor] = field(default_factory=dict)  # of the first reply in the mean
 
     def replies(self, server: Server) -> Replies | None:
         """Return the table of the replies; None without replies."""
@@ -50,22 +50,41 @@ class StreamedReplies:
 
 def train(server: Server, briefs: dict[SiteId, Message]) -> StreamedReplies:
     """Train the sites and average their valid replies in the order of site names."""
-    streamed = StreamedReplies(RunningMean(server.layout, server.state.model, server.recipe.aggregator is per_label))
+    waiting: list[tuple[SiteId, bool, dict[str, Tensor]]] = []  # replies whose length was not compared yet
+
+    def used(rows: Tensor) -> Tensor:
+        """Return which models of the waiting replies are used; a cohort's mean has no length to compare."""
+        single = torch.tensor([not is_mean for _, is_mean, _ in waiting])
+        mask = torch.ones(len(rows), dtype=torch.bool)
+        models = rows if bool(single.all()) else rows[single]  # a copy only if there are means
+        mask[single] = server.norms.judge([site for site, is_mean, _ in waiting if not is_mean], models)
+        if models is not rows:
+            rows[single] = models  # some may have been shortened
+        for (site, _, counters), is_used in zip(waiting, mask.tolist(), strict=True):
+            if is_used:
+                streamed.counters = streamed.counters or counters
+            else:
+                del streamed.numbers[site]
+        waiting.clear()
+        return mask
+
+    per_label_mean = server.recipe.aggregator is per_label
+    streamed = StreamedReplies(RunningMean(server.layout, server.state.model, per_label_mean, used))
     for part in _parts(server, briefs):
         for site, reply in server.ask_each("train", part, as_views=True):
             representative = reply.words.get(REPRESENTATIVE) if server.averages_cohorts else None
-            if representative is None:
-                if not server.is_admitted(site, reply):
-                    continue
-                weight = reply.numbers.get(COHORT_SAMPLES) if server.averages_cohorts else None
-                server.flat(site, reply, streamed.mean.place())
-                streamed.mean.add(weight or reply.numbers["samples"], server.cards[site].informs)
-                streamed.counters = streamed.counters or server.counters_of(reply)
-            elif representative not in streamed.numbers:
+            if representative is not None and representative not in streamed.numbers:
                 reason = f"its model is part of the reply of site '{representative}', which was dropped"
                 server.drop(site, "train", "", reason)
-                continue
-            streamed.numbers[site] = Message(numbers=reply.numbers, words=reply.words)
+            elif representative is not None:
+                streamed.numbers[site] = Message(numbers=reply.numbers, words=reply.words)
+            elif server.is_admitted(site, reply):
+                streamed.numbers[site] = Message(numbers=reply.numbers, words=reply.words)
+                samples = reply.numbers.get(COHORT_SAMPLES) if server.averages_cohorts else None
+                waiting.append((site, samples is not None, server.counters_of(reply)))
+                server.flat(site, reply, streamed.mean.place())
+                streamed.mean.add(samples or reply.numbers["samples"], server.cards[site].informs)
+    streamed.mean.sift()
     return streamed
 
 

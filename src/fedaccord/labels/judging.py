@@ -12,6 +12,8 @@ from fedaccord.evaluation.metrics import NOT_ANNOTATED, Metrics, class_metrics
 from fedaccord.labels.correlation import discrepancy, phi_of_scores, phi_of_sums, tag_sums
 from fedaccord.labels.views.base import View
 
+_MOST_COUNTS = 2**22  # confusion counts in memory at a time, 32 MB
+
 
 def site_metrics(view: View, logits: Tensor, target: Tensor, truth: Tensor | None) -> tuple[Metrics, Tensor]:
     """Return metrics on a site's own task, and in the federation's classes if the truth is known; and confusion counts.
@@ -42,7 +44,8 @@ def metrics_of_sites(
     """Return `site_metrics` of several sites, computed together if their views can be stacked and judged so."""
     keys = {view.stacking_key() if view.is_known else None for view in views}
     judged = None
-    if len(views) > 1 and len(keys) == 1 and None not in keys:
+    counted = sum(len(view.answers) ** 2 for view in views)
+    if len(views) > 1 and len(keys) == 1 and None not in keys and counted <= _MOST_COUNTS:
         padded = pad_sequence(list(logits), batch_first=True)
         target = pad_sequence(list(targets), batch_first=True, padding_value=NOT_ANNOTATED)
         judged = type(views[0]).stack(views).judge_stack(padded, target)

@@ -1,4 +1,4 @@
-"""Checks on replies; no other module checks them."""
+"""Checks on replies to `train` and to follow-up tasks; `figures.py` checks figures."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from fedaccord.messages.message import Message
 MOST_SAMPLES = 10**9
 NOT_FINITE = "it holds NaN or infinite values; lower the learning rate, or check the loss"
 _LARGEST = 1e100  # absolute value of a number in a message, so that squares and sums stay finite
-_LONGEST_NAME = 200  # characters in the name of a metric
 
 
 @dataclass(frozen=True)
@@ -43,7 +42,7 @@ def find_problem(
 ) -> Problem | None:
     """Return the first problem of a reply, or None; replies are never broadcast, cast or renamed to fit."""
     return (
-        _address_problem(reply, run, round_)
+        find_address_problem(reply, run, round_)
         or _weight_problem(reply, most_samples)
         or _tensor_problem(reply.tensors, expected)
     )
@@ -54,31 +53,11 @@ def find_answer_problem(answer: Message, expected: Mapping[str, TensorSpec], run
     for name, value in answer.numbers.items():
         if not is_finite(value):
             return Problem(name, f"the number is {value!r}")
-    return _address_problem(answer, run, round_) or _tensor_problem(answer.tensors, expected)
+    return find_address_problem(answer, run, round_) or _tensor_problem(answer.tensors, expected)
 
 
-def find_metrics_problem(reply: Message, run: str, round_: int) -> Problem | None:
-    """Return the first problem of a site's metrics, or None.
-
-    Values must be finite, confusion counts int64 (n, n), and a calibration curve float64 (bins, 5), at most 10 bins.
-    """
-    for name, value in reply.numbers.items():
-        if not name.isprintable() or len(name) > _LONGEST_NAME:
-            return Problem(name, "is not a valid metric name")
-        if not is_finite(value):
-            return Problem(name, f"the metric is {value!r}")
-    counts = reply.tensors.get("confusion")
-    if counts is not None and (counts.dim() != 2 or counts.shape[0] != counts.shape[1] or counts.dtype != torch.int64):
-        return Problem("confusion", f"the counts are {counts.dtype} with shape {tuple(counts.shape)}")
-    curve = reply.tensors.get("calibration")
-    if curve is not None:
-        is_curve = curve.dim() == 2 and curve.shape[0] <= 10 and curve.shape[1] == 5 and curve.dtype == torch.float64
-        if not is_curve or not all_finite(curve):
-            return Problem("calibration", f"the curve is {curve.dtype} with shape {tuple(curve.shape)}, or not finite")
-    return _address_problem(reply, run, round_)
-
-
-def _address_problem(reply: Message, run: str, round_: int) -> Problem | None:
+def find_address_problem(reply: Message, run: str, round_: int) -> Problem | None:
+    """Return a problem if a reply belongs to another run or round, or None."""
     if reply.words.get("run") != run:
         return Problem("run", f"belongs to run '{reply.words.get('run')}', not to '{run}'")
     if reply.numbers.get("round") != round_:

@@ -16,12 +16,12 @@ from safetensors.torch import save as safetensors_save
 from torch import Tensor
 
 from fedaccord.errors import MessageError
+from fedaccord.plain_text import one_line
 
 SiteId = str
 Number = int | float
 _HEADER = "fedaccord"
 _EMPTY = "fedaccord.empty"  # safetensors refuses a file without tensors
-_LONGEST_LINE = 500  # characters
 # Dtypes with their safetensors names, in reverse of the order in which safetensors writes them.
 _KINDS = (
     (torch.bool, "BOOL"),
@@ -79,13 +79,6 @@ class Failure:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "reason", one_line(self.reason))
-
-
-def one_line(text: str) -> str:
-    """Return text from a site as one printable line of limited length, so that it cannot forge lines of a log."""
-    printable = "".join(char if char.isprintable() else " " for char in text[: 8 * _LONGEST_LINE])
-    line = " ".join(printable.split())
-    return line if len(line) <= _LONGEST_LINE else line[: _LONGEST_LINE - 1] + "…"
 
 
 def to_bytes(message: Message) -> bytes:

@@ -15,6 +15,7 @@ from typing import Any
 from fedaccord.durable import sync, write_file
 from fedaccord.errors import FolderTakenError, RunFolderError
 from fedaccord.messages.message import Message
+from fedaccord.plain_text import printable
 from fedaccord.runs.checkpoint import pack, seal
 
 KEPT_CHECKPOINTS = 2
@@ -83,7 +84,7 @@ class RunFolder:
 
     def log(self, text: str) -> None:
         """Append a line to log.txt, with the time."""
-        self._append("log.txt", f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}\n")
+        self._append("log.txt", f"{time.strftime('%Y-%m-%d %H:%M:%S')} {printable(text)}\n")
 
     def write_checkpoint(self, state: Message, memories: Mapping[str, Message]) -> None:
         """Write a checkpoint, and remove all but the last few.

@@ -199,6 +199,7 @@ class Line(BaseModel):
     bytes: dict[str, tuple[int, int]] = {}  # by site: sent to it, received from it
     names: list[str] = []
     counts: list[list[int]] = []
+    cells: list[list[int]] = []  # of more answers than a matrix can show: truth, prediction, count
     figures: Metrics = {}  # measured by the method's steps on the server
     simulated: float | None = None  # seconds on a simulated network
     matrix: list[list[float]] = []  # estimated P(name | class) of a coarse site, or correlations of tags

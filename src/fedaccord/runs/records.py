@@ -9,6 +9,7 @@ from typing import Any
 from fedaccord.data.coverage import connected_groups
 from fedaccord.data.site_data import SiteData
 from fedaccord.data.sites import FederationData
+from fedaccord.evaluation.confusion import class_sums, describe
 from fedaccord.evaluation.differences import Gain
 from fedaccord.evaluation.intervals import Estimate
 from fedaccord.evaluation.metrics import recall
@@ -62,7 +63,7 @@ def _class_lines(figures: Evaluation, names: Sequence[str], views: Mapping[str, 
         if not found:
             return []
         counts, line = sum(found.values(), torch.zeros_like(next(iter(found.values())))), {"sites": list(found)}
-    samples = dict(zip(names, counts.sum(1).tolist(), strict=True))
+    samples = dict(zip(names, class_sums(counts)[1], strict=True))
     return [{"scope": "classes", "recall": recall(counts, names), "samples": samples, **line}]
 
 
@@ -80,7 +81,7 @@ def confusion_lines(figures: Evaluation, data: FederationData) -> list[dict[str,
     counts |= {site: found for site, found in figures.site_confusions.items() if int(found.sum())}
     names = {site: data.space.names if site is None else data.sites[site].view.answers for site in counts}
     return [
-        {"scope": "confusion", "site": site, "names": list(names[site]), "counts": found.tolist()}
+        {"scope": "confusion", "site": site, "names": list(names[site]), **describe(found)}
         for site, found in counts.items()
     ]
 

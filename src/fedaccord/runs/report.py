@@ -13,6 +13,7 @@ from fedaccord.errors import RunFolderError, UserError
 from fedaccord.federation.membership import ALWAYS, Membership
 from fedaccord.federation.traffic import sum_by_site
 from fedaccord.labels.views.registry import missing_words, shown_class
+from fedaccord.messages.names import LARGEST_MATRIX
 from fedaccord.methods.registry import method_entry
 from fedaccord.runs import page as parts
 from fedaccord.runs import report_experts as ending
@@ -208,13 +209,18 @@ def _confusion(run: Run, figures: dict[str, Figure]) -> Html:
     last = {line.site: line for line in run.of("confusion")}
     if not last:
         return section("Confusion", "No confusion matrix was measured in this run.")
+    shown = sorted(last, key=lambda site: site is not None)
+    models = [("global model" if site is None else f"site {site}", last[site]) for site in shown]
+    large = [(who, line) for who, line in models if len(line.names) > LARGEST_MATRIX]
     options = {}
-    for number, site in enumerate(sorted(last, key=lambda site: site is not None)):
-        key, who = f"confusion-{number}", "global model" if site is None else f"site {site}"
-        figures[key] = draw.confusion(last[site].names, last[site].counts)
-        options[key] = f"{who}, round {last[site].round}"
+    for number, (who, line) in enumerate(models):
+        if len(line.names) <= LARGEST_MATRIX:
+            figures[f"confusion-{number}"] = draw.confusion(line.names, line.counts)
+            options[f"confusion-{number}"] = f"{who}, round {line.round}"
     reading = "A row is a true class: colours show the shares of its samples, numbers count them."
-    return section("Confusion", reading, *parts.figure_choice("Matrix of", options))
+    matrices = [reading, *parts.figure_choice("Matrix of", options)] if options else []
+    frequent = f"The most frequent confusions of models with more than {LARGEST_MATRIX} classes."
+    return section("Confusion", *matrices, *([frequent, draw.frequent_confusions(large)] if large else []))
 
 
 def _dropped(run: Run) -> Html:

@@ -15,6 +15,7 @@ from typing import Any
 from fedaccord.labels.views.registry import shown_class
 from fedaccord.runs import page
 from fedaccord.runs.page import NOTHING, Figure, Html, listed, table, text
+from fedaccord.runs.reading import Line
 
 Curve = Sequence[tuple[int, float]]  # (round, value)
 Teaching = Mapping[str, tuple[Mapping[str, Any], Collection[str]]]  # site -> its described view, the labels it teaches
@@ -24,6 +25,7 @@ BLUE, ORANGE, GREY = "#0072B2", "#E69F00", "#7A8794"
 OTHERS = ("#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#8C6D1F", "#4B4B9F", GREY)
 CELL_TEXT_UP_TO = 30  # classes; with more, numbers do not fit into their cells
 TITLE_WIDTH = 44  # letters that fit on a telephone
+MOST_CONFUSIONS = 20  # of a model with more classes than a matrix can show
 DROPS_ONE_BY_ONE = 50  # more are grouped and counted
 _CALIBRATION_AXES = ("predicted probability", "observed share")
 _STYLE: dict[str, Figure] = json.loads(page.asset("figures.json"))
@@ -143,11 +145,28 @@ def calibration(curve: Sequence[Sequence[float]]) -> Figure:
 
 def confusion(names: Sequence[str], counts: Sequence[Sequence[int]]) -> Figure:
     """Draw a confusion matrix: colour is the share of the true class (row), text the number of samples."""
-    shares = [[count / sum(row) if sum(row) else None for count in row] for row in counts]
+    totals = [sum(row) for row in counts]  # once per row, not per cell
+    shares = [[count / total if total else None for count in row] for row, total in zip(counts, totals, strict=True)]
     hover = "true: %{y}<br>predicted: %{x}<br>%{text} samples, %{z:.1%}<extra></extra>"
     trace = _heat_map(names, names, shares, counts, hover)
     across, down = ({"title": {"text": name, "standoff": 12}} for name in ("predicted", "true"))
     return figure([trace], xaxis=_name_axis(names) | across, yaxis=_name_axis(names) | down | {"autorange": "reversed"})
+
+
+def frequent_confusions(models: Iterable[tuple[str, Line]]) -> Html:
+    """Return a table of each model's most frequent confusions, for more classes than a matrix can show."""
+    rows = []
+    for who, line in models:
+        # Versions before 0.2 wrote whole matrices.
+        cells = line.cells or [
+            [truth, predicted, count]
+            for truth, row in enumerate(line.counts)
+            for predicted, count in enumerate(row)
+            if count
+        ]
+        wrong = sorted((cell for cell in cells if cell[0] != cell[1]), key=lambda cell: (-cell[2], cell[0], cell[1]))
+        rows += [(who, line.names[t], line.names[p], count) for t, p, count in wrong[:MOST_CONFUSIONS]]
+    return table(["Model", "True class", "Predicted class", "Samples"], rows, numbers={3})
 
 
 def matrix_figure(

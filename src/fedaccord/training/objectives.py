@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from fedaccord.errors import UserError
+from fedaccord.evaluation.ranges import Range
 from fedaccord.labels.views import View
 from fedaccord.messages.message import Message
 from fedaccord.training.work import Batch, LocalWork
@@ -48,6 +49,11 @@ class Objective:
         """Whether the loss reads annotations; if not, sites also train on rows without annotation."""
         return True
 
+    @property
+    def figures(self) -> Mapping[str, Range]:
+        """Further metrics that a site reports, from its memory under `figures/`, with their ranges."""
+        return {}
+
     def site_view(self, view: View, brief: Message, memory: Message) -> View:
         """Return the view that a site trains with, e.g. with an estimated correspondence matrix."""
         return view
@@ -77,6 +83,11 @@ class WrappedObjective(Objective):
     def uses_labels(self) -> bool:
         """Delegates to the inner objective."""
         return self.wrapped.uses_labels
+
+    @property
+    def figures(self) -> Mapping[str, Range]:
+        """Delegates to the inner objective."""
+        return self.wrapped.figures
 
     def site_view(self, view: View, brief: Message, memory: Message) -> View:
         """Delegates to the inner objective."""

@@ -260,6 +260,40 @@ class TestFailures:
         monkeypatch.setattr(grid, "answer", spoilt)
         assert ours.ask("echo", briefs())["site-0"].reason.startswith("not a FedAccord message")
 
+    @pytest.mark.parametrize("version", ["../../x", "A" * 64, "0" * 63, "\x1b[31m", "0" * 64 + "\n", "9" * 10**6])
+    def test_a_version_of_another_form(self, grid, monkeypatch, version):
+        ours = engine_on(grid)
+        ours.ask("train", briefs())
+        before, answer = ours.memories(), grid.answer
+
+        def spoilt(question):
+            message = answer(question)
+            message.content["fedaccord"]["version"] = version
+            return message
+
+        monkeypatch.setattr(grid, "answer", spoilt)
+        reason = ours.ask("train", briefs())["site-0"].reason
+        assert reason.endswith("is not a version id of a memory")
+        assert reason.isprintable()
+        assert len(reason) < 200
+        assert ours.memories() == before
+
+    @pytest.mark.parametrize("field", ["reply", "ballast"])
+    def test_an_answer_much_longer_than_its_question(self, grid, monkeypatch, field):
+        ours = engine_on(grid)
+        ours.ask("echo", briefs())
+        answer = grid.answer
+
+        def spoilt(question):
+            message = answer(question)
+            message.content["fedaccord"][field] = bytes(20_000)
+            return message
+
+        monkeypatch.setattr(grid, "answer", spoilt)
+        monkeypatch.setattr(flower_engine, "_SPARE", 10_000)
+        reason = ours.ask("echo", briefs())["site-0"].reason
+        assert re.fullmatch(r"the answer has 20\d\d\d bytes, more than 1\d\d\d\d", reason)
+
     def test_the_message_of_flower_itself(self, grid, monkeypatch):
         ours = engine_on(grid)
         ours.ask("echo", briefs())

@@ -9,6 +9,7 @@ import ssl
 import subprocess
 import sys
 import threading
+import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import httpx
@@ -16,6 +17,7 @@ import pytest
 from fleet import free_ports, within
 
 from fedaccord.deployment.certificates import make_authority, make_certificate
+from fedaccord.engines.flower.connections import network_of, raise_file_limit
 
 NODES = "/v1/fleet/x"
 
@@ -46,17 +48,19 @@ class Quiet(ThreadingHTTPServer):
 
 
 PROGRAM = """
-import json, sys
+import json, resource, sys
 from pathlib import Path
-from fedaccord.engines.flower import gate
+resource.setrlimit(resource.RLIMIT_NOFILE, (1024, 1024))  # as on many machines
+from fedaccord.engines.flower import connections, gate
 vars(gate).update(json.loads(sys.argv[1]))
-place = Path(sys.argv[2])
-gate.make_gate("127.0.0.1", int(sys.argv[3]), place / "crt", place / "key", sys.argv[4], place / "ca").run()
+vars(connections).update(json.loads(sys.argv[2]))
+place = Path(sys.argv[3])
+gate.make_gate("127.0.0.1", int(sys.argv[4]), place / "crt", place / "key", sys.argv[5], place / "ca").run()
 """
 
 
 @contextlib.contextmanager
-def served(folder, **settings):
+def served(folder, limits=None, **settings):
     """Serve a gate, in a process of its own, and what is behind it; gives a caller, its port and what was heard."""
     authority = make_authority("some")
     certificate, key = make_certificate(authority, ["localhost", "127.0.0.1"])
@@ -71,7 +75,7 @@ def served(folder, **settings):
     thread = threading.Thread(target=behind.serve_forever, args=(0.05,))
     thread.start()
     port, link = free_ports(1), f"https://127.0.0.1:{behind.server_address[1]}"
-    words = [sys.executable, "-c", PROGRAM, json.dumps(settings), folder, str(port), link]
+    words = [sys.executable, "-c", PROGRAM, json.dumps(settings), json.dumps(limits or {}), folder, str(port), link]
     process = subprocess.Popen(words, stderr=subprocess.DEVNULL)
     trust = ssl.create_default_context(cafile=folder / "ca")
     try:
@@ -92,12 +96,12 @@ def answers(port: int) -> bool:
     return False
 
 
-def stall(port: int) -> ssl.SSLSocket:
+def stall(port: int, length: int = 9) -> ssl.SSLSocket:
     """Begin a call as a node's, from anywhere and without a key, and say no more."""
     trust = ssl.create_default_context()
     trust.check_hostname, trust.verify_mode = False, ssl.CERT_NONE
     caller = trust.wrap_socket(socket.create_connection(("127.0.0.1", port), 8))
-    caller.sendall(f"POST {NODES} HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\n\r\n".encode())
+    caller.sendall(f"POST {NODES} HTTP/1.1\r\nhost: x\r\ncontent-length: {length}\r\n\r\n".encode())
     return caller
 
 
@@ -126,3 +130,114 @@ def test_a_call_is_passed_on_whole_unless_it_is_too_long(tmp_path):
         assert client.post(NODES).text == "0 0"
         assert client.post(NODES, content=b"x" * 100_001).status_code == 413
         assert len(heard) == 3
+
+
+def silent(port: int) -> socket.socket:
+    """Connect and say nothing, not even a greeting of TLS."""
+    return socket.create_connection(("127.0.0.1", port), 8)
+
+
+def greeted(port: int) -> ssl.SSLSocket:
+    """Do the handshake of TLS and send no request."""
+    trust = ssl.create_default_context()
+    trust.check_hostname, trust.verify_mode = False, ssl.CERT_NONE
+    return trust.wrap_socket(socket.create_connection(("127.0.0.1", port), 8))
+
+
+def test_1100_idle_connections_keep_no_node_out(tmp_path):
+    if raise_file_limit() < 2500:
+        pytest.skip("this process may not open enough connections")
+    with served(tmp_path) as (client, port, heard), contextlib.ExitStack() as idle:
+        for _ in range(1100):
+            idle.enter_context(silent(port))
+        assert client.post(NODES, content=b"hello").text == "5 5"
+        for _ in range(100):
+            idle.enter_context(greeted(port))
+        assert client.post(NODES, content=b"again").text == "5 5"
+        assert heard == [b"5 5", b"5 5"]
+
+
+@pytest.mark.parametrize(
+    ("open_one", "limit"), [(silent, {"HANDSHAKE": 0.3}), (greeted, {"HEADERS": 0.3, "_LOOK": 0.1})]
+)
+def test_a_connection_without_a_request_is_let_go_in_time(tmp_path, open_one, limit):
+    with served(tmp_path, limits=limit) as (client, port, _), open_one(port) as caller:
+        caller.settimeout(5)
+        with contextlib.suppress(ConnectionError, ssl.SSLError):
+            assert caller.recv(100) == b""
+        assert client.post(NODES, content=b"hello").text == "5 5"
+
+
+def test_headers_that_never_end_are_let_go_too(tmp_path):
+    limit = {"HEADERS": 0.5, "_LOOK": 0.1}
+    with served(tmp_path, limits=limit) as (_, port, heard), greeted(port) as caller:
+        caller.sendall(f"POST {NODES} HTTP/1.1\r\nhost: x\r\n".encode())
+        caller.settimeout(5)
+        with contextlib.suppress(ConnectionError, ssl.SSLError):
+            assert caller.recv(100) == b""
+        assert heard == []
+
+
+def test_an_address_has_so_many_connections_and_busy_ones_stay(tmp_path):
+    with served(tmp_path, limits={"PER_ADDRESS": 3}) as (client, port, heard), contextlib.ExitStack() as stack:
+        waiting = [stack.enter_context(stall(port)) for _ in range(2)]
+        time.sleep(0.5)  # until the gate has read their headers
+        for _ in range(5):
+            stack.enter_context(greeted(port))  # each takes the place of the one before
+        assert client.post(NODES, content=b"hello").text == "5 5"
+        for caller in waiting:
+            caller.sendall(b"123456789")
+            assert caller.recv(1000).startswith(b"HTTP/1.1 200 ")
+        assert sorted(heard) == [b"5 5", b"9 9", b"9 9"]
+
+
+def test_a_new_connection_is_refused_if_all_others_have_a_request(tmp_path):
+    with served(tmp_path, limits={"PER_ADDRESS": 2}) as (_, port, heard), contextlib.ExitStack() as stack:
+        waiting = [stack.enter_context(stall(port)) for _ in range(2)]
+        time.sleep(0.5)  # until the gate has read the headers
+        with pytest.raises((ConnectionError, ssl.SSLError)):
+            greeted(port)
+        waiting[0].sendall(b"123456789")
+        assert waiting[0].recv(1000).startswith(b"HTTP/1.1 200 ")
+        assert heard == [b"9 9"]
+
+
+def test_a_request_that_trickles_is_let_go(tmp_path):
+    with served(tmp_path, _SILENCE=0.5) as (_, port, heard), stall(port) as caller:
+        caller.settimeout(0.2)
+        said = b""
+        for _ in range(8):  # always in time for the silence, and slower than a kilobyte a second
+            with contextlib.suppress(TimeoutError, ConnectionError):
+                caller.sendall(b"1")
+                said += caller.recv(1000)
+            if said:
+                break
+        assert said.startswith(b"HTTP/1.1 408 ")
+        assert heard == []
+
+
+def test_the_bytes_of_an_address_are_bounded_and_given_back(tmp_path):
+    with served(tmp_path, _PER_ADDRESS=10_000, _LONGEST=8_000) as (client, port, heard), stall(port, 8_000) as caller:
+        caller.sendall(b"x" * 6_000)
+        time.sleep(0.5)  # until the gate has read them
+        assert client.post(NODES, content=b"x" * 5_000).status_code == 429
+        assert client.post(NODES, content=b"x" * 3_000).text == "3000 3000"
+        caller.sendall(b"x" * 2_000)
+        assert caller.recv(1000).startswith(b"HTTP/1.1 200 ")
+        for _ in range(3):
+            assert client.post(NODES, content=b"x" * 7_000).text == "7000 7000"
+        assert len(heard) == 5
+
+
+@pytest.mark.parametrize(
+    ("address", "network"),
+    [
+        ("192.0.2.7", "192.0.2.7"),
+        ("2001:db8::1", "2001:db8::/64"),
+        ("2001:db8::ffff:1", "2001:db8::/64"),
+        ("::ffff:192.0.2.7", "::ffff:192.0.2.7"),
+        ("fe80::1%eth0", "fe80::/64"),
+    ],
+)
+def test_connections_are_counted_by_machine(address, network):
+    assert network_of(address) == network

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import sqlite3
 import sys
 from types import SimpleNamespace
 
@@ -11,7 +13,7 @@ import pytest
 from fleet import Fleet, within
 
 from command_line import SMALL
-from fedaccord.engines.flower.link import register
+from fedaccord.engines.flower.link import compact, register
 from fedaccord.errors import EngineError
 
 
@@ -78,3 +80,40 @@ def test_the_server_ends_with_its_superlink_and_does_not_take_an_old_one_for_its
         assert fleet.start_server().wait(30) == 1
         assert f"error: port {fleet.port + 1} of the loopback interface is in use" in fleet.said("server")
     within(10, lambda: not fleet.pids(), "all processes are gone")
+
+
+class TestCompact:
+    def emptied(self, folder):
+        """Make a database as a SuperLink leaves it: its messages are removed, its file is as large as before."""
+        path = folder / "state.db"
+        with contextlib.closing(sqlite3.connect(path)) as connection:
+            connection.execute("CREATE TABLE message (content BLOB)")
+            connection.executemany("INSERT INTO message VALUES (?)", [(bytes(10**5),)] * 20)
+            connection.execute("INSERT INTO message VALUES (?)", (b"kept",))
+            connection.commit()
+            connection.execute("DELETE FROM message WHERE length(content) > 10")
+            connection.commit()
+        return path
+
+    def test_the_space_of_removed_messages_is_given_back(self, tmp_path):
+        path = self.emptied(tmp_path)
+        assert path.stat().st_size > 2_000_000
+        compact(path)
+        assert path.stat().st_size < 50_000
+        with contextlib.closing(sqlite3.connect(path)) as connection:
+            assert connection.execute("SELECT content FROM message").fetchall() == [(b"kept",)]
+
+    def test_a_database_in_use_stays_as_it_is(self, tmp_path, capsys):
+        path = self.emptied(tmp_path)
+        with contextlib.closing(sqlite3.connect(path)) as other:
+            other.execute("BEGIN EXCLUSIVE")
+            compact(path)
+        assert path.stat().st_size > 2_000_000
+        assert "was not compacted: database is locked" in capsys.readouterr().out
+
+    def test_what_is_no_database_ends_nothing(self, tmp_path, capsys):
+        (tmp_path / "state.db").write_bytes(b"nonsense" * 1000)
+        compact(tmp_path / "state.db")
+        compact(tmp_path / "none.db")
+        assert not (tmp_path / "none.db").exists()
+        assert "was not compacted: file is not a database" in capsys.readouterr().out

@@ -8,6 +8,7 @@ import itertools
 import pytest
 import torch
 
+from fedaccord.federation.admission import AdmitSection
 from fedaccord.federation.round import play_round
 from fedaccord.labels.views import Candidates
 from fedaccord.methods.averaging.recipe import fedavg
@@ -99,6 +100,7 @@ class TestDefences:
             server.unlabelled = torch.randn(20, 4, generator=torch.Generator().manual_seed(0))
             if hostile:
                 server.engine.spoil["train", "e"] = enlarge
+                server.admission = AdmitSection(norm=0)  # the rule alone
             for _ in range(2):
                 play_round(server)
             return server.state.model

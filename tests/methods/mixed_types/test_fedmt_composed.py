@@ -10,6 +10,7 @@ from torch import nn
 
 from fedaccord.data.site_data import Samples, SiteData
 from fedaccord.errors import ConfigError
+from fedaccord.federation.admission import AdmitSection
 from fedaccord.federation.round import play_round
 from fedaccord.labels.correspondence import CORRESPONDENCE
 from fedaccord.labels.views import Candidates, Tags, Unlabelled
@@ -59,6 +60,7 @@ class TestComposed:
         for rule in ("mean", "median"):
             server = started("fedmt", aggregation=rule, correspondence="known", **READY)
             server.engine.spoil["train", "b"] = hostile
+            server.admission = AdmitSection(norm=0)  # the rule alone
             accuracy[rule] = [play_round(server) for _ in range(3)][-1].evaluation.global_["accuracy"]
         assert accuracy["median"] > 0.8 > accuracy["mean"]
 
@@ -73,6 +75,7 @@ class TestComposed:
     def test_a_robust_rule_withstands_a_site_that_lies_about_its_names(self, settings, task, lie):
         sites = [site(name, samples=40, view=pets_or_cattle()) for name in "abcde"]
         server = started("fedmt", sites, aggregation="median", **settings, **READY)
+        server.admission = AdmitSection(norm=0)  # the rule alone
         server.engine.spoil[task, "b"] = lambda reply: Message(
             {n: lie if n in (CORRESPONDENCE, "counts") else t for n, t in reply.tensors.items()},
             reply.numbers,

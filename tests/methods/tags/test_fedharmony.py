@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from fedaccord.errors import ConfigError
+from fedaccord.federation.admission import AdmitSection
 from fedaccord.federation.membership import Membership
 from fedaccord.federation.round import play_round
 from fedaccord.federation.state import RunState
@@ -182,6 +183,7 @@ class TestPrivateTags:
     @pytest.mark.parametrize("method", ["fedharmony", "fedharmony+"])
     def test_a_site_cannot_move_the_row_of_a_tag_it_does_not_know(self, method):
         server, _ = played(method, self.sites(), rounds=0)
+        server.admission = AdmitSection(norm=0)
         for step in server.recipe.prepare:
             step(server)
         told = {s: server.brief(s, server.tensors) for s in "abc"}
@@ -354,6 +356,7 @@ class TestLiar:
 
     def test_a_matrix_out_of_bounds_is_cut(self):
         server, _ = played(rounds=0)
+        server.admission = AdmitSection(norm=0)
 
         def huge(reply):
             reply.tensors[CORRELATION] = reply.tensors[CORRELATION] * 0 + 1e6

@@ -13,6 +13,7 @@ safely be sent twice.
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
@@ -24,7 +25,8 @@ from fedaccord.engines.engine import NamedSites
 from fedaccord.engines.flower.envelope import TASK, Fields, cloned, data, open_sealed, seal, text
 from fedaccord.engines.flower.nodes import UNREACHABLE, Nodes, Roster
 from fedaccord.errors import EngineError, MessageError
-from fedaccord.messages.message import Failure, Message, SiteId, from_bytes, one_line, to_bytes
+from fedaccord.messages.message import Failure, Message, SiteId, encoded_size, from_bytes, to_bytes
+from fedaccord.plain_text import one_line
 
 if TYPE_CHECKING:
     from flwr.serverapp import Grid
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
 VERSION = "version"  # the word in a checkpoint that holds the version id of a memory stored at its site
 _CHECKPOINTS = 2  # checkpoints whose memories the sites keep
 _POLL = 0.1  # seconds between checks for answers
+_SPARE, _TIMES = 2**26, 8  # an answer has at most `_SPARE` bytes more than `_TIMES` those of its question
 _SLACK = 5.0  # seconds that a question lives longer than its deadline, to allow for clock differences
 
 
@@ -169,15 +172,24 @@ class FlowerEngine(NamedSites):
             if reason := text(fields, "reason"):
                 ask.fail(site, reason)
                 return
+            self._check_size(fields, ask.briefs[site])
             reply = cloned(from_bytes(data(fields, "reply")))
             if self._carries:
                 memory = cloned(from_bytes(data(fields, "memory")))
             else:
                 version = text(fields, "version")
+                if not re.fullmatch(r"([0-9a-f]{64})?", version):
+                    raise MessageError(f"'{one_line(version[:80])}' is not a version id of a memory")
                 memory = Message(words={VERSION: version}) if version else Message()
             ask.answer(site, reply, memory)
         except MessageError as error:
             ask.fail(site, str(error))
+
+    def _check_size(self, fields: Fields, brief: Message) -> None:
+        """Raise MessageError for an answer that is much longer than its question, before it is decoded."""
+        size = sum(len(value) for name, value in fields.items() if name != "memory")  # this engine carried it there
+        if size > (most := _SPARE + _TIMES * encoded_size(brief)):
+            raise MessageError(f"the answer has {size} bytes, more than {most}")
 
 
 def _versions(memories: Mapping[SiteId, Message]) -> dict[SiteId, str]:

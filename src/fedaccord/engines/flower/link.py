@@ -12,6 +12,7 @@ import json
 import os
 import signal
 import socket
+import sqlite3
 import ssl
 import subprocess
 import sys
@@ -27,7 +28,9 @@ from fedaccord.durable import atomic_write
 from fedaccord.engines.flower.environment import flower_environment
 from fedaccord.engines.flower.gate import make_gate
 from fedaccord.errors import EngineError
+from fedaccord.plain_text import printable
 
+DATABASE = "state.db"  # of the SuperLink
 CONNECTION = "deployment"  # name of the SuperLink for Flower's command line
 _REGISTERED = "already in use"  # part of Flower's message for a public key that is already registered
 _START = 90.0  # seconds for the SuperLink to become ready
@@ -49,13 +52,14 @@ def start_link(folder: Path, link_port: int) -> subprocess.Popen[bytes]:
             f"port {link_port} of the loopback interface is in use, maybe by the SuperLink of a server that was "
             "killed: end that process, and start again"
         )
+    compact(folder / DATABASE)
     tls = folder / "tls"
     process = subprocess.Popen(
         [
             "flower-superlink",
             "--host=127.0.0.1",
             f"--port={link_port}",
-            f"--database={folder / 'state.db'}",
+            f"--database={folder / DATABASE}",
             f"--ssl-ca-certfile={tls / 'link-ca.crt'}",
             f"--ssl-certfile={tls / 'link.crt'}",
             f"--ssl-keyfile={tls / 'link.key'}",
@@ -78,6 +82,23 @@ def start_link(folder: Path, link_port: int) -> subprocess.Popen[bytes]:
         process.kill()
         process.wait()
         raise
+
+
+def compact(database: Path) -> None:
+    """Give the space of messages that were removed back to the disk.
+
+    Flower removes the messages of a run, but its database never shrinks. Only while no SuperLink runs, which would wait
+    for it; a database that is in use after all, or a disk without room for a copy, leaves it as it is.
+    """
+    if not database.exists():
+        return
+    try:
+        with contextlib.closing(sqlite3.connect(database, timeout=0)) as connection:
+            (unused,) = connection.execute("PRAGMA freelist_count").fetchone()
+            if unused:
+                connection.execute("VACUUM")
+    except sqlite3.Error as error:
+        print(printable(f"the SuperLink's database was not compacted: {error}"), flush=True)
 
 
 def register(folder: Path, keys: dict[str, str]) -> None:
@@ -105,7 +126,7 @@ def main() -> None:
     try:
         serve_nodes(Path(sys.argv[1]).resolve())
     except EngineError as error:
-        sys.exit(f"error: {error}")
+        sys.exit(printable(f"error: {error}"))
 
 
 def serve_nodes(folder: Path) -> None:
@@ -132,6 +153,7 @@ def serve_nodes(folder: Path) -> None:
         if link.poll() is None:
             link.kill()
             link.wait()
+        compact(folder / DATABASE)
 
 
 def _stop_with_link(link: subprocess.Popen[bytes], gate: uvicorn.Server) -> None:

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 from fedaccord import __version__
 from fedaccord.durable import atomic_write
 from fedaccord.errors import ConfigError, DataError, UntrustedError
+from fedaccord.plain_text import printable
 
 if TYPE_CHECKING:
     from fedaccord.engines.engine import Host, HostSpec
@@ -110,9 +111,9 @@ class SiteFolder:
         """Append a line to the site's log, with the time."""
         try:
             with (self.path / "log.txt").open("a", encoding="utf-8") as file:
-                file.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}\n")
+                file.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {printable(text)}\n")
         except OSError as error:  # a full disk must not prevent an answer
-            sys.stderr.write(f"the log of site '{self.site}' cannot be written ({error.strerror}): {text}\n")
+            sys.stderr.write(f"the log of site '{self.site}' cannot be written ({error.strerror}): {printable(text)}\n")
 
     def _tensors(self) -> dict[str, Any]:
         import numpy as np

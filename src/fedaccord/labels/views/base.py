@@ -17,6 +17,7 @@ from typing import Any, ClassVar, Self
 from fedaccord.errors import ConfigError, DataError
 from fedaccord.evaluation.intervals import Resampling
 from fedaccord.evaluation.quality import Quality
+from fedaccord.evaluation.ranges import Range
 from fedaccord.extensions import is_ours
 from fedaccord.labels.space import LabelSpace, plain
 from fedaccord.labels.views import sets
@@ -49,6 +50,7 @@ class View(ABC):
     estimated: bool = False  # what the answers stand for was estimated, or will be
     headlines: ClassVar[tuple[str, ...]] = ("accuracy", "in_set")  # a site is judged by the first of these that it has
     beside_headline: ClassVar[tuple[str, ...]] = ()  # metrics that are always shown beside it
+    figures: ClassVar[Mapping[str, Range]] = {}  # further metrics of `judge` and `examine`, with their ranges
 
     # How files are read.
     separator: ClassVar[str | None] = None  # between the names in a table cell
@@ -254,10 +256,7 @@ class View(ABC):
 
     @classmethod
     def stack(cls, views: Sequence[Self], device: torch.device | None = None) -> Self:
-        """Return one view of several sites for logits (sites, B, C) and targets (sites, B, ...).
-
-        All views have the same `stacking_key`.
-        """
+        """Return one view of several sites with the same `stacking_key`, for logits (sites, B, C)."""
         return stacked(views, cls.stacks or (), device)
 
     def stacking_key(self) -> str | None:

@@ -10,7 +10,7 @@ outweigh all coarse labels.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal, NamedTuple
 
@@ -19,6 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fedaccord.errors import ConfigError
+from fedaccord.evaluation.ranges import Range
 from fedaccord.federation.pooled_correspondence import COUNTS, class_probabilities, expected_names, remember_matrix
 from fedaccord.labels.correspondence import (
     CORRESPONDENCE,
@@ -64,6 +65,11 @@ class MixedTypes(RowObjective):
 
     settings: FedMTSettings
     source: Source | None
+
+    @property
+    def figures(self) -> Mapping[str, Range]:
+        """The share of confident samples."""
+        return {CONFIDENT: "share"}
 
     def start(self, work: LocalWork) -> None:
         """Compute pseudo-labels with the received model, select confident samples, and set the matrix."""
