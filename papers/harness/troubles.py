@@ -32,7 +32,9 @@ def troubles_chapter(results: Results) -> Chapter | None:
 
 def _troubles(result: Result) -> Iterator[tuple[str, str]]:
     dropped = result.get("dropped") or []
-    if dropped:
+    if isinstance(dropped, int):  # of a run on rows apart, which counts them only
+        yield f"{dropped} dropped", "on rows kept apart, to choose a setting"
+    elif dropped:
         more = f"; and {len(dropped) - SHOWN} more" if len(dropped) > SHOWN else ""
         yield f"{len(dropped)} dropped", "; ".join(dropped[:SHOWN]) + more
     wrong = list(_not_finite(result.get("final", {})))

@@ -1,5 +1,7 @@
 """accord with labelled samples at the server: one more site, and more training after the last round."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -184,14 +186,20 @@ class TestAfterTheLastRound:
         assert words.startswith("the server's 30 labelled samples train the global model after the last round: loss on")
 
     def test_otherwise_the_model_stays_and_the_summary_says_why(self):
-        x, truth = samples(30)
-        wrong = torch.randint(0, 3, truth.shape, generator=torch.Generator().manual_seed(1))
-        server, records = played((x, wrong), [site(name, samples=60) for name in "abc"], lr=0.5)
-        before = server.state.model.clone()
+        server, records = played(samples(30))
+        before, recipe = server.state.model.clone(), server.recipe
+        server.recipe = replace(recipe, settings=recipe.settings.model_copy(update={"lr": 100.0}))  # it goes astray
         ended(server, records)
         assert torch.equal(server.state.model, before)
         (words,) = server.concluded
         assert words.startswith("the server's 30 labelled samples do not train the global model after the last round")
+
+    def test_it_does_not_train_on_if_exact_sites_teach_all_of_its_classes(self):
+        server, records = played(samples(30), [*coarse_sites(), site("exact", samples=20)])
+        before = server.state.model.clone()
+        assert ended(server, records) == scopes(records[-1].evaluation)
+        assert torch.equal(server.state.model, before)
+        assert server.concluded == []
 
     def test_too_few_samples_to_keep_some_apart_are_not_trained_on(self):
         x, truth = samples(6)

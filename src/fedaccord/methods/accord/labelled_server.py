@@ -1,7 +1,7 @@
 """The server's labelled samples: one more site in every round, and more training after the last (docs/methods.md 3.1).
 
-Both train with an offset that is fitted to the model before, because the class mix among a few labelled samples says
-nothing about the mix at the sites.
+Both train with an offset that is fitted to the model before each round, because the class mix among a few labelled
+samples says nothing about the mix at the sites.
 """
 
 from __future__ import annotations
@@ -60,8 +60,7 @@ class OneMoreSite:
         site, aggregated = labelled_site(server), server.state.model
         if site is None:
             return
-        view = _fitted(server, site, aggregated)
-        trained = _train(server, site, view, aggregated, server.state.round + 1)
+        trained = _train(server, site, aggregated, server.state.round + 1)
         if all_finite(trained):
             server.state.model = torch.lerp(aggregated, trained, _shares(server, site))
         else:
@@ -72,23 +71,25 @@ class OneMoreSite:
 class TrainOn:
     """After the last round, train the global model on the labelled samples, if rows kept apart say that it helps.
 
-    The rounds before have seen these rows too, so that the comparison favours to leave the model as it is.
+    The rounds before have seen these rows too, so that the comparison favours to leave the model as it is. It always
+    stays if sites that label with the classes themselves teach all classes of the samples: their rows are more, and
+    they know the class mix.
     """
 
     def __call__(self, server: Server) -> Iterator[Progress]:
         """Train for as many rounds as the run had, first without the rows kept apart, then with all rows."""
         site, before, rounds = labelled_site(server), server.state.model, server.state.round
-        if site is None or not rounds:
+        if site is None or not rounds or not _needs_samples(server, site):
             return
         rows, apart = split_rows(site.train.target >= 0, site.train.target.cpu(), derive(server.seed, SERVER))
         if not len(apart):
             return
         rest, judged = _part(site, rows), _part(site, apart)
-        view, tried = _fitted(server, rest, before), before
+        tried = before
         for done in range(1, rounds + 1):
-            tried = _train(server, rest, view, tried, done, rounds)
+            tried = _train(server, rest, tried, done, rounds)
             yield _progress(done, 2 * rounds)
-        losses = [_loss(server, model, view, judged) for model in (before, tried)]
+        losses = [_loss(server, model, rest, judged) for model in (before, tried)]
         helps = losses[1] < losses[0]
         words = f"loss on {len(apart)} rows kept apart {losses[0]:.3g} before and {losses[1]:.3g} after"
         server.concluded.append(
@@ -97,9 +98,9 @@ class TrainOn:
         )
         if not helps:
             return
-        view, model = _fitted(server, site, before), before
+        model = before
         for done in range(1, rounds + 1):
-            model = _train(server, site, view, model, done, rounds)
+            model = _train(server, site, model, done, rounds)
             yield _progress(rounds + done, 2 * rounds)
         if all_finite(model):
             server.state.model = model
@@ -107,10 +108,10 @@ class TrainOn:
             server.warn(NOT_FINITE)
 
 
-def _train(server: Server, site: SiteData, view: View, model: Tensor, round_: int, rounds: int | None = None) -> Tensor:
+def _train(server: Server, site: SiteData, model: Tensor, round_: int, rounds: int | None = None) -> Tensor:
     """Return a model after a round of training on labelled samples; `rounds` replaces those of the schedule."""
     recipe = server.recipe
-    server.layout.load(server.network, model)
+    view = _fitted(server, site, model)
     work = work_at_server(server, site, round_=round_, rounds=rounds)
     work.view = view
     with seeded(derive(server.seed, SERVER, round_)):
@@ -119,17 +120,26 @@ def _train(server: Server, site: SiteData, view: View, model: Tensor, round_: in
 
 
 def _fitted(server: Server, site: SiteData, model: Tensor) -> View:
-    """Return the view of labelled samples with the offset that fits a model."""
+    """Load a model, and return the view of labelled samples with the offset that fits it."""
     server.layout.load(server.network, model)
     view = training_view(site, server.recipe.settings)
     return view.with_offset(fit_offset(view, predict_logits(server.network, site.train.x), site.train.target))
 
 
-def _loss(server: Server, model: Tensor, view: View, judged: SiteData) -> float:
-    """Return the mean loss of a model on labelled samples."""
-    server.layout.load(server.network, model)
+def _loss(server: Server, model: Tensor, fitted: SiteData, judged: SiteData) -> float:
+    """Return the mean loss of a model on labelled samples, with the offset that fits other samples."""
+    view = _fitted(server, fitted, model)
     loss = view.nll(predict_logits(server.network, judged.train.x), judged.train.target).mean()
     return float(loss.nan_to_num(nan=float("inf")))
+
+
+def _needs_samples(server: Server, site: SiteData) -> bool:
+    """Return whether a class of the labelled samples is taught only by sites with coarse names, or by none."""
+    taught = torch.zeros(len(server.space), dtype=torch.bool)
+    for card in server.cards.values():
+        if card.teaches and card.samples and not view_class(card.view).has_own_names:
+            taught |= card.informs
+    return bool((site.view.informs() & ~taught).any())
 
 
 def _shares(server: Server, site: SiteData) -> Tensor:
