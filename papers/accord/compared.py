@@ -30,14 +30,16 @@ class Standing:
         return self.gap.mean >= 0 or -self.gap.mean <= self.error
 
 
-def values(results: Results, name: str, contestant: str) -> dict[int, float]:
-    """Return the mean over sites of the figure that heads the set's view, by seed."""
-    return results.values((name, contestant), f"sites.mean.{SETS[name].metric}")
+def values(results: Results, name: str, contestant: str, scope: str = "sites.mean") -> dict[int, float]:
+    """Return the figure that heads the set's view by seed, by default its mean over sites."""
+    return results.values((name, contestant), f"{scope}.{SETS[name].metric}")
 
 
-def difference(results: Results, name: str, rival: str, ours: str = ACCORD) -> Judgement | None:
+def difference(
+    results: Results, name: str, rival: str, ours: str = ACCORD, scope: str = "sites.mean"
+) -> Judgement | None:
     """Judge whether `accord` is better than a rival on the seeds of both, in points; None if there are none."""
-    gaps = _gaps(results, name, rival, ours)
+    gaps = _gaps(results, name, rival, ours, scope)
     return judge_better(gaps) if gaps else None
 
 
@@ -67,6 +69,7 @@ def better_alone(results: Results, name: str) -> str | None:
     return max(means, key=lambda way: means[way]) if means else None
 
 
-def _gaps(results: Results, name: str, rival: str, ours: str = ACCORD) -> list[float]:
-    pairs = paired_differences({**values(results, name, ours)}, {**values(results, name, rival)})
+def _gaps(results: Results, name: str, rival: str, ours: str = ACCORD, scope: str = "sites.mean") -> list[float]:
+    first, second = (values(results, name, each, scope) for each in (ours, rival))
+    pairs = paired_differences({**first}, {**second})
     return [POINTS * gap for gap in pairs if gap is not None]

@@ -181,12 +181,14 @@ def _every_site(results: Results, scale: Scale) -> list[Block]:
 def _global(results: Results) -> Grid:
     rows = []
     for name, chosen in SETS.items():
-        figure = f"global.{chosen.metric}"
-        ours, theirs = (results.values((name, each), figure) for each in (ACCORD, "fedavg"))
+        ours, theirs = (values(results, name, each, "global") for each in (ACCORD, "fedavg"))
         special = [c.name for c in contestants(chosen) if c.name not in (ACCORD, *COMMON)]
-        made = "; ".join(f"{s} {spread(found)}" for s in special if (found := results.values((name, s), figure)))
-        rows.append((name, spread(ours), spread(theirs), made or "–"))
-    return Grid(("set", "accord", "fedavg", "made for this kind"), rows, words=True)
+        made = "; ".join(f"{s} {spread(found)}" for s in special if (found := values(results, name, s, "global")))
+        gap = difference(results, name, "fedavg", scope="global")
+        words = "–" if gap is None else f"{_words(gap.interval)}, {gap.verdict}"
+        rows.append((name, spread(ours), spread(theirs), words, made or "–"))
+    head = ("set", "accord", "fedavg", "accord is better than fedavg by", "made for this kind")
+    return Grid(head, rows, words=True)
 
 
 def _learning_rates(results: Results, scale: Scale) -> list[Block]:

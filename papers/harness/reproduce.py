@@ -60,7 +60,7 @@ def reproduce_table(
     try:
         with signals_stop(), _Progress(name, console) as progress:
             results = run_stages(table, size, cells, lambda more: progress.run(more, finished, processes, device))
-        verified = verify_cells(cells, results, verify, processes, out, device) if verify else None
+            verified = verify_cells(cells, results, verify, processes, out, device) if verify else None
     except Stopped as stopped:
         results = _finished_results(table, size, cells, finished)
         write_table(table, name, size, out, results, len(cells), device)
@@ -78,6 +78,7 @@ def reproduce_table(
     for key, reason in results.failed.items():
         console.print(f"cell {key} failed: {reason}", highlight=False, markup=False, soft_wrap=True)
     console.print(f"{len(results)} of {len(cells)} cells in {duration(time.monotonic() - start)}", highlight=False)
+    results.failed.update({} if verified is None else verified.problems)  # the command then ends with exit code 1
     return page, results
 
 

@@ -109,7 +109,10 @@ def _problem(again: Result, before: Result) -> str:
     if again["unsound"]:
         return f"predictions are not finite: {again['unsound']}"
     found, expected = dict(_flat(again["final"])), dict(_flat(before["final"]))
-    different = [name for name in found.keys() & expected.keys() if not _equal(found[name], expected[name])]
+    common = found.keys() & expected.keys()
+    if not common:
+        return "it has no figure of the finished cell"
+    different = [name for name in common if not _equal(found[name], expected[name])]
     return f"differs: {', '.join(sorted(different)[:3])}" if different else ""
 
 

@@ -89,7 +89,7 @@ def conclude(
     changed = False
     for step in server.recipe.conclude:
         for progress in step(server):
-            changed = True
+            changed = changed or progress.changes
             each(progress)
     if not changed:
         return figures
@@ -177,7 +177,7 @@ class Recorder:
         try:
             outcome.figures = conclude(server, outcome.figures, self._further)
         except Stopped as stopped:
-            self.folder.log(f"{stopped} after the last round; resume fits the sites' own models again")
+            self.folder.log(f"{stopped} after the last round; resume repeats what follows it")
             raise
         for drop in server.dropped[server.recorded_drops :]:
             self.folder.log(f"after the last round: {drop}")

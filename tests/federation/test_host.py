@@ -11,12 +11,12 @@ from fedaccord.data.site_data import site_tensors
 from fedaccord.errors import FedAccordError
 from fedaccord.federation.host import SiteHost
 from fedaccord.federation.recipe import Recipe
-from fedaccord.federation.site_views import faded, uses_prior
+from fedaccord.federation.site_views import answering_offset, faded, uses_prior
 from fedaccord.labels.views import Candidates, Coarse, Tags, Unlabelled
 from fedaccord.messages.message import Message, to_bytes
 from fedaccord.training.objectives import Objective, Sum, ViewLikelihood
 from fedaccord.training.settings import TrainingSettings
-from small_federation import SPACE, copied, exact, pets_or_cattle, site, small_network
+from small_federation import SPACE, copied, exact, pets_or_cattle, site, small_network, zero_network
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -234,6 +234,33 @@ def test_a_fading_prior_is_not_stored_unless_annotations_are_ambiguous():
     served = host(site("a"), site("b", view=Candidates(SPACE)), prior="fading")
     assert "prior" not in ask(served, "train", "a")[1].tensors
     assert "prior" in ask(served, "train", "b")[1].tensors
+
+
+def fading_offset(data):
+    settings = TrainingSettings(prior="fading")
+    return answering_offset(data, data.view, zero_network(), settings)
+
+
+def test_the_offset_of_a_site_counts_annotated_rows_only():
+    data = site("a", samples=200)
+    data.train.target[:] = -1
+    data.train.target[:6] = torch.tensor([0, 0, 0, 0, 1, 2])
+    few = site("b", samples=6)
+    few.train.target[:] = torch.tensor([0, 0, 0, 0, 1, 2])
+    torch.testing.assert_close(fading_offset(data), fading_offset(few))
+
+
+def test_the_offset_of_a_large_site_does_not_depend_on_the_order_of_its_rows():
+    data = site("a", samples=4000)
+    data.train.target[:] = torch.arange(4000) % 2  # every second row would be of one class
+    offset = fading_offset(data)
+    assert offset[0] - offset[1] == pytest.approx(0, abs=0.2)
+
+
+def test_a_site_without_training_rows_has_no_offset():
+    assert fading_offset(site("a", samples=0)) is None
+    known = fading_offset(site("a", samples=0, view=exact(["cat", "cow"])))
+    assert known.tolist() == [0.0, float("-inf"), 0.0]
 
 
 def test_the_prior_of_an_exact_site_is_its_smoothed_counts():

@@ -218,7 +218,7 @@ class TestRun:
         for number in (2, 3):
             state, memories = read_checkpoint(checkpoint(run, number))
             assert RunState.from_message(state).round == number
-            assert sorted(memories) == ["crowd", "exact", "groups"]  # their priors
+            assert sorted(memories) == ["crowd"]  # its confidences and prior
         assert model_digest(RunState.from_message(state).model) == read(run / "summary.json")["model_sha256"]
 
     def test_the_config_that_was_written_runs_again_to_the_same_model(self, finished, run):

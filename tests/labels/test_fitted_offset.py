@@ -60,3 +60,8 @@ def test_without_annotations_nothing_is_shifted():
 def test_few_rows_do_not_say_much():
     offset = fit_offset(exact(), torch.zeros(1, 3), torch.tensor([0]))
     assert float(offset.max() - offset.min()) < 4  # one row of a label is no proof that there are no others
+
+
+def test_logits_that_are_not_finite_shift_nothing():
+    logits = torch.tensor([[float("inf"), 0.0, 0.0], [0.0, float("nan"), 0.0]])
+    assert torch.equal(fit_offset(exact(), logits, torch.tensor([0, 1])), torch.zeros(3))

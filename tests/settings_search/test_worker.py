@@ -135,9 +135,10 @@ def test_a_seed_changes_the_run_but_not_the_test_rows_of_the_file(tmp_path):
 
 def test_a_run_that_may_stop_early_stops_by_the_rows_kept_apart(tmp_path):
     never_better = '\n[stop]\nmetric = "sites.mean.nll"\npatience = 1\nmin_delta = 1000.0\n'
-    whole = cell(tmp_path, DIGITS)
+    whole = cell(tmp_path, DIGITS, 'accord"\nprior = "all')  # one that fades would do so more slowly in 50 rounds
     path = tmp_path / "experiment.toml"
-    longer = path.read_text(encoding="utf-8").replace("rounds = 2", "rounds = 50") + never_better
+    text = path.read_text(encoding="utf-8")
+    longer = text.replace("rounds = 2", "rounds = 50") + never_better
     path.write_text(longer, encoding="utf-8")
     experiment, base = load_experiment(path)
     assert run_cell(to_toml(experiment), base, 0)["figures"] == whole["figures"]  # it stops after the second round

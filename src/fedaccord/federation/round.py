@@ -84,6 +84,7 @@ class Progress:
     done: int
     total: int
     record: RoundRecord | None = None  # of the further round, if the server aggregated a model
+    changes: bool = True  # False: a trial, which leaves the models as they are
 
 
 def play_round(server: Server, evaluated: bool | Callable[[], bool] = True) -> RoundRecord:

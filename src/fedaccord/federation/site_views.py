@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from operator import itemgetter
 
 import torch
@@ -115,12 +114,15 @@ def answering_offset(
 ) -> Tensor | None:
     """Return the offset that a site answers with: its prior, or the fitted one if the prior fades; None: neither.
 
-    `rows` are the training rows to count; None: all.
+    `rows` are the training rows to count; None: all that are annotated.
     """
     if not prior_fades(settings.prior, site.view):
         return estimate_prior(site, view, model, settings, rows=rows)
-    data = site.train if rows is None else site.train.map(itemgetter(rows))
-    step = math.ceil(len(data) / MOST_ROWS)
-    x, target = (data.x, data.target) if step <= 1 else (data.x[::step], data.target[::step])
+    rows = annotated_rows(site) if rows is None else rows
+    rows = torch.arange(len(site.train), device=site.train.x.device) if rows is None else rows
     start = view.with_offset(training_view(site, settings).offset)
-    return fit_offset(start, predict_logits(model, x), target)
+    if not len(rows):
+        return start.offset
+    if len(rows) > MOST_ROWS:  # at random, because files may list their classes in turns
+        rows = rows[torch.randperm(len(rows), generator=torch.Generator().manual_seed(0))[:MOST_ROWS].to(rows.device)]
+    return fit_offset(start, predict_logits(model, site.train.x[rows]), site.train.target[rows])

@@ -73,7 +73,8 @@ class UpdateNorms:
         """
         server = self._server
         used = torch.ones(len(sites), dtype=torch.bool)
-        if not self._norm or not len(sites):
+        # A single site outweighs nobody, and nothing tells how far it usually moves.
+        if not self._norm or not len(sites) or len(server.cards) == 1:
             return used
         if self._round != server.state.round:
             self._begin_round()

@@ -12,7 +12,7 @@ from fedaccord.federation.round import evaluate, play_round
 from fedaccord.federation.streaming import needs_only_mean
 from fedaccord.labels.views import Tags
 from fedaccord.methods.accord.checks import labelled_findings
-from fedaccord.methods.accord.labelled_server import OneMoreSite, _shares, labelled_site
+from fedaccord.methods.accord.labelled_server import OneMoreSite, _shares, labelled_site, parts_to_train_on
 from fedaccord.methods.accord.parts import parts_of
 from fedaccord.methods.accord.settings import AccordSettings
 from fedaccord.methods.registry import make_recipe
@@ -170,9 +170,10 @@ def test_the_samples_count_as_one_more_site_by_their_number():
     torch.testing.assert_close(shares[rows], by_label[:, None].expand(rows.shape))
 
 
-def test_silent_sites_do_not_count():
-    server = started(samples(), [site("a", samples=24)])
+def test_sites_that_are_silent_or_dropped_do_not_count():
+    server = started(samples(), [site("a", samples=24), site("b", samples=24)])
     server.silent = ["a"]
+    server.drop("b", "train", "", "too late")
     assert _shares(server, labelled_site(server)).eq(1).all()
 
 
@@ -189,7 +190,7 @@ class TestAfterTheLastRound:
         server, records = played(samples(30))
         before, recipe = server.state.model.clone(), server.recipe
         server.recipe = replace(recipe, settings=recipe.settings.model_copy(update={"lr": 100.0}))  # it goes astray
-        ended(server, records)
+        assert ended(server, records) == scopes(records[-1].evaluation)
         assert torch.equal(server.state.model, before)
         (words,) = server.concluded
         assert words.startswith("the server's 30 labelled samples do not train the global model after the last round")
@@ -200,6 +201,13 @@ class TestAfterTheLastRound:
         assert ended(server, records) == scopes(records[-1].evaluation)
         assert torch.equal(server.state.model, before)
         assert server.concluded == []
+
+    def test_an_exact_site_that_does_not_train_teaches_nothing(self):
+        server, _ = played(samples(30), [*coarse_sites(), site("exact", samples=20)])
+        assert parts_to_train_on(server) is None
+        coarse = server.recipe.settings.model_copy(update={"sites": ["a", "b", "c"]})
+        server.recipe = replace(server.recipe, settings=coarse)
+        assert parts_to_train_on(server) is not None
 
     def test_too_few_samples_to_keep_some_apart_are_not_trained_on(self):
         x, truth = samples(6)

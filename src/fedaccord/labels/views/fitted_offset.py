@@ -15,13 +15,16 @@ def fit_offset(view: View, logits: Tensor, target: Tensor) -> Tensor:
     Iterative scaling: each step adds the log ratio of the label counts that the annotations say and those that the
     model expects; for tags, the log ratio of their odds. A label that the site does not know remains unknown.
     """
+    start = view.offset
     for _ in range(STEPS):
         wanted = view.posterior(logits, target).double().sum(0)
         expected = _answers(view, logits).double().sum(0)
         shift = _log_counts(view, wanted, len(logits)) - _log_counts(view, expected, len(logits))
         view = view.shifted(shift.float().cpu())
     assert view.offset is not None
-    return view.offset
+    if not bool(view.offset.isnan().any()):
+        return view.offset
+    return torch.zeros(logits.shape[-1]) if start is None else start  # a model whose logits are not finite
 
 
 def _answers(view: View, logits: Tensor) -> Tensor:

@@ -49,6 +49,27 @@ def labelled_site(server: Server) -> SiteData | None:
     return SiteData(SERVER, Exact(server.space, present), samples, samples)
 
 
+def parts_to_train_on(server: Server) -> tuple[SiteData, SiteData, SiteData] | None:
+    """Return the labelled samples, those to train on first, and those kept apart; None if the model is left as it is.
+
+    It is left if sites that label with the classes themselves teach all classes of the samples, or if there are too
+    few samples to keep some apart.
+    """
+    site = labelled_site(server)
+    if site is None:
+        return None
+    taught = torch.zeros(len(server.space), dtype=torch.bool)
+    for name in server.trainers(server.state.round):
+        card = server.cards[name]
+        if not view_class(card.view).has_own_names:
+            taught |= card.informs
+    classes = site.train.target.cpu()
+    rows, apart = split_rows(classes >= 0, classes, derive(server.seed, SERVER))
+    if not len(apart) or not bool((site.view.informs() & ~taught).any()):
+        return None
+    return site, _part(site, rows), _part(site, apart)
+
+
 @dataclass(frozen=True)
 class OneMoreSite:
     """A server step after the aggregation: train on the labelled samples, and count the result as one more site."""
@@ -78,34 +99,28 @@ class TrainOn:
 
     def __call__(self, server: Server) -> Iterator[Progress]:
         """Train for as many rounds as the run had, first without the rows kept apart, then with all rows."""
-        site, before, rounds = labelled_site(server), server.state.model, server.state.round
-        if site is None or not rounds or not _needs_samples(server, site):
+        before, rounds, parts = server.state.model, server.state.round, parts_to_train_on(server)
+        if parts is None or not rounds:
             return
-        rows, apart = split_rows(site.train.target >= 0, site.train.target.cpu(), derive(server.seed, SERVER))
-        if not len(apart):
-            return
-        rest, judged = _part(site, rows), _part(site, apart)
+        site, rest, judged = parts
         tried = before
         for done in range(1, rounds + 1):
             tried = _train(server, rest, tried, done, rounds)
-            yield _progress(done, 2 * rounds)
+            yield _progress(done, 2 * rounds, changes=False)
         losses = [_loss(server, model, rest, judged) for model in (before, tried)]
         helps = losses[1] < losses[0]
-        words = f"loss on {len(apart)} rows kept apart {losses[0]:.3g} before and {losses[1]:.3g} after"
+        model = before
+        for done in range(1, rounds + 1) if helps else ():
+            model = _train(server, site, model, done, rounds)
+            yield _progress(rounds + done, 2 * rounds, changes=True)
+        helps = helps and all_finite(model)
         server.concluded.append(
             f"the server's {len(site.train)} labelled samples {'train' if helps else 'do not train'} the global model "
-            f"after the last round: {words}"
+            f"after the last round: loss on {len(judged.train)} rows kept apart {losses[0]:.3g} before and "
+            f"{losses[1]:.3g} after"
         )
-        if not helps:
-            return
-        model = before
-        for done in range(1, rounds + 1):
-            model = _train(server, site, model, done, rounds)
-            yield _progress(rounds + done, 2 * rounds)
-        if all_finite(model):
+        if helps:
             server.state.model = model
-        else:
-            server.warn(NOT_FINITE)
 
 
 def _train(server: Server, site: SiteData, model: Tensor, round_: int, rounds: int | None = None) -> Tensor:
@@ -133,21 +148,13 @@ def _loss(server: Server, model: Tensor, fitted: SiteData, judged: SiteData) -> 
     return float(loss.nan_to_num(nan=float("inf")))
 
 
-def _needs_samples(server: Server, site: SiteData) -> bool:
-    """Return whether a class of the labelled samples is taught only by sites with coarse names, or by none."""
-    taught = torch.zeros(len(server.space), dtype=torch.bool)
-    for card in server.cards.values():
-        if card.teaches and card.samples and not view_class(card.view).has_own_names:
-            taught |= card.informs
-    return bool((site.view.informs() & ~taught).any())
-
-
 def _shares(server: Server, site: SiteData) -> Tensor:
     """Return the weight of the labelled samples beside the sites of the round, for each value of the model.
 
     A head row counts the sites that inform its label, as in the aggregation.
     """
-    teaching = [server.cards[name] for name in server.sample_sites() if name not in server.silent]
+    dropped = {drop.site for drop in server.dropped[server.recorded_drops :]}
+    teaching = [server.cards[n] for n in server.sample_sites() if n not in server.silent and n not in dropped]
     samples, layout = len(site.train), server.layout
     shares = torch.full((layout.size,), samples / (samples + sum(card.samples for card in teaching)))
     owned = torch.zeros(len(server.space))
@@ -163,5 +170,5 @@ def _part(site: SiteData, rows: Tensor) -> SiteData:
     return SiteData(site.name, site.view, samples, samples)
 
 
-def _progress(done: int, total: int) -> Progress:
-    return Progress("training on the server's labelled samples", done, total)
+def _progress(done: int, total: int, changes: bool) -> Progress:
+    return Progress("training on the server's labelled samples", done, total, changes=changes)

@@ -15,7 +15,7 @@ from fedaccord.federation.server import Server
 from fedaccord.federation.state import RunState
 from fedaccord.messages.message import Message, SiteId
 from fedaccord.messages.names import SILENT
-from fedaccord.methods.accord.labelled_server import labelled_site
+from fedaccord.methods.accord.labelled_server import parts_to_train_on
 from fedaccord.methods.accord.objective import ALONE, PLAIN_WAY, REGULARISED, WEIGHING
 from fedaccord.methods.accord.personal import FIT, WEIGH
 from fedaccord.methods.accord.settings import AccordSettings
@@ -121,7 +121,7 @@ def _weigh_briefs(server: Server, branch: Server, sites: Sequence[SiteId]) -> di
 def _fit_briefs(server: Server, sites: Sequence[SiteId]) -> dict[SiteId, Message]:
     """Return briefs with the final shared model; sites keep it if the server may train its own model on."""
     briefs = {site: server.brief(site, server.tensors) for site in sites}
-    if labelled_site(server) is not None:
+    if parts_to_train_on(server) is not None:
         for brief in briefs.values():
             brief.words[KEEPS_SHARED] = "on"
     return briefs

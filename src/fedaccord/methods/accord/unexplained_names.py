@@ -34,7 +34,7 @@ def unexplained_sites(server: Server) -> list[SiteId]:
 
 
 def count_names(work: LocalWork) -> Message:
-    """Return a site's expected counts of names and classes, with its prior: the task of the E-step."""
+    """Return a site's expected counts of names and classes, with its prior if that remains: the task of the E-step."""
     target = work.site.train.target
     if work.brief.words.get(BRANCH) == WEIGHING:  # the rows kept apart must not inform the branch
         counted = torch.full_like(target, NOT_ANNOTATED)
