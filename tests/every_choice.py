@@ -18,6 +18,7 @@ from fedaccord.methods.entry import Choices
 from fedaccord.methods.registry import METHODS
 from fedaccord.runs.trained_model import TrainedModel
 from fedaccord.toml_text import toml_value
+from golden.record import UNFAIR
 
 SITES = "abcdef"
 SAMPLES = 4  # predicted of each model
@@ -53,17 +54,7 @@ FEDERATIONS = {
     "tags": DIGITS.replace('"digits"', '"tags.npz"\nview = { kind = "tags" }'),
     "without_federation": DIGITS + views(CANDIDATES),
 }
-PEOPLE = """
-seed = 5
-[data]
-dataset = "people.npz"
-partition = { kind = "iid", sites = 6 }
-view = { kind = "candidates", generate = "uniform", q = 0.3 }
-sensitive = { column = "region", q = 0.1 }
-[fairness]
-group = "north"
-label = "high"
-"""
+PEOPLE = UNFAIR.replace("UNFAIR", "people.npz")
 # Settings that only matter together with another one.
 TOGETHER: dict[str, dict[str, Any]] = {
     "norm": {"tuning": "mse"},
